@@ -1,0 +1,60 @@
+# Everything that a user or contributor runs. Needs Python 3.11 or newer with pip and venv, and make.
+
+PYTHON ?= python3
+ARGS :=
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Written last, so that an installation cut short is done again and a finished one is not.
+INSTALLED := $(VENV)/.undertow-installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test fast check format bench clean distclean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+install: $(INSTALLED)  ## prepare .venv with the `undertow` command in it
+
+demo: install  ## fetch the default model, run the main audit, say where the report is
+	$(BIN)/undertow demo
+
+test: install  ## run every test; ARGS="-k word" narrows them
+	$(BIN)/undertow pull smollm2
+	$(BIN)/pytest $(ARGS)
+
+fast: install  ## run the tests that are quick and need no model
+	$(BIN)/pytest -m "not slow and not model" $(ARGS)
+
+check: install  ## format and lint rules, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: install  ## put the code into the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: install  ## measure speed beside other tools, in an environment of its own
+	PYTHON="$(CURDIR)/$(BIN)/python" sh benchmarks/run.sh
+
+clean:  ## remove what building and checking left behind
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean  ## remove the environments too
+	rm -rf $(VENV) .venv-bench
+
+# An environment that is broken, or that was made by an older Python, is made anew.
+$(INSTALLED): pyproject.toml constraints.txt
+	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
+	  echo "Undertow needs Python 3.11 or newer, and there is no '$(PYTHON)' here: install it, or name yours with 'make PYTHON=/path/to/python3.11 ...'." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Undertow needs Python 3.11 or newer, and '$(PYTHON)' is $$("$(PYTHON)" --version 2>&1): name a newer one with 'make PYTHON=/path/to/python3.11 ...'." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "'$(PYTHON)' cannot make a virtual environment: install its venv package (on Debian and Ubuntu: python3-venv)." >&2; exit 1; }
+	@rm -f $@
+	@"$(BIN)/python" -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || "$(PYTHON)" -m venv --clear $(VENV)
+	"$(BIN)/python" -m pip install --disable-pip-version-check -c constraints.txt -e '.[models,dev]'
+	@touch $@

@@ -1,0 +1,109 @@
+"""Challenge sets: templates x slots x W values, as items of a factorial design.
+
+A set is a TOML file; the published ones lie in `sets/` in the same format that users write. This module
+knows the format and how the design is crossed; it knows nothing about models or measures.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from undertow.challenge.spectra import Spectrum
+from undertow.challenge.template import Template
+from undertow.types import Factor, Item, UndertowError, digest
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words that may fill the blanks, by group.
+
+    Attributes:
+        blanks: names of the blanks; nearly always the single `blank`.
+        forms: (group, words) pairs, one word for each blank, in the order they are listed.
+    """
+
+    blanks: tuple[str, ...]
+    forms: tuple[tuple[str, tuple[str, ...]], ...]
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Group names, in the order they are listed."""
+        return tuple(dict.fromkeys(group for group, _ in self.forms))
+
+
+@dataclass(frozen=True, slots=True)
+class ChallengeSet:
+    """What is asked, before it is crossed with W values.
+
+    Attributes:
+        name: file name without its ending.
+        title, source: for the report.
+        templates: sentences with holes.
+        slots: levels of each slot, by its name.
+        words: what may fill the blanks.
+        spectra: the W lists that are asked if the user names none.
+        cluster_by: factors whose cell the error bars resample.
+        gaps: pairs of groups whose slopes are compared, first minus second.
+    """
+
+    name: str
+    title: str
+    source: str
+    templates: tuple[Template, ...]
+    slots: Mapping[str, tuple[str, ...]]
+    words: Words
+    spectra: tuple[Spectrum, ...]
+    cluster_by: tuple[str, ...]
+    gaps: tuple[tuple[str, str], ...]
+
+    def items(self, spectra: Sequence[Spectrum] = ()) -> list[Item]:
+        """Every cell of the design, by W list, then W value, then template and slots.
+
+        Raises:
+            UndertowError: no template serves one of the W lists.
+        """
+        chosen = spectra or self.spectra
+        names = [spectrum.name for spectrum in chosen]
+        if len(set(names)) < len(names):
+            raise UndertowError(f"challenge {self.name!r}: W {', '.join(names)} names one list twice; name each once")
+        return [item for spectrum in chosen for item in self._of_spectrum(spectrum)]
+
+    def _of_spectrum(self, spectrum: Spectrum) -> Iterator[Item]:
+        serving = [(index, template) for index, template in enumerate(self.templates) if template.serves(spectrum.name)]
+        if not serving:
+            raise UndertowError(f"challenge {self.name!r}: no template serves the W list {spectrum.name!r}")
+        cells = [(index, template, slots) for index, template in serving for slots in self._slot_cells(template)]
+        for w_index, w in enumerate(spectrum.values):
+            for index, template, slots in cells:
+                yield self._item(spectrum.name, (w_index, w), (index, template), slots)
+
+    def _slot_cells(self, template: Template) -> Iterator[dict[str, str]]:
+        used = [slot for slot in self.slots if slot in template.holes()]
+        for levels in itertools.product(*(self.slots[slot] for slot in used)):
+            yield dict(zip(used, levels, strict=True))
+
+    def _item(self, w_name: str, value: tuple[int, str], indexed: tuple[int, Template], slots: dict[str, str]) -> Item:
+        (w_index, w), (index, template) = value, indexed
+        query = template.fill(slots | {"w": w}, self.words.blanks, self.words.forms)
+        factors: dict[str, Factor] = {
+            "challenge": self.name,
+            "w_name": w_name,
+            "w_index": w_index,
+            "w": w,
+            "template": template.text,
+            **slots,
+            **template.factors,
+        }
+        return Item(
+            id="/".join([self.name, w_name, w, f"template {index}", *slots.values()]),
+            query=query,
+            factors=factors,
+            cluster=" | ".join(str(factors.get(factor, "")) for factor in self.cluster_by),
+        )
+
+
+def challenge_digest(items: Sequence[Item]) -> str:
+    """SHA-256 over everything that is asked: runs with the same digest asked the same (64 hex digits)."""
+    return digest([{"id": item.id, "query": asdict(item.query), "factors": dict(item.factors)} for item in items])

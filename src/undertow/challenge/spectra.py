@@ -1,0 +1,114 @@
+"""W values: the gender-neutral spectrum that is injected into a sentence, in the order that the slope is taken over.
+
+Knows the published lists and how to read a user's own; knows nothing about sentences or models.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from undertow.challenge.reading import closest, read_text
+from undertow.types import UndertowError
+
+MIN_VALUES = 3
+"""A line through two points has no error bars."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spectrum:
+    """The values of one W, in order.
+
+    Attributes:
+        name: what the results call it (`w_name`).
+        values: distinct texts [w].
+    """
+
+    name: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dates:
+    """Evenly spaced years, both ends included. The default is what the published AAAI data hold."""
+
+    start: int = 1801
+    stop: int = 2016
+    count: int = 30
+
+    def spectrum(self) -> Spectrum:
+        """The years as W values.
+
+        Raises:
+            UndertowError: fewer than three years, or more years than the range has.
+        """
+        if self.count < MIN_VALUES:
+            raise UndertowError(f"date count {self.count} is too small: a slope needs at least {MIN_VALUES} years")
+        years = [str(year) for year in np.linspace(self.start, self.stop, self.count).astype(int)]
+        if len(set(years)) < len(years):
+            raise UndertowError(
+                f"{self.count} dates do not fit between {self.start} and {self.stop} without repeating a year: "
+                "lower --date-count or widen the range"
+            )
+        return Spectrum("date", tuple(years))
+
+
+@cache
+def _published() -> dict[str, list[str]]:
+    text = resources.files("undertow.challenge").joinpath("spectra.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def names() -> list[str]:
+    """The W lists that come with the package."""
+    return ["date", *_published()]
+
+
+def spectrum(name: str, dates: Dates | None = None) -> Spectrum:
+    """One W by name (`date`, `place`, `subreddit`), or from a file with one value a line.
+
+    Raises:
+        UndertowError: no such list or file, or a file that holds no usable list.
+    """
+    if name == "date":
+        return (dates or Dates()).spectrum()
+    if name in _published():
+        return Spectrum(name, tuple(_published()[name]))
+    path = Path(name)
+    if path.is_file():
+        return Spectrum(path.stem, _values(path))
+    raise UndertowError(
+        f"there is no W called {name!r} and no such file: use {', '.join(names())}"
+        f", or a text file with one value a line{closest(name, names())}"
+    )
+
+
+def _values(path: Path) -> tuple[str, ...]:
+    lines = [(number, line.strip()) for number, line in enumerate(read_text(path).splitlines(), 1) if line.strip()]
+    seen: dict[str, int] = {}
+    for number, value in lines:
+        if value in seen:
+            raise UndertowError(f"{path}, line {number}: repeats {value!r} of line {seen[value]}; list each value once")
+        seen[value] = number
+    check_values(tuple(seen), str(path))
+    return tuple(seen)
+
+
+def check_values(values: tuple[str, ...], where: str) -> None:
+    """Refuse a W list that no line can be fitted to.
+
+    Raises:
+        UndertowError: fewer than three values, or a value repeated.
+    """
+    if not values:
+        raise UndertowError(f"{where}: holds no W values; write one value a line, in the order the slope is taken over")
+    if len(values) < MIN_VALUES:
+        raise UndertowError(f"{where}: holds {len(values)} W values, but a slope needs at least {MIN_VALUES}")
+    repeated = sorted({value for value in values if values.count(value) > 1})
+    if repeated:
+        raise UndertowError(f"{where}: W value {repeated[0]!r} stands there more than once; list each value once")

@@ -1,0 +1,101 @@
+"""One template: a sentence with named holes, and what becomes of it when they are filled.
+
+Knows about holes and capitals; knows nothing about which words fill them.
+
+    In {w}, {blank} {verb} {stage}.
+        |      |       |      `-- slots: crossed with each other, part of the design
+        |      |       `--------- slot
+        |      `----------------- blank: what the model decides; stays open in the query
+        `------------------------ w: the injected value
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from undertow.types import Blank, Factor, Option, UndertowError
+
+SENTENCE_ENDS = (".", "!", "?", "\n", "。", "！", "？")
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A sentence with named holes.
+
+    Attributes:
+        text: with `{w}`, slots and blanks in braces; `{{` and `}}` are literal braces.
+        only_w: the W lists that it serves; empty for all.
+        not_w: the W lists that it does not serve.
+        factors: further levels of the design that this template carries.
+    """
+
+    text: str
+    only_w: tuple[str, ...] = ()
+    not_w: tuple[str, ...] = ()
+    factors: Mapping[str, Factor] = field(default_factory=dict)
+
+    def serves(self, w_name: str) -> bool:
+        """Whether sentences for this W are made from it."""
+        return w_name not in self.not_w and (not self.only_w or w_name in self.only_w)
+
+    def holes(self) -> list[str]:
+        """Names of the holes in reading order, repeats kept.
+
+        Raises:
+            UndertowError: a brace is open, or a hole is anything but a plain name.
+        """
+        return [name for _, name in self._parts() if name is not None]
+
+    def fill(
+        self, values: Mapping[str, str], blanks: Sequence[str], forms: Sequence[tuple[str, tuple[str, ...]]]
+    ) -> Blank:
+        """The query: slots and W filled from `values`, blanks left open, one option for each distinct form.
+
+        Args:
+            values: text for every hole that is not a blank.
+            blanks: names of the blanks, in the order that each form lists its words.
+            forms: (group, words) pairs, one word for each name in `blanks`.
+        """
+        pieces, opened = [""], []
+        for literal, name in self._parts():
+            pieces[-1] += literal
+            if name in blanks:
+                opened.append(blanks.index(name))
+                pieces.append("")
+            elif name is not None:
+                pieces[-1] += values[name]
+        starts = [_starts_sentence("".join(pieces[: hole + 1]), hole) for hole in range(len(opened))]
+        options = dict.fromkeys(
+            Option(
+                group,
+                tuple(
+                    _capital(words[blank]) if start else words[blank]
+                    for blank, start in zip(opened, starts, strict=True)
+                ),
+            )
+            for group, words in forms
+        )
+        return Blank(tuple(pieces), tuple(options))
+
+    def _parts(self) -> list[tuple[str, str | None]]:
+        try:
+            parsed = list(string.Formatter().parse(self.text))
+        except ValueError as error:
+            raise UndertowError(f"template {self.text!r}: {error}; write {{{{ and }}}} for literal braces") from error
+        for _, name, spec, conversion in parsed:
+            if name is not None and (not name.isidentifier() or spec or conversion):
+                raise UndertowError(
+                    f"template {self.text!r}: a hole must be a plain name in braces such as {{w}}, not {{{name}}}"
+                )
+        return [(literal, name) for literal, name, _, _ in parsed]
+
+
+def _starts_sentence(before: str, earlier_blanks: int) -> bool:
+    before = before.rstrip(" \"'“‘(«")
+    return before.endswith(SENTENCE_ENDS) if before else earlier_blanks == 0
+
+
+def _capital(word: str) -> str:
+    return word[:1].upper() + word[1:]

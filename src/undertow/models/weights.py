@@ -1,0 +1,202 @@
+"""Where a Hugging Face style model's weights are, and which exact weights they are.
+
+Resolves a hub id, a local folder, a GGUF file or a name of the catalog to files and a revision, without loading
+anything, and says in one sentence what is wrong where that fails. Code from a model repository is never run:
+`trust_remote_code` is passed as False in the one place that builds the loading options, and nothing else sets it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from undertow.models.base import Request
+from undertow.models.pull import PULLABLE, pulled_file
+from undertow.types import UndertowError, digest
+
+NEEDS_EXTRA = "install the model extra: pip install 'undertow[models]'"
+WEIGHT_FILES = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
+"""What a local folder's revision is made of: weights, configuration, tokenizer and chat template."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Files that a model is loaded from.
+
+    Attributes:
+        location: what `from_pretrained` takes.
+        options: keyword arguments for it.
+        source: for the model card.
+        revision: hub commit, or SHA-256 of the files.
+    """
+
+    location: str
+    options: dict[str, Any]
+    source: str
+    revision: str
+
+
+def find_weights(request: Request, architectures: Sequence[str]) -> Weights | None:
+    """The weights, if they are of one of these architectures (class name endings); None if of others.
+
+    Raises:
+        UndertowError: there is no such model here, or it cannot be identified.
+    """
+    path = Path(request.name).expanduser()
+    if request.name in PULLABLE:
+        return _gguf(pulled_file(request.name), PULLABLE[request.name].source, architectures)
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise UndertowError(f"{path}: there is no such GGUF file; check the path")
+        _check_gguf(path)
+        return _gguf(path, path.name, architectures)
+    if path.is_dir():
+        return _folder(path, architectures)
+    if path.exists():
+        raise UndertowError(f"{path}: is neither a model folder nor a .gguf file; name one of these, or a hub id")
+    if request.name.startswith((".", "/", "~")) or request.name.count("/") > 1 or "\\" in request.name:
+        raise UndertowError(f"{request.name}: there is no such folder or file; check the path")
+    return _hub(request, architectures)
+
+
+def _check_gguf(path: Path) -> None:
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise UndertowError(f"{path}: is not a GGUF file (its first bytes are not 'GGUF'); fetch it again")
+
+
+def _gguf(path: Path, source: str, architectures: Sequence[str]) -> Weights | None:
+    # GGUF is llama.cpp's format; what transformers reads from it are causal models.
+    if "ForCausalLM" not in architectures:
+        return None
+    options = _options() | {"gguf_file": path.name}
+    return Weights(str(path.parent), options, source, _file_digest(path))
+
+
+def _folder(path: Path, architectures: Sequence[str]) -> Weights | None:
+    config = path / "config.json"
+    if not config.is_file():
+        raise UndertowError(f"{path}: holds no config.json, so it is not a model folder; name the folder that holds it")
+    if not _is_of(config, architectures):
+        return None
+    files = sorted({file for pattern in WEIGHT_FILES for file in path.glob(pattern)})
+    if not any(file.suffix == ".safetensors" for file in files):
+        raise UndertowError(f"{path}: holds no .safetensors weights; save the model with save_pretrained")
+    revision = digest({file.name: _file_digest(file) for file in files})
+    return Weights(str(path), _options() | {"local_files_only": True}, path.name, revision)
+
+
+def _hub(request: Request, architectures: Sequence[str]) -> Weights | None:
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise UndertowError(f"{request.name}: to read models from the hub, {NEEDS_EXTRA}")
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    name, revision = request.name, request.revision or None
+    try:
+        config = Path(hf_hub_download(name, "config.json", revision=revision))
+    except HFValidationError as error:
+        raise UndertowError(
+            f"there is no model called {name!r}; see `undertow ls models`, or name a hub id or folder"
+        ) from error
+    except GatedRepoError as error:
+        raise UndertowError(
+            f"{name}: its owner asks you to accept terms first; do so on the hub and set HF_TOKEN"
+        ) from error
+    except RevisionNotFoundError as error:
+        raise UndertowError(f"{name}: has no revision {request.revision!r}; check the branch, tag or commit") from error
+    except RepositoryNotFoundError as error:
+        raise UndertowError(
+            f"there is no model called {name!r} on the hub; see `undertow ls models`, or check the id"
+        ) from error
+    except LocalEntryNotFoundError as error:
+        raise UndertowError(
+            f"{name}: is not on this machine and the hub cannot be reached; check the name (`undertow ls models`) and the network"
+        ) from error
+    except EntryNotFoundError as error:
+        raise UndertowError(f"{name}: has no config.json on the hub, so it is no transformers model") from error
+    except (HfHubHTTPError, OSError) as error:
+        raise UndertowError(
+            f"{name}: the hub could not be asked ({_first_line(error)}); check the network and try again"
+        ) from error
+    if not _is_of(config, architectures):
+        return None
+    commit = config.parent.name
+    return Weights(name, _options() | {"revision": commit}, name, commit)
+
+
+def _is_of(config: Path, architectures: Sequence[str]) -> bool:
+    try:
+        given = json.loads(config.read_text(encoding="utf-8"))["architectures"]
+        return any(str(name).endswith(tuple(architectures)) for name in given)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UndertowError(
+            f"{config}: names no architectures, so the kind of model is unknown; is it damaged?"
+        ) from error
+
+
+def _options() -> dict[str, Any]:
+    return {"trust_remote_code": False}
+
+
+def _file_digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+
+
+@contextmanager
+def explain_loading(name: str) -> Iterator[None]:
+    """Turn whatever a model library says while it loads into one sentence, and keep its chatter off the terminal."""
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _hush()
+            yield
+    except ImportError as error:
+        raise UndertowError(
+            f"{name}: a package that it needs is missing ({_first_line(error)}); {NEEDS_EXTRA}"
+        ) from error
+    except UndertowError:
+        raise
+    except MemoryError as error:
+        raise UndertowError(
+            f"{name}: does not fit into memory; free some, or choose a smaller model or --dtype bfloat16"
+        ) from error
+    except Exception as error:  # the loading libraries raise whatever their parsers meet in a damaged file
+        raise UndertowError(
+            f"{name}: cannot be loaded ({type(error).__name__}: {_first_line(error)}); the file may be damaged or of a kind "
+            "that transformers does not read"
+        ) from error
+
+
+def _hush() -> None:
+    import torch  # noqa: F401 - first, so that a missing extra is noticed before anything else
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,1 @@
+Page = PageFigure = render_page = None

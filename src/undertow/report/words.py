@@ -1,0 +1,134 @@
+"""The words and numbers of a report: how a number is written, what a column means, what the numbers rest on.
+
+Knows the names that results carry; knows nothing about HTML or figures.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+
+MINUS = "\N{MINUS SIGN}"
+MISSING = "\N{EN DASH}"
+"""What stands where there is no number."""
+
+MAX_DECIMALS = 6
+DEFAULT_DECIMALS = 2
+
+NOTES = (
+    "A value is an average over every sentence that shares one inserted value; its interval resamples whole "
+    "sentence patterns, because sentences of one pattern are not independent of each other.",
+    "Unscored is not zero. A sentence that the model could not be asked, or whose answer could not be read, is left "
+    "out of the averages and counted in the column unscored.",
+    "Unclaimed is the probability that went to none of the listed words. Where it is large, the model hardly took "
+    "up the question, and what the listed words share between them says little.",
+    "A slope shows that the answer moves with something that does not decide it. It does not show why: not which "
+    "texts the model learned from, and not how it behaves in other sentences, prompts or languages.",
+    "The word groups are categories of words, often two genders and a neutral form. They are not categories of "
+    "people: nobody's gender is measured here, many are named by none of these words, and a model whose lines are "
+    "flat is not thereby shown to be fair.",
+)
+"""What every audit of this kind rests on, and what it does not show."""
+
+GROUP_KEYS = {
+    "model": "model",
+    "challenge": "challenge set",
+    "prompt": "prompt",
+    "w_name": "W",
+    "pronoun": "word group",
+}
+"""Column heads of the keys that say what a number is about; any other key is its own head."""
+
+MEASURES = {
+    "mean_mass": ("Mean mass", "the average probability that the words of a group take, in percent"),
+    "slope": (
+        "Slope",
+        "how far the mean mass of a group moves when W goes one place further in its list, by a straight line "
+        "through the means",
+    ),
+    "pearson_r": (
+        "Pearson r",
+        f"how closely the means of a group follow a straight line, from {MINUS}1 to 1; 0 is no linear relation",
+    ),
+    "slope_gap": ("Slope gap", "the slope of the first group less the slope of the second"),
+}
+"""Title and meaning of the measures whose names are known here; any other measure is titled by its own name."""
+
+COLUMNS = {
+    "model": "who was asked",
+    "challenge set": "the list of sentences that was asked",
+    "prompt": "the instruction around the sentence; none where the sentence stood alone",
+    "W": "the kind of value that was put into the sentences, such as a date or a place; its values have a fixed order",
+    "word group": "the words whose probabilities were added up; two of them with a hyphen are compared",
+    "value": "the estimate",
+    "95% interval": "the values that fit the answers; where sentence patterns vary more, it is wider",
+    "p": "how often chance alone gives a value this far from no bias, when the values of W are shuffled",
+    "q": "p after correction for the number of tests in this run; rows in bold have q below .05",
+    "n": "how many sentences the number rests on",
+    "unscored": "how many more should have counted and have no answer",
+}
+"""What the columns of the results table mean."""
+
+
+def plain(text: str) -> str:
+    """The text on one line, without the control characters that neither XML nor a font can show."""
+    kept = "".join(" " if unicodedata.category(sign) in {"Cc", "Cs", "Zl", "Zp"} else sign for sign in text)
+    return " ".join(kept.split())
+
+
+def shortened(text: str, limit: int) -> str:
+    """The text, or as much of its beginning and end as `limit` characters hold with an ellipsis between."""
+    if len(text) <= limit:
+        return text
+    tail = limit // 3
+    return f"{text[: limit - tail - 1].rstrip()}\N{HORIZONTAL ELLIPSIS}{text[len(text) - tail :].lstrip()}"
+
+
+def number(value: float, decimals: int = DEFAULT_DECIMALS) -> str:
+    """A number with a true minus sign and no negative zero; an en dash where there is none."""
+    if not math.isfinite(value):
+        return MISSING
+    text = f"{value:.{decimals}f}"
+    if float(text) == 0.0:
+        text = text.removeprefix("-")
+    return text.replace("-", MINUS)
+
+
+def significant_decimals(size: float, digits: int = 2) -> int:
+    """Decimals that show `digits` significant digits of a number of this size."""
+    if not math.isfinite(size) or size == 0.0:
+        return DEFAULT_DECIMALS
+    return min(max(digits - 1 - math.floor(math.log10(abs(size))), 0), MAX_DECIMALS)
+
+
+def slope(value: float) -> str:
+    """A slope with its sign, to two decimals or, where it is smaller than those, to one significant digit."""
+    text = number(value, max(DEFAULT_DECIMALS, significant_decimals(value, digits=1)))
+    return f"+{text}" if value > 0 and text.strip("0.") else text
+
+
+def correlation(r: float) -> str:
+    """A correlation as papers print it: two decimals, no leading zero."""
+    return number(r).replace("0.", ".", 1) if abs(r) < 0.995 else number(r)
+
+
+def probability(p: float) -> str:
+    """A p-value as papers print it: three decimals, no leading zero, and never .000."""
+    if not math.isfinite(p):
+        return MISSING
+    if p < 0.001:
+        return "< .001"
+    text = f"{p:.3f}"
+    return text.removeprefix("0")
+
+
+def measure_title(measure: str) -> str:
+    """The title of a measure, for a reader."""
+    if measure in MEASURES:
+        return MEASURES[measure][0]
+    return spaced(measure).capitalize()
+
+
+def spaced(name: str) -> str:
+    """A name in code as words."""
+    return name.replace("_", " ")

@@ -1,0 +1,200 @@
+"""The plan: which queries go into which forward pass, and where each answer's numbers come back from.
+
+Pure and torch-free. Whole queries are packed, never parts of one, so that a pack that was computed is a pack of
+answers that can be kept; and the plan depends on the queries alone, so that a run that was cut off packs the
+same way when it is taken up again, and its numbers are bit for bit those of a run that was not.
+
+    queries -> packs (token budget, longest first) -> one TokenTree, or TokenBatches of one exact length
+            -> reads, each distinct one once -> log-probabilities back per path (inverse permutation)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from undertow.models.base import Encoded, Ints, Limits, TokenBatch, TokenPath, TokenTree
+from undertow.types import Floats
+
+Lookup: TypeAlias = list[list[Ints]]
+"""Where an answer's numbers are: indices into the reads, by query of the pack, then path [query][path][read]."""
+
+Readers: TypeAlias = tuple[Callable[[TokenTree], Floats], Callable[[TokenBatch], Floats]]
+"""A model's two ways to read: a tree, and a plain batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Queries that are asked in one go.
+
+    Attributes:
+        queries: their places in the list that was planned [query].
+        n_tokens: tokens that are fed.
+        as_tree: whether one tree is read, or plain batches.
+    """
+
+    queries: tuple[int, ...]
+    n_tokens: int
+    as_tree: bool
+
+
+def plan(encoded: Sequence[Encoded], limits: Limits) -> list[Pack]:
+    """Packs that cover every query exactly once, the largest first, so that memory runs out early or not at all."""
+    tree = [index for index, query in enumerate(encoded) if _depth(query) <= limits.tree_depth]
+    plain = [index for index, query in enumerate(encoded) if _depth(query) > limits.tree_depth]
+    # Neighbours in this order share prefixes, or lengths.
+    tree.sort(key=lambda index: (min(path.tokens for path in encoded[index].paths), index))
+    plain.sort(key=lambda index: (sorted((len(path.tokens) for path in encoded[index].paths), reverse=True), index))
+    trie = _Trie()
+    packs = _cut([(index, trie.nodes(encoded[index])) for index in tree], limits.budget_tokens, as_tree=True)
+    packs += _cut([(index, _whole(encoded[index])) for index in plain], limits.budget_tokens, as_tree=False)
+    return sorted(packs, key=lambda pack: (-pack.n_tokens, pack.queries))
+
+
+def _depth(query: Encoded) -> int:
+    return max(len(path.tokens) for path in query.paths)
+
+
+class _Trie:
+    """Every prefix of every path under one number, so that what two queries share is counted once."""
+
+    def __init__(self) -> None:
+        self.children: dict[tuple[int, int], int] = {}
+
+    def nodes(self, query: Encoded) -> dict[Hashable, int]:
+        """The nodes that a query needs, at one token each."""
+        needed: dict[Hashable, int] = {}
+        for path in query.paths:
+            node = -1
+            for token in path.tokens:
+                node = self.children.setdefault((node, token), len(self.children))
+                needed[node] = 1
+        return needed
+
+
+def _whole(query: Encoded) -> dict[Hashable, int]:
+    """The paths that a query needs in a plain batch, at all of their tokens."""
+    return {path.tokens: len(path.tokens) for path in query.paths}
+
+
+def _cut(needs: Sequence[tuple[int, dict[Hashable, int]]], budget_tokens: int, *, as_tree: bool) -> list[Pack]:
+    """Fill a pack query by query; the query that would overflow it opens the next one."""
+    packs: list[Pack] = []
+    members: list[int] = []
+    held: set[Hashable] = set()
+    n_tokens = 0
+    for index, needed in needs:
+        added = sum(cost for need, cost in needed.items() if need not in held)
+        if members and n_tokens + added > budget_tokens:
+            packs.append(Pack(tuple(members), n_tokens, as_tree))
+            members, held, n_tokens = [], set(), 0
+            added = sum(needed.values())
+        members.append(index)
+        held |= needed.keys()
+        n_tokens += added
+    if members:
+        packs.append(Pack(tuple(members), n_tokens, as_tree))
+    return packs
+
+
+class _Reads:
+    """Distinct (place, token) reads, numbered in the order they are met."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[tuple[int, ...], int] = {}
+
+    def number(self, *read: int) -> int:
+        return self.numbers.setdefault(read, len(self.numbers))
+
+    def columns(self, width: int) -> list[Ints]:
+        table = np.array(list(self.numbers), dtype=np.int64).reshape(-1, width)
+        return [table[:, column].copy() for column in range(width)]
+
+
+def grow_tree(queries: Sequence[Encoded]) -> tuple[TokenTree, Lookup]:
+    """All paths of the queries as one tree, and where each path's reads are in it."""
+    distinct = sorted({path.tokens for query in queries for path in query.paths})
+    tokens: list[int] = []
+    depths: list[int] = []
+    ends: list[int] = []
+    nodes_of: dict[tuple[int, ...], list[int]] = {}
+    open_tokens: tuple[int, ...] = ()
+    open_nodes: list[int] = []
+    for path in distinct:
+        shared = _shared(open_tokens, path)
+        for node in open_nodes[shared:]:
+            ends[node] = len(tokens)
+        open_nodes = open_nodes[:shared] + list(range(len(tokens), len(tokens) + len(path) - shared))
+        tokens += path[shared:]
+        depths += range(shared, len(path))
+        ends += [0] * (len(path) - shared)
+        open_tokens, nodes_of[path] = path, open_nodes
+    for node in open_nodes:
+        ends[node] = len(tokens)
+
+    reads = _Reads()
+    lookup = [[_numbers(reads, nodes_of[path.tokens], path) for path in query.paths] for query in queries]
+    read_nodes, read_tokens = reads.columns(2)
+    return TokenTree(_ints(tokens), _ints(depths), _ints(ends), read_nodes, read_tokens), lookup
+
+
+def _numbers(reads: _Reads, nodes: list[int], path: TokenPath) -> Ints:
+    return _ints([reads.number(nodes[position], token) for position, token in path.reads])
+
+
+def _shared(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    """How many tokens two paths have in common from the start."""
+    length = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        length += 1
+    return length
+
+
+def cut_batches(queries: Sequence[Encoded], budget_tokens: int) -> tuple[list[TokenBatch], Lookup]:
+    """The distinct paths of the queries in batches of one exact length, longest first, and where the reads are.
+
+    Reads are numbered over the batches in order, as if their results were joined end to end.
+    """
+    distinct = sorted({path.tokens for query in queries for path in query.paths}, key=lambda path: (-len(path), path))
+    rows: list[list[tuple[int, ...]]] = []
+    for path in distinct:
+        full = rows and (len(rows[-1][0]) != len(path) or (len(rows[-1]) + 1) * len(path) > budget_tokens)
+        if full or not rows:
+            rows.append([])
+        rows[-1].append(path)
+    place_of = {path: (number, row) for number, batch in enumerate(rows) for row, path in enumerate(batch)}
+    reads = [_Reads() for _ in rows]
+    local: list[list[tuple[int, list[int]]]] = []
+    for query in queries:
+        numbered = []
+        for option in query.paths:
+            number, row = place_of[option.tokens]
+            numbered.append((number, [reads[number].number(row, position, token) for position, token in option.reads]))
+        local.append(numbered)
+    starts = np.cumsum([0, *(len(read.numbers) for read in reads)])
+    lookup = [[_ints(numbers) + starts[number] for number, numbers in query] for query in local]
+    batches = [
+        TokenBatch(np.array(batch, dtype=np.int64), *read.columns(3)) for batch, read in zip(rows, reads, strict=True)
+    ]
+    return batches, lookup
+
+
+def read_pack(queries: Sequence[Encoded], budget_tokens: int, readers: Readers, *, as_tree: bool) -> list[list[Floats]]:
+    """Log-probabilities of every read of every path, in the order they were asked [query][path][read]."""
+    read_tree, read_batch = readers
+    if as_tree:
+        tree, lookup = grow_tree(queries)
+        values = read_tree(tree)
+    else:
+        batches, lookup = cut_batches(queries, budget_tokens)
+        values = np.concatenate([read_batch(batch) for batch in batches])
+    return [[values[numbers] for numbers in query] for query in lookup]
+
+
+def _ints(values: Sequence[int]) -> Ints:
+    return np.array(values, dtype=np.int64)

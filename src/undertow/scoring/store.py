@@ -1,0 +1,193 @@
+"""The answer store: what a model said once is not asked again.
+
+One SQLite file in WAL mode, keyed by model card and query. Each forward pass is one transaction, so a process that
+is killed loses at most the pass it was in. Knows nothing about models beyond their cards.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from undertow.types import Answer, ModelCard, UndertowError
+
+SCHEMA_VERSION = 1
+WAIT_S = 120.0
+"""How long another process may hold the store before we give up."""
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS models (
+    key TEXT PRIMARY KEY, card TEXT NOT NULL, protocol TEXT NOT NULL, used REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS answers (
+    model TEXT NOT NULL, query TEXT NOT NULL, numbers BLOB NOT NULL, unscored TEXT NOT NULL,
+    PRIMARY KEY (model, query)
+) WITHOUT ROWID;
+"""
+ASK_AT_ONCE = 500
+"""Queries in one SELECT; SQLite allows 32,766 variables, older builds 999."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """What the store holds of one model.
+
+    Attributes:
+        model, revision, dtype, protocol: which model, and how it was read.
+        n_answers: how many answers.
+        used: when it was last written to, in seconds since the epoch.
+        key: the model's half of the keys.
+    """
+
+    model: str
+    revision: str
+    dtype: str
+    protocol: str
+    n_answers: int
+    used: float
+    key: str
+
+
+class AnswerStore:
+    """Answers by model card and query, in one file.
+
+    Raises:
+        UndertowError: the file is damaged, cannot be written, is locked for too long, or the disk is full.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._explained():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
+            try:
+                self._open()
+            except BaseException:
+                self._database.close()
+                raise
+
+    def _open(self) -> None:
+        version = self._database.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            raise UndertowError(
+                f"{self.path}: was written by a newer Undertow (schema {version}); update, or set UNDERTOW_CACHE to another folder"
+            )
+        self._database.execute("PRAGMA journal_mode=WAL")
+        self._database.execute("PRAGMA synchronous=FULL")
+        if version < SCHEMA_VERSION:
+            self._database.executescript(SCHEMA + f"PRAGMA user_version={SCHEMA_VERSION};")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def get(self, model_key: str, queries: Sequence[str]) -> dict[str, Answer]:
+        """The stored answers among these queries, by query digest."""
+        found: dict[str, Answer] = {}
+        with self._explained():
+            for start in range(0, len(queries), ASK_AT_ONCE):
+                asked = queries[start : start + ASK_AT_ONCE]
+                marks = ",".join("?" * len(asked))
+                rows = self._database.execute(
+                    f"SELECT query, numbers, unscored FROM answers WHERE model = ? AND query IN ({marks})",  # noqa: S608
+                    (model_key, *asked),
+                )
+                found |= {query: self._unpack(query, numbers, unscored) for query, numbers, unscored in rows}
+        return found
+
+    def put(self, card: ModelCard, protocol: str, answers: Mapping[str, Answer]) -> None:
+        """Keep answers, all or none of them."""
+        key = card.key(protocol)
+        with self._explained(), self._transaction():
+            self._database.execute(
+                "INSERT INTO models VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET used = excluded.used",
+                (key, json.dumps(asdict(card)), protocol, time.time()),
+            )
+            self._database.executemany(
+                "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)",
+                [(key, query, _pack(answer), answer.unscored) for query, answer in answers.items()],
+            )
+
+    def shelves(self) -> list[Shelf]:
+        """What is stored, by model, the most recently used first."""
+        with self._explained():
+            rows = self._database.execute(
+                "SELECT key, card, protocol, used, (SELECT count(*) FROM answers WHERE model = key) FROM models ORDER BY used DESC"
+            ).fetchall()
+        cards = [(key, json.loads(card), protocol, used, n) for key, card, protocol, used, n in rows]
+        return [
+            Shelf(card["name"], card["revision"], card["dtype"], protocol, n, used, key)
+            for key, card, protocol, used, n in cards
+        ]
+
+    def prune(self, keys: Sequence[str]) -> int:
+        """Forget the answers of these models; returns how many there were."""
+        with self._explained():
+            with self._transaction():
+                n_answers = 0
+                for key in keys:
+                    n_answers += self._database.execute("DELETE FROM answers WHERE model = ?", (key,)).rowcount
+                    self._database.execute("DELETE FROM models WHERE key = ?", (key,))
+            self._database.execute("VACUUM")
+        return n_answers
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what SQLite and the file system say into one sentence that a user can act on."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise UndertowError(_operational(self.path, str(error))) from error
+        except sqlite3.DatabaseError as error:
+            raise UndertowError(
+                f"{self.path}: the answer store is damaged ({error}); move the file aside and run again, its answers are asked anew"
+            ) from error
+        except OSError as error:
+            raise UndertowError(
+                f"{self.path}: the answer store cannot be made ({error.strerror}); set UNDERTOW_CACHE to a folder you can write to"
+            ) from error
+
+    def _unpack(self, query: str, numbers: bytes, unscored: str) -> Answer:
+        if not isinstance(numbers, bytes) or len(numbers) % 8 or not numbers:
+            raise sqlite3.DatabaseError(f"answer {query[:12]} is cut short")
+        unclaimed, *logprobs = np.frombuffer(numbers, dtype="<f8").tolist()
+        return Answer(tuple(logprobs), unclaimed, unscored)
+
+
+def _pack(answer: Answer) -> bytes:
+    return np.array([answer.unclaimed_prob, *answer.logprobs_nats], dtype="<f8").tobytes()
+
+
+def _operational(path: Path, error: str) -> str:
+    if "full" in error:
+        return f"{path}: the disk is full, so the last answers could not be kept; free some space and run the same command again"
+    if "locked" in error or "busy" in error:
+        return f"{path}: another process has held the answer store for {WAIT_S:.0f} seconds; wait for it to end and run again"
+    return f"{path}: the answer store cannot be used ({error}); check the folder, or set UNDERTOW_CACHE to another one"

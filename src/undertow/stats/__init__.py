@@ -1,0 +1,24 @@
+"""Arrays in, arrays out: lines, cluster bootstrap, permutation tests, multiplicity and power.
+
+This room knows nothing about models, items or tables, and imports nothing else of the package. Wrong shapes
+raise `ValueError`; a number that the data cannot give is NaN, and never a warning.
+"""
+
+from undertow.stats.bootstrap import bootstrap_means, percentile_interval
+from undertow.stats.line import Line, fit_line, fit_rows
+from undertow.stats.multiplicity import benjamini_hochberg
+from undertow.stats.permutation import LabelOrders, label_orders, slope_p_values
+from undertow.stats.power import detectable_slope
+
+__all__ = [
+    "LabelOrders",
+    "Line",
+    "benjamini_hochberg",
+    "bootstrap_means",
+    "detectable_slope",
+    "fit_line",
+    "fit_rows",
+    "label_orders",
+    "percentile_interval",
+    "slope_p_values",
+]

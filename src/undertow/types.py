@@ -1,0 +1,225 @@
+"""The nouns that flow through every room. Read this first.
+
+A *probe* turns a challenge set into `Item`s; each item carries one `Query`, the unit of compute and of
+caching. A *model*, described by its `ModelCard`, gives each query an `Answer`; answers in item order are
+`Scores`. *Measures* turn scores into `Result`s. This module knows nothing about how any of that happens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Factor: TypeAlias = str | int | float | bool
+"""One level of one factor of the design; stays a column all the way to the report."""
+
+
+class UndertowError(Exception):
+    """Something a user can mend. The message is one sentence: what, where, how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to fill the blanks of a sentence, and the group its probability counts towards.
+
+    `fills` has one string for each blank of the sentence, in reading order.
+    """
+
+    group: str
+    fills: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """A sentence with one or more blanks, to be filled by one of the options.
+
+    `pieces` are the texts around the blanks: `n` blanks have `n + 1` pieces, and the sentence that an option
+    makes is `pieces[0] + fills[0] + pieces[1] + ...`.
+    """
+
+    pieces: tuple[str, ...]
+    options: tuple[Option, ...]
+
+    def text(self, fills: tuple[str, ...]) -> str:
+        """The whole sentence with its blanks filled."""
+        filled = [piece + fill for piece, fill in zip(self.pieces, fills, strict=False)]
+        return "".join(filled) + self.pieces[-1]
+
+    def shown(self, mark: str = "___") -> str:
+        """The sentence as a reader sees it, each blank marked."""
+        return mark.join(self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Continuations:
+    """A context and the texts that may follow it, to be compared by their log-likelihood."""
+
+    context: str
+    continuations: tuple[str, ...]
+
+
+Query: TypeAlias = Blank | Continuations
+
+
+def query_digest(query: Query) -> str:
+    """A stable name for a query: equal queries, and only those, share it (SHA-256, 64 hex digits)."""
+    return digest({"kind": type(query).__name__, **asdict(query)})
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of a JSON-serialisable value in canonical form, 64 hex digits."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One cell of a factorial design.
+
+    Attributes:
+        id: unique in its challenge set, and readable.
+        query: what is asked.
+        factors: the levels of the design in this cell, by factor name.
+        cluster: the cell whose repetition the error bars resample; items that share it are not independent.
+        gold: the right answer, where there is one.
+    """
+
+    id: str
+    query: Query
+    factors: Mapping[str, Factor]
+    cluster: str
+    gold: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """Who was asked: everything that makes a stored answer valid for this model and no other.
+
+    Attributes:
+        name: what the user called it.
+        family: the file in `undertow.models` that reads it.
+        source: where its weights are from (a hub id, a folder's or file's name, a package).
+        revision: hub commit or SHA-256 of the weights and tokenizer files; never empty.
+        dtype: the precision its arithmetic runs in.
+        readout: how probabilities are read from it, for example `likelihood`.
+        tokenizer: where the tokenizer is from, or "" if it lies beside the weights.
+    """
+
+    name: str
+    family: str
+    source: str
+    revision: str
+    dtype: str
+    readout: str
+    tokenizer: str = ""
+
+    def key(self, protocol: str) -> str:
+        """The half of a stored answer's key that says who answered, and under which protocol.
+
+        The name that the user chose is not part of it: two names for the same weights share answers.
+        """
+        parts = asdict(self) | {"protocol": protocol}
+        del parts["name"]
+        return digest(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model said to one query.
+
+    Attributes:
+        logprobs_nats: one log-probability for each option, in the query's order [option].
+        unclaimed_prob: the probability that none of the options took, in 0 to 1; NaN where not readable.
+        unscored: why there are no numbers; "" where there are. Unscored is never zero.
+    """
+
+    logprobs_nats: tuple[float, ...]
+    unclaimed_prob: float
+    unscored: str = ""
+
+    @classmethod
+    def none(cls, reason: str) -> Answer:
+        """The answer of a query that could not be asked."""
+        return cls(logprobs_nats=(), unclaimed_prob=math.nan, unscored=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Answers in item order, by column.
+
+    Attributes:
+        answers: one per item [item].
+    """
+
+    answers: tuple[Answer, ...]
+
+    @property
+    def unclaimed_prob(self) -> Floats:
+        """Probability that no option took [item]; NaN where unscored."""
+        return np.array([answer.unclaimed_prob for answer in self.answers], dtype=np.float64)
+
+    @property
+    def unscored(self) -> list[str]:
+        """Reason why an item has no numbers, "" where it has [item]."""
+        return [answer.unscored for answer in self.answers]
+
+    def logprobs_nats(self, index: int) -> Floats:
+        """Log-probabilities of one item's options [option]; empty where unscored."""
+        return np.array(self.answers[index].logprobs_nats, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One number of an audit, with its errors.
+
+    Attributes:
+        measure: the measure's name in the literature, for example `slope`.
+        group: what the number is about, by group key (model, challenge, w_name, pronoun, ...).
+        value: the estimate, in `unit`; NaN where it could not be had.
+        low, high: 95% interval; NaN where it could not be had.
+        n: items behind the number.
+        n_unscored: items that should have been behind it but have no answer.
+        unit: for example "percent per step".
+        neutral: the value that no bias would give; NaN where there is none. Not "higher is better".
+        p: permutation p-value; NaN where the measure is not tested.
+        q: Benjamini-Hochberg adjusted p-value over the tests of the run; NaN where not tested.
+        detail: further numbers by name, for example the smallest slope that the design could detect.
+        note: why a number is missing, or what to keep in mind; "" otherwise.
+    """
+
+    measure: str
+    group: Mapping[str, str]
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    n: int = 0
+    n_unscored: int = 0
+    unit: str = ""
+    neutral: float = math.nan
+    p: float = math.nan
+    q: float = math.nan
+    detail: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One plain sentence about the model, and how strongly the numbers carry it.
+
+    Attributes:
+        text: the sentence.
+        found: True where the effect survived correction for multiplicity, False where nothing was found.
+        strength: orders findings within a report, larger first (for example |slope| x steps, in percent).
+    """
+
+    text: str
+    found: bool
+    strength: float
