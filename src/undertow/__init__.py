@@ -1,1 +1,72 @@
-"""x"""
+"""Audit language models for the bias that flows in when a question does not decide its answer.
+
+    import undertow
+    run = undertow.run("spurious-correlation", model="smollm2", challenge="mgc")
+    run.results, run.observations, run.figure()
+
+Importing this package loads neither torch nor matplotlib nor pandas: each name is fetched when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from undertow.types import (
+    Answer,
+    Blank,
+    Continuations,
+    Finding,
+    Item,
+    ModelCard,
+    Option,
+    Result,
+    Scores,
+    UndertowError,
+)
+
+if TYPE_CHECKING:
+    from undertow import challenge
+    from undertow.audit import Run, open_run, report, run, score
+    from undertow.models.pull import pull
+
+__version__ = version("undertow")
+
+_FETCHED = {
+    "Run": "undertow.audit",
+    "open_run": "undertow.audit",
+    "pull": "undertow.models.pull",
+    "report": "undertow.audit",
+    "run": "undertow.audit",
+    "score": "undertow.audit",
+}
+
+__all__ = [
+    "Answer",
+    "Blank",
+    "Continuations",
+    "Finding",
+    "Item",
+    "ModelCard",
+    "Option",
+    "Result",
+    "Run",
+    "Scores",
+    "UndertowError",
+    "__version__",
+    "challenge",
+    "open_run",
+    "pull",
+    "report",
+    "run",
+    "score",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "challenge":
+        return importlib.import_module("undertow.challenge")
+    if name in _FETCHED:
+        return getattr(importlib.import_module(_FETCHED[name]), name)
+    raise AttributeError(f"module 'undertow' has no attribute {name!r}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
@@ -223,3 +223,22 @@ class Finding:
     text: str
     found: bool
     strength: float
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a reader of the report is told beside findings, figures and tables.
+
+    Attributes:
+        title: of the page.
+        lead: one sentence: what this audit looks for.
+        asked: sentences that say what was asked.
+        examples: a few of the texts.
+        notes: what the numbers rest on and do not show.
+    """
+
+    title: str
+    lead: str
+    asked: Sequence[str]
+    examples: Sequence[str]
+    notes: Sequence[str] = ()

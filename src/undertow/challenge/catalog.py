@@ -23,7 +23,7 @@ TEMPLATE_KEYS = {"text", "only_w", "not_w", "factors"}
 DEFAULT_BLANK = "blank"
 TAKEN = {
     "item", "model", "challenge", "prompt", "w_name", "w_index", "w", "cluster", "text", "template", "pronoun",
-    "unclaimed", "unscored",
+    "unclaimed", "unscored", "options", "logprobs_nats",
 }  # fmt: skip
 """Columns of every observation table, so no slot, factor or group can be called so."""
 
@@ -198,7 +198,10 @@ def _check_names(words: Words, slots: Mapping[str, Any], templates: tuple[Templa
 
 
 def _check_holes(template: Template, words: Words, slots: Mapping[str, Any], where: str) -> None:
-    holes = template.holes()
+    try:
+        holes = template.holes()
+    except UndertowError as error:
+        raise UndertowError(f"{where}: {error}") from error
     if not any(blank in holes for blank in words.blanks):
         wanted = " or ".join(f"{{{blank}}}" for blank in words.blanks)
         raise UndertowError(

@@ -112,7 +112,8 @@ def file_stem(name: str) -> str:
     if stem == name and stem and not _RESERVED_ON_WINDOWS.fullmatch(stem.partition(".")[0]):
         return stem
     mark = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return "-".join(part for part in ("drawing" if not stem else stem.replace(".", "-"), mark) if part)
+    kept = stem.replace(".", "-")[: MAX_STEM_LENGTH - len(mark) - 1].strip("-")
+    return f"{kept or 'drawing'}-{mark}"
 
 
 @contextmanager

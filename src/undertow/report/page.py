@@ -1,1 +1,228 @@
-Page = PageFigure = render_page = None
+"""One HTML page that tells an audit: findings in words, then figures, then the numbers and what they rest on.
+
+Knows how the parts of a report are ordered and worded; knows nothing about how figures are drawn or numbers were got.
+The page is one file: it fetches nothing, runs nothing, and shows every text that it was given as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from itertools import chain
+from statistics import median_low
+from typing import NamedTuple
+
+from undertow.report.words import (
+    COLUMNS,
+    GROUP_KEYS,
+    MEASURES,
+    MISSING,
+    NOTES,
+    measure_title,
+    number,
+    probability,
+    significant,
+    significant_decimals,
+    spaced,
+)
+from undertow.types import Finding, Result
+
+FOUND_BELOW_Q = 0.05
+LONG_TABLE_ROWS = 60
+"""A longer table is folded until the reader opens it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageFigure:
+    """A figure as the page holds it.
+
+    Attributes:
+        name: what it is called.
+        svg: an SVG document, which the page shows as an image, so that nothing in it can run.
+        caption: what to see in it.
+        alt: what it shows, for those who cannot see it.
+    """
+
+    name: str
+    svg: str
+    caption: str
+    alt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Everything that a report says; all of it is text to be shown, never markup.
+
+    Attributes:
+        title: the name of the audit.
+        lead: one sentence that says what was done and what came of it.
+        findings: in any order; the page tells the strongest first, and what was not found after what was.
+        results: the numbers, one table for each measure.
+        figures: in the order to be shown.
+        asked: sentences that say what was asked.
+        examples: some of the sentences that were asked.
+        asked_of: the model card, row by row.
+        notes: what the numbers rest on and what they do not show.
+        command: the shell command that repeats the audit.
+        python: the same in Python.
+        provenance: versions, hashes, seed, timing, machine, row by row.
+        glossary: meanings of measures and of further numbers that this package does not know by name.
+    """
+
+    title: str
+    lead: str
+    findings: Sequence[Finding]
+    results: Sequence[Result]
+    figures: Sequence[PageFigure] = ()
+    asked: Sequence[str] = ()
+    examples: Sequence[str] = ()
+    asked_of: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = NOTES
+    command: str = ""
+    python: str = ""
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    glossary: Mapping[str, str] = field(default_factory=dict)
+
+
+class _Column(NamedTuple):
+    head: str
+    cells: list[str]  # [row]
+    numeric: bool = True
+
+
+class _Table(NamedTuple):
+    """The numbers of one measure, ready to be printed."""
+
+    title: str
+    about: str  # unit and neutral value
+    columns: list[_Column]
+    bold: list[bool]  # [row]
+    folded: bool
+
+
+def render_page(page: Page) -> str:
+    """The page as one HTML document. Equal pages give equal text, and any text is escaped."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = resources.files("undertow.report").joinpath("page.html.j2").read_text(encoding="utf-8")
+    shared = _shared_group(page.results)
+    tables = [_table(results, shared) for results in _by_measure(page.results)]
+    html = environment.from_string(template).render(
+        page=page,
+        found=_strongest_first(page.findings, found=True),
+        not_found=_strongest_first(page.findings, found=False),
+        images=[_data_uri(figure.svg) for figure in page.figures],
+        shared={_head(key): level or "none" for key, level in shared.items()},
+        tables=tables,
+        glossary=_glossary(page, tables, shared),
+    )
+    # A path can hold bytes that are no text (lone surrogates); the page must still be writable as UTF-8.
+    return html.encode("utf-8", "replace").decode()
+
+
+def _strongest_first(findings: Sequence[Finding], *, found: bool) -> list[Finding]:
+    chosen = [finding for finding in findings if finding.found is found]
+    return sorted(chosen, key=lambda finding: -finding.strength if math.isfinite(finding.strength) else math.inf)
+
+
+def _data_uri(svg: str) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode('utf-8', 'replace')).decode()}"
+
+
+def _by_measure(results: Sequence[Result]) -> list[list[Result]]:
+    """Results that share a table: same measure, unit and neutral value, in the order of their first row."""
+    tables: dict[tuple[str, str, str], list[Result]] = {}
+    for result in results:
+        tables.setdefault((result.measure, result.unit, repr(result.neutral)), []).append(result)
+    return list(tables.values())
+
+
+def _shared_group(results: Sequence[Result]) -> dict[str, str]:
+    """Group keys with one level in every result: said once instead of in every row."""
+    if len(results) < 2:
+        return {}
+    first = results[0].group
+    return {key: level for key, level in first.items() if all(r.group.get(key) == level for r in results)}
+
+
+def _table(results: Sequence[Result], shared: Mapping[str, str]) -> _Table:
+    first = results[0]
+    keys = dict.fromkeys(key for result in results for key in result.group if key not in shared)
+    groups = [_Column(_head(key), [r.group.get(key, MISSING) or "none" for r in results], False) for key in keys]
+    neutral = f"no bias would give {first.neutral:g}" if math.isfinite(first.neutral) else ""
+    return _Table(
+        title=measure_title(first.measure),
+        about="; ".join(part for part in (f"in {first.unit}" if first.unit else "", neutral) if part),
+        columns=[*groups, *_number_columns(results), *_detail_columns(results), *_note_column(results)],
+        bold=[result.q < FOUND_BELOW_Q for result in results],
+        folded=len(results) > LONG_TABLE_ROWS,
+    )
+
+
+def _number_columns(results: Sequence[Result]) -> list[_Column]:
+    """Value, interval, p, q, n and unscored; without those that this measure never has."""
+    decimals = _decimals(results)
+    value = [number(result.value, places) for result, places in zip(results, decimals, strict=True)]
+    interval = [_interval(result, places) for result, places in zip(results, decimals, strict=True)]
+    optional = [
+        _Column("95% interval", interval),
+        _Column("p", [probability(result.p) for result in results]),
+        _Column("q", [probability(result.q) for result in results]),
+    ]
+    return [
+        _Column("value", value),
+        *(column for column in optional if set(column.cells) != {MISSING}),
+        _Column("n", [f"{result.n:,}" for result in results]),
+        _Column("unscored", [f"{result.n_unscored:,}" for result in results]),
+    ]
+
+
+def _decimals(results: Sequence[Result]) -> list[int]:
+    """Decimals of each row: what half its interval needs in most rows, and more where that would show nothing."""
+    usual = median_low(_wanted_decimals(result, 2) for result in results)
+    return [max(usual, _wanted_decimals(result, 1)) for result in results]
+
+
+def _wanted_decimals(result: Result, digits: int) -> int:
+    half = (result.high - result.low) / 2
+    if math.isfinite(half) and half > 0:
+        return significant_decimals(half, digits)
+    return significant_decimals(result.value, digits)
+
+
+def _interval(result: Result, decimals: int) -> str:
+    if not (math.isfinite(result.low) and math.isfinite(result.high)):
+        return MISSING
+    return f"[{number(result.low, decimals)}, {number(result.high, decimals)}]"
+
+
+def _detail_columns(results: Sequence[Result]) -> list[_Column]:
+    names = dict.fromkeys(name for result in results for name in result.detail)
+    return [_Column(spaced(name), [significant(r.detail.get(name, math.nan)) for r in results]) for name in names]
+
+
+def _note_column(results: Sequence[Result]) -> list[_Column]:
+    notes = [result.note for result in results]
+    return [_Column("note", notes, False)] if any(notes) else []
+
+
+def _head(key: str) -> str:
+    return GROUP_KEYS.get(key, spaced(key))
+
+
+def _glossary(page: Page, tables: Sequence[_Table], shared: Mapping[str, str]) -> dict[str, str]:
+    """Meanings of the measures and columns that this page shows, measures first."""
+    measures = dict.fromkeys(result.measure for result in page.results)
+    titles = {MEASURES[name][0]: MEASURES[name][1] for name in measures if name in MEASURES}
+    heads = chain(map(_head, shared), (column.head for table in tables for column in table.columns))
+    columns = {head: COLUMNS[head] for head in dict.fromkeys(heads) if head in COLUMNS}
+    given = {
+        measure_title(name) if name in measures else spaced(name): meaning for name, meaning in page.glossary.items()
+    }
+    return titles | columns | given

@@ -1,7 +1,7 @@
 """The figure of the papers: mean mass of each word group along the values of W, with its fitted lines.
 
 Knows how to place dots, lines, bands and words so that none hides another; knows nothing about fitting, which the
-caller has done. McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figures 4 and 7; McMilin
+caller has done. McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figures 3c and 7c; McMilin
 2022 (ICML workshop), figure 2.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -85,7 +85,7 @@ class FittedLine:
 class _Means(NamedTuple):
     """What the dots show."""
 
-    index: Floats  # [w] position of a value in its list
+    at: Floats  # [w] index of a value in its list
     labels: list[str]  # [w]
     percent: dict[str, Floats]  # group -> [w], NaN where nothing was scored
 
@@ -152,12 +152,11 @@ def describe_spectrum(observations: pd.DataFrame, groups: Sequence[str], lines: 
     """What the figure shows, in words, for those who cannot see it."""
     _check(observations, groups)
     means = _means(observations, groups)
-    count = len(means.labels)
-    span = f"{count} values" if count > 1 else "one value"
-    start = f"Mean mass of {len(groups)} word groups at {span} of {plain(_w_name(observations))}"
-    ends = f", from {means.labels[0]} to {means.labels[-1]}." if count > 1 else f", {means.labels[0]}."
+    first, last, count = means.labels[0], means.labels[-1], len(means.labels)
+    span = f"{count} values from {first} to {last}" if count > 1 else f"the one value {first}"
+    start = f"Mean mass by {plain(_w_name(observations))}, {span}."
     fitted = {line.group: line for line in lines}
-    return " ".join([start + ends, *(_told(group, means, fitted.get(group)) for group in groups)])
+    return " ".join([start, *(_told(group, means, fitted.get(group)) for group in groups)])
 
 
 def _told(group: str, means: _Means, line: FittedLine | None) -> str:
@@ -189,7 +188,7 @@ def _means(observations: pd.DataFrame, groups: Sequence[str]) -> _Means:
     by_value = observations.groupby("w_index", sort=True)
     percent = by_value[list(groups)].mean()
     return _Means(
-        index=percent.index.to_numpy(dtype=np.float64),
+        at=percent.index.to_numpy(dtype=np.float64),
         labels=[plain(str(label)) for label in by_value["w"].first()],
         percent={group: percent[group].to_numpy(dtype=np.float64) for group in groups},
     )
@@ -220,15 +219,15 @@ def _draw(means: _Means, lines: Sequence[FittedLine], title: str, x_label: str) 
     _draw_groups(axes, means, fitted)
     _draw_axes(axes, means, ticks, fitted)
     _draw_keys(axes, keys, plot_width, plot_height)
-    _write(figure, "\n".join(title_lines), _EDGE_PX, height - _EDGE_PX, size=_TITLE_SIZE, weight="bold")
+    _write(figure, "\n".join(title_lines), height - _EDGE_PX, _TITLE_SIZE, "bold")
     measured = f"Mean probability mass in percent, by {x_label}"
-    _write(figure, measured, _EDGE_PX, height - top + 1.7 * _line_px(_TEXT_SIZE), size=_TEXT_SIZE)
+    _write(figure, measured, height - top + 1.7 * _line_px(_TEXT_SIZE), _TEXT_SIZE, "normal")
     return figure
 
 
-def _write(figure: Figure, text: str, x_px: float, y_px: float, size: float, weight: str = "normal") -> None:
-    width, height = figure.get_size_inches() * DPI
-    figure.text(x_px / width, y_px / height, text, size=size, va="top", linespacing=_LINE_HEIGHT, weight=weight)
+def _write(figure: Figure, text: str, y_px: float, size: float, weight: str) -> None:
+    x, y = (_EDGE_PX, y_px) / (figure.get_size_inches() * DPI)
+    figure.text(x, y, text, size=size, weight=weight, va="top", linespacing=_LINE_HEIGHT)
 
 
 def _draw_groups(axes: Axes, means: _Means, fitted: dict[str, FittedLine]) -> None:
@@ -238,10 +237,10 @@ def _draw_groups(axes: Axes, means: _Means, fitted: dict[str, FittedLine]) -> No
             line = fitted[group]
             axes.fill_between(line.x, line.low, line.high, color=look["color"], alpha=0.16, linewidth=0, zorder=2)
             axes.plot(line.x, line.mean, color=look["color"], linewidth=1.6, zorder=3)
-        axes.plot(means.index, percent, linestyle="none", clip_on=False, zorder=4, **look)
+        axes.plot(means.at, percent, linestyle="none", clip_on=False, zorder=4, **look)
 
 
-def _look(place: int) -> dict[str, str | float]:
+def _look(place: int) -> dict[str, Any]:
     """Colour and marker of a group. Past eight groups the pairs shift, so that none comes twice before 64."""
     marker = MARKERS[(place + place // len(COLOURS)) % len(MARKERS)]
     size = {"*": 8.0, "D": 4.8, "s": 5.0}.get(marker, 5.8)  # so that all look equally large
@@ -255,7 +254,7 @@ def _look(place: int) -> dict[str, str | float]:
 
 
 def _draw_axes(axes: Axes, means: _Means, ticks: _Ticks, fitted: dict[str, FittedLine]) -> None:
-    first, last = means.index[0], means.index[-1]
+    first, last = means.at[0], means.at[-1]
     margin = _MARGIN * (last - first) or 0.5
     axes.set_xlim(first - margin, last + margin)
     axes.set_ylim(0, _top_percent(means, fitted.values()))
@@ -264,12 +263,13 @@ def _draw_axes(axes: Axes, means: _Means, ticks: _Ticks, fitted: dict[str, Fitte
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0, labelsize=_TICK_SIZE)
     axes.spines["left"].set_visible(False)
-    axes.set_xticks(means.index, minor=True)
+    axes.set_xticks(means.at, minor=True)
     axes.tick_params(axis="x", which="minor", length=2.5, width=0.6)
     axes.tick_params(axis="x", which="major", length=5, width=0.8, labelsize=_TICK_SIZE)
-    slanted = {"rotation": ticks.slant_degrees, "ha": "right", "va": "center", "rotation_mode": "anchor"}
+    slanted: dict[str, Any] = {"ha": "right", "va": "center", "rotation_mode": "anchor"}
+    slanted["rotation"] = ticks.slant_degrees
     axes.set_xticks(
-        means.index[ticks.places],
+        means.at[ticks.places],
         ticks.texts,
         **(slanted if ticks.slant_degrees else {}),
     )
@@ -315,7 +315,7 @@ def _draw_keys(axes: Axes, keys: Sequence[_Key], plot_width: float, plot_height:
         look = _look(place)
         leader = np.array([[plot_width + 2, end], [plot_width + 12, end], [plot_width + 24, centre]])
         across, up = (leader / [plot_width, plot_height]).T
-        on_plot = {"transform": axes.transAxes, "clip_on": False}
+        on_plot: dict[str, Any] = {"transform": axes.transAxes, "clip_on": False}
         if math.isfinite(key.end_percent):
             axes.plot(across, up, color=look["color"], linewidth=0.8, **on_plot)
         axes.plot((plot_width + 33) / plot_width, centre / plot_height, linestyle="none", **look, **on_plot)
@@ -355,16 +355,23 @@ def _lay_ticks(figure: Figure, means: _Means, room_px: float) -> tuple[_Ticks, f
     """The tick labels, and how much of the room they need at the left for the slanted ones."""
     texts = [_cut(figure, label) for label in means.labels]
     widths = np.array([_width_px(figure, text, _TICK_SIZE, "normal") for text in texts])
-    along = (means.index - means.index[0]) / max(means.index[-1] - means.index[0], 1.0) / (1 + 2 * _MARGIN)
-    indent = _indent_px(widths / 2, along * room_px)
-    places, slant = _level_places(means.labels, widths, along * (room_px - indent)), 0
-    for slant in _SLANTS_DEGREES if places is None else ():
-        indent = _indent_px(widths * math.cos(math.radians(slant)), along * room_px)
-        places = _slanted_places(along * (room_px - indent), slant)
-        if len(places) == len(texts):
+    along = (means.at - means.at[0]) / max(means.at[-1] - means.at[0], 1.0) / (1 + 2 * _MARGIN)
+    for slant in (0, *_SLANTS_DEGREES):
+        half_px, reach_px = _extent_px(widths, slant)
+        indent = _indent_px(reach_px, along * room_px)
+        places = _fitting(along * (room_px - indent), half_px)
+        if len(places) >= (len(texts) if slant else _fewest_level(means.labels)):
             break
     chosen = [texts[place] for place in places], [float(widths[place]) for place in places]
     return _Ticks(places, *chosen, slant), indent
+
+
+def _extent_px(widths: Floats, slant_degrees: int) -> tuple[Floats, Floats]:
+    """Half the stretch of axis that a label takes for itself, and how far left of its place it reaches [w]."""
+    if not slant_degrees:
+        return (widths + _TICK_GAP_PX) / 2, widths / 2
+    slant = math.radians(slant_degrees)
+    return np.full_like(widths, _TICK_PITCH_PX / math.sin(slant) / 2), widths * math.cos(slant)
 
 
 def _indent_px(reach_px: Floats, x_px: Floats) -> float:
@@ -373,24 +380,21 @@ def _indent_px(reach_px: Floats, x_px: Floats) -> float:
     return max(float(beyond.max()) + _EDGE_PX - _LEFT_PX, 0.0)
 
 
-def _level_places(labels: Sequence[str], widths: Floats, x_px: Floats) -> list[int] | None:
-    """Places whose labels fit side by side; None where too many would go unnamed."""
+def _fewest_level(labels: Sequence[str]) -> int:
+    """How many of these labels must fit side by side, or they are slanted."""
     numbers = all(re.fullmatch(r"[\d\s.,:/+-]+", label) for label in labels)
-    fewest = min(len(labels), _MIN_LEVEL_LABELS) if numbers else len(labels)
-    for places in _thinned(len(labels)):
-        between = np.diff(x_px[places]) - (widths[places][1:] + widths[places][:-1]) / 2
-        if len(places) >= fewest and np.all(between >= _TICK_GAP_PX):
+    return min(len(labels), _MIN_LEVEL_LABELS) if numbers else len(labels)
+
+
+def _fitting(x_px: Floats, half_px: Floats) -> list[int]:
+    """The most places, evenly spread, whose labels do not touch; the first and the last whatever they do."""
+    for places in _thinned(len(x_px)):
+        if np.all(np.diff(x_px[places]) >= half_px[places][1:] + half_px[places][:-1]):
             return places
-    return None
+    return [0, len(x_px) - 1]
 
 
-def _slanted_places(x_px: Floats, slant_degrees: int) -> list[int]:
-    pitch = _TICK_PITCH_PX / math.sin(math.radians(slant_degrees))
-    fitting = (places for places in _thinned(len(x_px)) if np.all(np.diff(x_px[places]) >= pitch))
-    return next(fitting, [0, len(x_px) - 1])
-
-
-def _thinned(count: int) -> Iterable[list[int]]:
+def _thinned(count: int) -> Iterator[list[int]]:
     """Ever fewer places out of `count`, evenly spread, the first and the last among them."""
     for step in range(1, max(count, 2)):
         kept = (count - 1) // step + 1
@@ -412,7 +416,8 @@ def _line_px(size: float) -> float:
 
 def _width_px(figure: Figure, text: str, size: float, weight: str = "bold") -> float:
     font = FontProperties(size=size, weight=weight)
-    width: float = figure.canvas.get_renderer().get_text_width_height_descent(text, font, False)[0]
+    canvas: Any = figure.canvas  # of the Agg kind, as `_draw` made it
+    width: float = canvas.get_renderer().get_text_width_height_descent(text, font, False)[0]
     return width
 
 

@@ -16,8 +16,9 @@ MAX_DECIMALS = 6
 DEFAULT_DECIMALS = 2
 
 NOTES = (
-    "A value is an average over every sentence that shares one inserted value; its interval resamples whole "
-    "sentence patterns, because sentences of one pattern are not independent of each other.",
+    "Each mean is taken over the sentences that share one inserted value. The intervals come from resampling whole "
+    "sentence patterns, because sentences of one pattern are not independent of each other; the band in a figure is "
+    "that of the straight line alone.",
     "Unscored is not zero. A sentence that the model could not be asked, or whose answer could not be read, is left "
     "out of the averages and counted in the column unscored.",
     "Unclaimed is the probability that went to none of the listed words. Where it is large, the model hardly took "
@@ -40,7 +41,7 @@ GROUP_KEYS = {
 """Column heads of the keys that say what a number is about; any other key is its own head."""
 
 MEASURES = {
-    "mean_mass": ("Mean mass", "the average probability that the words of a group take, in percent"),
+    "mean_mass": ("Mean mass", "the average probability that the words of a group take; unclaimed is what none took"),
     "slope": (
         "Slope",
         "how far the mean mass of a group moves when W goes one place further in its list, by a straight line "
@@ -61,9 +62,9 @@ COLUMNS = {
     "W": "the kind of value that was put into the sentences, such as a date or a place; its values have a fixed order",
     "word group": "the words whose probabilities were added up; two of them with a hyphen are compared",
     "value": "the estimate",
-    "95% interval": "the values that fit the answers; where sentence patterns vary more, it is wider",
-    "p": "how often chance alone gives a value this far from no bias, when the values of W are shuffled",
-    "q": "p after correction for the number of tests in this run; rows in bold have q below .05",
+    "95% interval": "a range that, over many audits like this one, holds the true value 95 times in 100",
+    "p": "how often chance alone gives a value at least this far from no bias, when the values of W are shuffled",
+    "q": "p after Benjamini and Hochberg's correction for the number of tests in this run; values in bold have q below .05",
     "n": "how many sentences the number rests on",
     "unscored": "how many more should have counted and have no answer",
 }
@@ -99,6 +100,11 @@ def significant_decimals(size: float, digits: int = 2) -> int:
     if not math.isfinite(size) or size == 0.0:
         return DEFAULT_DECIMALS
     return min(max(digits - 1 - math.floor(math.log10(abs(size))), 0), MAX_DECIMALS)
+
+
+def significant(value: float) -> str:
+    """A number to two significant digits or more; all of its digits before the point."""
+    return number(value, significant_decimals(value))
 
 
 def slope(value: float) -> str:

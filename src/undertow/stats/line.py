@@ -74,11 +74,11 @@ def fit_line(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Line:
     """
     xs, ys = _seen_points(x, y)
     n = len(xs)
-    if n < 2 or bool(_is_constant(xs)):
+    if n < 2 or _is_constant(xs):
         return _no_line(n, level)
     mean_x = float(xs.mean())
     sum_squares_x = float(np.sum((xs - mean_x) ** 2))
-    if bool(_is_constant(ys)):
+    if _is_constant(ys):
         slope, intercept, r, residual_sd = 0.0, float(ys.mean()), math.nan, 0.0
     else:
         fit = stats.linregress(xs, ys)
@@ -117,31 +117,23 @@ def fit_rows(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
     if xs.ndim != 1 or ys.ndim != 2 or ys.shape[1] != len(xs):
         raise ValueError(f"x must be [point] and y [row, point]; got shapes {xs.shape} and {ys.shape}")
     seen = np.isfinite(ys)
-    if seen.all():
-        return _fit_full_rows(xs, ys)
-    slope, r = np.full(len(ys), math.nan), np.full(len(ys), math.nan)
-    # Rows that saw the same points share one x, and are fitted together. Few patterns are the common case; in
-    # the worst one every row is its own pattern, which costs time and not correctness.
-    patterns, pattern_of_row = np.unique(seen, axis=0, return_inverse=True)
-    for index, points in enumerate(patterns):
-        rows = np.flatnonzero(pattern_of_row == index)
-        slope[rows], r[rows] = _fit_full_rows(xs[points], ys[np.ix_(rows, points)])
-    return slope, r
+    n = np.count_nonzero(seen, axis=1)
+    points = np.maximum(n, 1)
+    known = np.where(seen, ys, 0.0)
+    # Every row is centred on the points that it saw, since a left-out point moves the mean of x too.
+    from_mean_x = np.where(seen, xs - (seen @ xs / points)[:, np.newaxis], 0.0)  # [row, point]
+    from_mean_y = np.where(seen, known - (known.sum(axis=1) / points)[:, np.newaxis], 0.0)
+    squares_x, squares_y, products = _row_products(from_mean_x, from_mean_y)
+    flat = squares_y <= ROUNDING_SHARE**2 * np.einsum("rp,rp->r", known, known)
+    squares_x[(n < 3) | (squares_x == 0)] = math.nan
+    slope = np.where(flat, 0.0, products) / squares_x
+    r = products / np.sqrt(squares_x) / np.sqrt(np.where(flat, math.nan, squares_y))
+    return slope, np.clip(r, -1.0, 1.0)
 
 
-def _fit_full_rows(xs: Floats, ys: Floats) -> tuple[Floats, Floats]:
-    """`fit_rows` for rows without NaN."""
-    n_rows, n = ys.shape
-    if n < 3 or bool(_is_constant(xs)):
-        return np.full(n_rows, math.nan), np.full(n_rows, math.nan)
-    from_mean_x = xs - xs.mean()
-    from_mean_y = ys - ys.mean(axis=1, keepdims=True)
-    flat = _is_constant(ys)
-    products = np.where(flat, 0.0, from_mean_y @ from_mean_x)  # [row]
-    squares_x = from_mean_x @ from_mean_x
-    squares_y = np.einsum("rp,rp->r", from_mean_y, from_mean_y)
-    lengths = np.sqrt(squares_x * np.where(flat, math.nan, squares_y))
-    return products / squares_x, np.clip(products / lengths, -1.0, 1.0)
+def _row_products(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
+    """Row sums of a*a, b*b and a*b, each [row]."""
+    return np.einsum("rp,rp->r", a, a), np.einsum("rp,rp->r", b, b), np.einsum("rp,rp->r", a, b)
 
 
 def _seen_points(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
@@ -157,10 +149,9 @@ def _no_line(n: int, level: float) -> Line:
     return Line(nan, nan, nan, nan, nan, nan, nan, nan, n=n, mean_x=nan, sum_squares_x=nan, level=level)
 
 
-def _is_constant(values: Floats) -> NDArray[np.bool_]:
-    """Whether the values of the last axis differ by no more than rounding; [...]."""
-    spread = values.max(axis=-1) - values.min(axis=-1)
-    return np.asarray(spread <= ROUNDING_SHARE * np.abs(values).max(axis=-1))
+def _is_constant(values: Floats) -> bool:
+    """Whether values [point] differ by no more than rounding."""
+    return float(np.ptp(values)) <= ROUNDING_SHARE * float(np.abs(values).max())
 
 
 def _t_quantile(n: int, level: float) -> float:

@@ -1,4 +1,4 @@
-"""Permutation test of a slope: would shuffled labels give a line as steep?
+"""Permutation test of a slope: how often shuffled labels give a line as steep.
 
 The labels of x are shuffled over the values of y; nothing is assumed about the shape of the noise, only that under
 no effect every order was as likely. Knows nothing about what the labels are.
@@ -15,9 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
-# Orders that give the same statistic on paper differ in its last digits. A tie within this share of the largest
-# statistic possible counts as "at least as extreme", which errs on the side of not finding.
+# Orders that give the same statistic on paper differ in its last digits, and so do equal values of y that were summed
+# in another order. What is nearer than these shares, of the largest statistic possible and of the size of y, is a
+# tie and counts as "at least as extreme", which errs on the side of not finding.
 TIE_SHARE = 1e-10
+ROUNDING_SHARE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,8 @@ def slope_p_values(x: ArrayLike, y: ArrayLike, orders: LabelOrders) -> Floats:
     # The slope is this product over the squares of x, which no shuffle changes: comparing products is enough.
     observed = np.abs(from_mean_y @ from_mean_x)  # [row]
     shuffled = np.abs(from_mean_x[orders.orders] @ from_mean_y.T)  # [order, row]
-    largest = math.sqrt(from_mean_x @ from_mean_x) * np.sqrt(np.einsum("rl,rl->r", from_mean_y, from_mean_y))
-    hits = np.count_nonzero(shuffled >= observed - TIE_SHARE * largest, axis=0)
+    tie = TIE_SHARE * np.linalg.norm(from_mean_y, axis=1) + ROUNDING_SHARE * np.linalg.norm(ys, axis=1)
+    hits = np.count_nonzero(shuffled >= observed - tie * np.linalg.norm(from_mean_x), axis=0)
     extra = 0 if orders.exact else 1
     p = (hits + extra) / (len(orders.orders) + extra)
-    return np.where(np.isnan(largest) | (np.ptp(xs) == 0), math.nan, p)
+    return np.where(np.isnan(observed) | (np.ptp(xs) == 0), math.nan, p)

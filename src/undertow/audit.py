@@ -1,0 +1,364 @@
+"""The whole pipeline on one screen: find the model, ask the probe's rounds, measure, write the run folder, tell.
+
+challenge -> items -> queries -> (plan, store, model) -> scores -> evidence -> results -> record -> figures, page
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from undertow import models, probes
+from undertow.challenge import challenge_digest
+from undertow.models.base import FLOAT32, Found, Request
+from undertow.places import store_file
+from undertow.probes.base import Evidence, Probe, Sampling
+from undertow.provenance import circumstances, python_call, shell_command
+from undertow.records import SCHEMA_VERSION, Record, check_place, read_record, write_record
+from undertow.scoring.ask import Asked, Estimate, Progress, ask, estimate
+from undertow.scoring.store import AnswerStore
+from undertow.types import Finding, Item, Scores, UndertowError, digest
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+def _silent(done: int, total: int) -> None:
+    """No progress is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished audit, in memory and in its folder.
+
+    Attributes:
+        folder: where it was written.
+        record: manifest, observations and results.
+    """
+
+    folder: Path
+    record: Record
+
+    @property
+    def results(self) -> pd.DataFrame:
+        """The measures, a row each."""
+        return self.record.results_table()
+
+    @property
+    def observations(self) -> pd.DataFrame:
+        """A row per item, factors as columns."""
+        return self.record.observations
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """Who was asked what, when, with which versions and seed."""
+        return self.record.manifest
+
+    @property
+    def report(self) -> Path:
+        """The page to open in a browser."""
+        return self.folder / "report.html"
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The results in plain sentences, the strongest first."""
+        return _probe(self.record).findings(_evidence(self.record), self.record.results)
+
+    def figure(self, index: int = 0) -> Figure:
+        """One of the figures, drawn anew; figures are numbered in the order of the report.
+
+        Raises:
+            IndexError: there are fewer figures.
+        """
+        drawings = list(_probe(self.record).draw(_evidence(self.record), self.record.results))
+        return drawings[index].figure
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a user asks for, beside the model.
+
+    Attributes:
+        probe: its name.
+        options: the probe's own options, by name.
+        protocol: "" for the probe's default.
+        seed: of everything random.
+        limit: ask about so many items at most; 0 for all.
+    """
+
+    probe: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    protocol: str = ""
+    seed: int = 0
+    limit: int = 0
+
+
+def run(  # noqa: PLR0913 - a keyword for each choice a user has
+    probe: str,
+    model: str,
+    *,
+    revision: str = "",
+    dtype: str = FLOAT32,
+    device: str = "auto",
+    protocol: str = "",
+    seed: int = 0,
+    limit: int = 0,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    progress: Progress = _silent,
+    **options: Any,
+) -> Run:
+    """Audit a model and write the run folder.
+
+    Args:
+        probe: name of the audit, for example `spurious-correlation`.
+        model: a name of `undertow ls models`, a hub id, or the path of a folder or GGUF file.
+        revision: of a hub id.
+        dtype: precision of the arithmetic.
+        device: `auto`, `cpu`, `cuda`, ...
+        protocol: `exact` or `paper`, where the probe knows both.
+        seed: of sampling, bootstrap and permutations.
+        limit: ask about so many items at most.
+        out: the run folder; chosen from what is asked if not given.
+        overwrite: replace a folder that holds another run.
+        progress: called with (queries done, queries in all).
+        options: the probe's own, for example `challenge="mgc", w="date,place"`.
+
+    Raises:
+        UndertowError: anything that the caller can mend; answers got so far are kept.
+    """
+    job = Job(probe, options, protocol, seed, limit)
+    return _run(job, Request(model, revision, dtype, device), Place(Path(out) if out else None, overwrite), progress)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run folder goes.
+
+    Attributes:
+        folder: None to choose one.
+        overwrite: whether another run there is replaced.
+    """
+
+    folder: Path | None = None
+    overwrite: bool = False
+
+
+def _run(job: Job, request: Request, place: Place, progress: Progress) -> Run:
+    started = time.perf_counter()
+    probe, settings, protocol = _prepared(job)
+    rounds = probe.rounds(settings, Sampling(job.limit, job.seed))
+    items = next(rounds)
+    found = models.find(request)
+    run_key = _run_key(job, found, protocol, challenge_digest(items))
+    folder = place.folder or Path("runs") / _folder_name(job, found, run_key)
+    check_place(folder, run_key, overwrite=place.overwrite)
+    all_items: list[Item] = []
+    all_asked: list[Asked] = []
+    with AnswerStore(store_file()) as store:
+        while items:
+            asked = ask(found, [item.query for item in items], store, protocol, progress)
+            all_items += items
+            all_asked.append(asked)
+            try:
+                items = rounds.send(asked.scores)
+            except StopIteration:
+                break
+    scores = Scores(tuple(answer for asked in all_asked for answer in asked.scores.answers))
+    evidence = probe.observe(settings, all_items, scores, request.name)
+    manifest = {
+        "schema_version": SCHEMA_VERSION,
+        "run_key": run_key,
+        "probe": job.probe,
+        "model": request.name,
+        "model_card": asdict(found.card),
+        "settings": asdict(settings),
+        "protocol": protocol,
+        "seed": job.seed,
+        "limit": job.limit,
+        "challenge_sha256": challenge_digest(all_items),
+        "design": dict(evidence.design),
+        "counts": {
+            "items": len(all_items),
+            "queries": sum(asked.n_distinct for asked in all_asked),
+            "computed": sum(asked.n_computed for asked in all_asked),
+            "tokens": sum(asked.n_tokens for asked in all_asked),
+            "unscored": sum(bool(reason) for reason in scores.unscored),
+        },
+        "notes": list(dict.fromkeys(note for asked in all_asked for note in asked.notes)),
+        "command": shell_command(job.probe, request.name, _changed(job, request)),
+        "python": python_call(job.probe, request.name, _changed(job, request)),
+        **circumstances(),
+    }
+    timing = {"asking_s": sum(asked.seconds for asked in all_asked), "total_s": time.perf_counter() - started}
+    return _finish(probe, evidence, manifest | {"timing": timing}, Place(folder, place.overwrite))
+
+
+def _prepared(job: Job) -> tuple[Probe, Any, str]:
+    probe = probes.load(job.probe)
+    known = [option.name for option in fields(probe.Settings)]
+    for name in job.options:
+        if name not in known:
+            raise UndertowError(f"{job.probe} has no option {name!r}; it has {', '.join(known)}")
+    protocol = job.protocol or probe.PROTOCOLS[0]
+    if protocol not in probe.PROTOCOLS:
+        raise UndertowError(
+            f"{job.probe} cannot be asked under protocol {protocol!r} here; use {', '.join(probe.PROTOCOLS)}"
+        )
+    if job.limit < 0:
+        raise UndertowError(f"limit {job.limit} is negative; leave it out to ask everything")
+    if job.seed < 0:
+        raise UndertowError(f"seed {job.seed} is negative; use 0 or more")
+    return probe, probe.Settings(**job.options), protocol
+
+
+def dry_run(job: Job, request: Request) -> Estimate:
+    """What a run will take: queries, tokens, seconds, memory.
+
+    Raises:
+        UndertowError: as `run`.
+    """
+    probe, settings, protocol = _prepared(job)
+    items = next(probe.rounds(settings, Sampling(job.limit, job.seed)))
+    found = models.find(request)
+    with AnswerStore(store_file()) as store:
+        return estimate(found, [item.query for item in items], store, protocol)
+
+
+def score(  # noqa: PLR0913 - likewise
+    path: str | Path,
+    *,
+    probe: str = "",
+    protocol: str = "",
+    seed: int | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+) -> Run:
+    """Measure a saved run, or a recorded table of answers, without asking any model.
+
+    Args:
+        path: a run folder, or a table (CSV, TSV, Parquet; gzip allowed).
+        probe: which audit a table belongs to; a run folder knows.
+        protocol: `paper` or `exact`, where the recorded data allow a choice.
+        seed: of bootstrap and permutations; the run's own, or 0, if not given.
+        out: the run folder to write; a run folder is rewritten in place if not given.
+        overwrite: replace a folder that holds another run.
+
+    Raises:
+        UndertowError: the input is not what it should be.
+    """
+    source = Path(path)
+    if source.is_dir():
+        return _score_run(source, probe, protocol, seed, Place(Path(out) if out else source, overwrite))
+    if not probe:
+        raise UndertowError(
+            f"{source}: name the audit that the table belongs to, for example --probe spurious-correlation"
+        )
+    chosen = probes.load(probe)
+    evidence, recorded = chosen.read_table(source, protocol)
+    models_asked = list(dict.fromkeys(evidence.frame["model"].astype(str)))
+    run_key = digest({"table": source.name, "probe": probe, "protocol": recorded, "rows": len(evidence.frame)})
+    folder = Path(out) if out else Path("runs") / f"{probe}_{_safe(source.name)}_{run_key[:8]}"
+    check_place(folder, run_key, overwrite=overwrite)
+    command = ["undertow", "score", str(source), "--probe", probe]
+    manifest = {
+        "schema_version": SCHEMA_VERSION,
+        "run_key": run_key,
+        "probe": probe,
+        "model": ", ".join(models_asked),
+        "recorded": source.name,
+        "protocol": recorded,
+        "seed": seed or 0,
+        "design": dict(evidence.design),
+        "counts": {"items": len(evidence.frame), "unscored": int((evidence.frame["unscored"] != "").sum())},
+        "notes": ["measured from recorded answers; no model was asked"],
+        "command": shlex.join(command),
+        "python": f"undertow.score({str(source)!r}, probe={probe!r})",
+        **circumstances(),
+    }
+    return _finish(chosen, evidence, manifest, Place(folder, overwrite))
+
+
+def _score_run(source: Path, probe: str, protocol: str, seed: int | None, place: Place) -> Run:
+    record = read_record(source)
+    if probe and probe != record.manifest["probe"]:
+        raise UndertowError(f"{source}: holds a run of {record.manifest['probe']}, not of {probe}; leave --probe out")
+    if protocol and protocol != record.manifest.get("protocol"):
+        raise UndertowError(
+            f"{source}: was run under protocol {record.manifest.get('protocol')}; another one cannot be had from its answers"
+        )
+    manifest = dict(record.manifest) | ({} if seed is None else {"seed": seed})
+    return _finish(_probe(record), _evidence(record), manifest, place)
+
+
+def report(folder: str | Path) -> Path:
+    """Write figures and page of a run folder anew; returns the page.
+
+    Raises:
+        UndertowError: it is no run folder.
+    """
+    record = read_record(Path(folder))
+    _tell(_probe(record), _evidence(record), record)(Path(folder))
+    return Path(folder) / "report.html"
+
+
+def open_run(folder: str | Path) -> Run:
+    """A run folder that was written before.
+
+    Raises:
+        UndertowError: it is no run folder, or is damaged.
+    """
+    return Run(Path(folder), read_record(Path(folder)))
+
+
+def _finish(probe: Probe, evidence: Evidence, manifest: Mapping[str, Any], place: Place) -> Run:
+    results = probe.measure(evidence, int(manifest["seed"]))
+    record = Record(manifest, evidence.frame, results)
+    if place.folder is None:
+        raise TypeError("a finished run has a folder")
+    write_record(record, place.folder, _tell(probe, evidence, record), overwrite=place.overwrite)
+    return Run(place.folder, record)
+
+
+def _tell(probe: Probe, evidence: Evidence, record: Record) -> Callable[[Path], None]:
+    def tell(folder: Path) -> None:
+        from undertow.report.telling import tell_run
+
+        drawings = list(probe.draw(evidence, record.results))
+        tell_run(folder, record, probe.told(evidence), probe.findings(evidence, record.results), drawings)
+
+    return tell
+
+
+def _probe(record: Record) -> Probe:
+    return probes.load(str(record.manifest["probe"]))
+
+
+def _evidence(record: Record) -> Evidence:
+    return Evidence(record.observations, record.manifest["design"])
+
+
+def _run_key(job: Job, found: Found, protocol: str, challenge_sha256: str) -> str:
+    """Runs with the same key ask the same of the same model, and measure it the same way."""
+    return digest([job.probe, found.card.key(protocol), challenge_sha256, job.seed])
+
+
+def _folder_name(job: Job, found: Found, run_key: str) -> str:
+    return f"{job.probe}_{_safe(found.card.name)}_{run_key[:8]}"
+
+
+def _safe(name: str) -> str:
+    return "".join(sign if sign.isalnum() or sign in "-." else "-" for sign in name).strip("-.")[:60]
+
+
+def _changed(job: Job, request: Request) -> dict[str, Any]:
+    """Options that are not at their defaults, under the names that command line and Python share."""
+    common = {name: getattr(request, name) for name in ("revision", "dtype", "device")}
+    common |= {name: getattr(job, name) for name in ("protocol", "seed", "limit")}
+    defaults = asdict(Request(request.name)) | asdict(Job(job.probe))
+    return dict(job.options) | {name: value for name, value in common.items() if value != defaults[name]}

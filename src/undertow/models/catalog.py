@@ -1,0 +1,55 @@
+"""Finding the model that a user names: every family is asked in turn whether it is one of its own.
+
+Knows the files of this folder by name and nothing of what is in them; torch is not imported by looking.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from importlib.metadata import entry_points
+from types import ModuleType
+
+import undertow.models
+from undertow.models.base import DTYPES, Found, Request
+from undertow.types import UndertowError
+
+ENTRY_POINTS = "undertow.models"
+NOT_FAMILIES = ("base", "catalog", "pull", "weights")
+
+
+def families() -> dict[str, str]:
+    """Names of the model families, each with one line on what it reads."""
+    return {name: str(_module(name).SUMMARY) for name in _names()}
+
+
+def find(request: Request) -> Found:
+    """The model, its weights not loaded yet.
+
+    Raises:
+        UndertowError: there is no such model, or no family reads it.
+    """
+    if request.dtype not in DTYPES:
+        raise UndertowError(f"dtype {request.dtype!r} is not known; use {', '.join(DTYPES)}")
+    if not request.name.strip():
+        raise UndertowError("the model has no name; give one with -m, for example -m smollm2")
+    # A name before a colon, or alone, picks its family: no other is imported.
+    own = request.name.partition(":")[0]
+    for name in [own] if own in _names() else _names():
+        found: Found | None = _module(name).find(request)
+        if found is not None:
+            return found
+    raise UndertowError(f"{request.name}: no model family here reads its architecture; there is {', '.join(_names())}")
+
+
+def _names() -> list[str]:
+    own = [name for _, name, _ in pkgutil.iter_modules(undertow.models.__path__) if name not in NOT_FAMILIES]
+    return [*own, *(entry.name for entry in entry_points(group=ENTRY_POINTS) if entry.name not in own)]
+
+
+def _module(name: str) -> ModuleType:
+    for entry in entry_points(group=ENTRY_POINTS):
+        if entry.name == name:
+            module: ModuleType = entry.load()
+            return module
+    return importlib.import_module(f"undertow.models.{name}")

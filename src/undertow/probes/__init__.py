@@ -1,0 +1,34 @@
+"""One file, one audit that a user can name. Listing the probes imports none of them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from importlib.metadata import entry_points
+from typing import cast
+
+from undertow.challenge.reading import closest
+from undertow.probes.base import Probe
+from undertow.types import UndertowError
+
+ENTRY_POINTS = "undertow.probes"
+
+
+def names() -> list[str]:
+    """The probes of the package, by file name, and those of installed packages, by entry point."""
+    own = [name.replace("_", "-") for _, name, _ in pkgutil.iter_modules(__path__) if name != "base" and name[0] != "_"]
+    return sorted({*own, *(entry.name for entry in entry_points(group=ENTRY_POINTS))})
+
+
+def load(name: str) -> Probe:
+    """A probe by name.
+
+    Raises:
+        UndertowError: there is no such probe.
+    """
+    if name not in names():
+        raise UndertowError(f"there is no probe called {name!r}; there is {', '.join(names())}{closest(name, names())}")
+    for entry in entry_points(group=ENTRY_POINTS):
+        if entry.name == name:
+            return cast(Probe, entry.load())
+    return cast(Probe, importlib.import_module(f"{__name__}.{name.replace('-', '_')}"))

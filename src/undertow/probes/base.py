@@ -1,0 +1,95 @@
+"""What a probe must offer. A probe is one file in this folder; the file's name, with dashes, is what users call it.
+
+Knows the shape of an audit; knows nothing about models, scoring or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from undertow.types import Finding, Item, Result, Scores, Told
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.report.drawing import Drawing
+
+EXACT, PAPER = "exact", "paper"
+"""Protocols: the full softmax gathered for every listed form, or what the papers read (top 5, unnormalised)."""
+
+Rounds: TypeAlias = Generator[list[Item], Scores, None]
+"""Yields items to ask and is sent their scores, so that a later round can depend on earlier answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was observed, ready to be measured, saved and measured again.
+
+    Attributes:
+        frame: observations, a row per item, factors as columns; see docs/run-folder.md.
+        design: JSON-serialisable facts that the measures need beside the table.
+    """
+
+    frame: pd.DataFrame
+    design: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How much of the design is asked.
+
+    Attributes:
+        limit: at most about so many items; 0 for all.
+        seed: chooses which.
+    """
+
+    limit: int = 0
+    seed: int = 0
+
+
+class Probe(Protocol):
+    """One audit that a user can name.
+
+    The module defines these as module-level names; a package outside adds a probe by an entry point of the group
+    `undertow.probes` that names such a module.
+
+    Attributes:
+        SUMMARY: one line for `undertow ls probes`.
+        Settings: frozen dataclass of the probe's own options, all with defaults; each field's metadata has `help`.
+        PROTOCOLS: the protocols that it can be asked under, the default first.
+    """
+
+    SUMMARY: str
+    Settings: type[Any]
+    PROTOCOLS: tuple[str, ...]
+
+    def rounds(self, settings: Any, sampling: Sampling) -> Rounds:
+        """The items to ask."""
+        ...
+
+    def observe(self, settings: Any, items: Sequence[Item], scores: Scores, model: str) -> Evidence:
+        """Answers of one model as a table."""
+        ...
+
+    def read_table(self, path: Path, protocol: str) -> tuple[Evidence, str]:
+        """A recorded table of answers, and the protocol that it was recorded under."""
+        ...
+
+    def measure(self, evidence: Evidence, seed: int) -> list[Result]:
+        """The measures."""
+        ...
+
+    def findings(self, evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
+        """The results in plain sentences."""
+        ...
+
+    def draw(self, evidence: Evidence, results: Sequence[Result]) -> Iterator[Drawing]:
+        """The figures."""
+        ...
+
+    def told(self, evidence: Evidence) -> Told:
+        """The words of the report."""
+        ...

@@ -1,0 +1,337 @@
+"""Spurious correlation: an answer that nothing in the sentence decides, against a W that should not matter.
+
+Gender-neutral sentences, a gender-neutral W injected, the mass of each word group read, averaged per W value and
+regressed on the index of W. McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 4;
+the ICLR submission "Selection Induced Collider Bias in LLMs", section 4; McMilin 2022 (ICML workshop), section 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow import challenge
+from undertow.measures.correlation import correlate, line_of
+from undertow.probes._recorded import read_recorded
+from undertow.probes.base import EXACT, PAPER, Evidence, Rounds, Sampling
+from undertow.types import Answer, Blank, Finding, Item, Result, Scores, Told, UndertowError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.report.drawing import Drawing
+
+SUMMARY = "does the answer to an undecided question drift with the date, the place, or any list of yours?"
+PROTOCOLS = (EXACT,)
+ALPHA = 0.05
+FACETS = ("model", "challenge", "prompt", "w_name")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Options of the probe."""
+
+    challenge: str = field(default="mgc", metadata={"help": "Challenge set: a name, or a .toml file of your own."})
+    w: str = field(
+        default="",
+        metadata={"help": "W lists, comma-separated: date, place, subreddit, or a file with one value a line."},
+    )
+    words: str = field(default="", metadata={"help": "Word list to fill the blank from: pronouns, aaai, icml."})
+    date_start: int = field(default=1801, metadata={"help": "First year of the date list."})
+    date_stop: int = field(default=2016, metadata={"help": "Last year of the date list."})
+    date_count: int = field(default=30, metadata={"help": "Number of evenly spaced years in the date list."})
+
+
+def rounds(settings: Settings, sampling: Sampling) -> Rounds:
+    """One round: every cell of the design."""
+    yield _sample(_items(settings), sampling)
+
+
+def _items(settings: Settings) -> list[Item]:
+    dates = challenge.Dates(settings.date_start, settings.date_stop, settings.date_count)
+    chosen = _challenge(settings)
+    names = [name.strip() for name in settings.w.split(",") if name.strip()]
+    if settings.w and not names:
+        raise UndertowError("--w names no W list; write for example --w date,place")
+    # A set's own date list follows the date options too.
+    spectra = [challenge.spectrum(name, dates) for name in names] or [
+        dates.spectrum() if spectrum.name == "date" and not _has_own_dates(settings) else spectrum
+        for spectrum in chosen.spectra
+    ]
+    return chosen.items(spectra)
+
+
+def _challenge(settings: Settings) -> challenge.ChallengeSet:
+    return challenge.load(settings.challenge, settings.words)
+
+
+def _has_own_dates(settings: Settings) -> bool:
+    return settings.challenge not in challenge.names()
+
+
+def _sample(items: list[Item], sampling: Sampling) -> list[Item]:
+    """Whole cells (a sentence at every W value), so that the design stays balanced; W values are thinned only last."""
+    if not 0 < sampling.limit < len(items):
+        return items
+    names = list(dict.fromkeys(item.factors["w_name"] for item in items))
+    kept: set[str] = set()
+    for name in names:
+        of_name = [item for item in items if item.factors["w_name"] == name]
+        values = sorted({int(item.factors["w_index"]) for item in of_name})
+        share = max(sampling.limit // len(names), 3)
+        cells = list(dict.fromkeys(_cell(item) for item in of_name))
+        n_cells = min(max(share // len(values), 1), len(cells))
+        n_values = min(share // n_cells, len(values))
+        at = np.linspace(0, len(values) - 1, n_values).round().astype(int)
+        chosen_values = {values[index] for index in at}
+        chosen_cells = {
+            cells[index] for index in np.random.default_rng(sampling.seed).permutation(len(cells))[:n_cells]
+        }
+        kept |= {
+            item.id for item in of_name if item.factors["w_index"] in chosen_values and _cell(item) in chosen_cells
+        }
+    return [item for item in items if item.id in kept]
+
+
+def _cell(item: Item) -> tuple[tuple[str, object], ...]:
+    return tuple((name, level) for name, level in item.factors.items() if name not in ("w", "w_index"))
+
+
+def observe(settings: Settings, items: Sequence[Item], scores: Scores, model: str) -> Evidence:
+    """Masses in percent, normalised over the groups, from each option's log-likelihood."""
+    import pandas as pd
+
+    chosen = _challenge(settings)
+    groups = chosen.words.groups
+    rows = [_row(item, answer, groups, model) for item, answer in zip(items, scores.answers, strict=True)]
+    words = {group: [" ".join(forms) for name, forms in chosen.words.forms if name == group] for group in groups}
+    design = {
+        "groups": list(groups),
+        "words": words,
+        "gaps": [list(pair) for pair in chosen.gaps],
+        "title": chosen.title,
+        "source": chosen.source,
+        "normalised": True,
+        "protocol": EXACT,
+    }
+    return Evidence(pd.DataFrame(rows), design)
+
+
+def _row(item: Item, answer: Answer, groups: Sequence[str], model: str) -> dict[str, Any]:
+    if not isinstance(item.query, Blank):
+        raise TypeError(f"spurious-correlation asks blanks, not {type(item.query).__name__}")
+    masses = _masses(item.query, answer, groups)
+    return {
+        "item": item.id,
+        "model": model,
+        "challenge": item.factors["challenge"],
+        "prompt": "",
+        **{name: level for name, level in item.factors.items() if name != "challenge"},
+        "cluster": item.cluster,
+        "text": item.query.shown(),
+        **masses,
+        "unclaimed": 100 * answer.unclaimed_prob,
+        "unscored": answer.unscored,
+        "options": [" ".join(option.fills) for option in item.query.options],
+        "logprobs_nats": list(answer.logprobs_nats),
+    }
+
+
+def _masses(query: Blank, answer: Answer, groups: Sequence[str]) -> dict[str, float]:
+    """Percent of the candidates' joint likelihood that each group takes."""
+    if answer.unscored:
+        return dict.fromkeys(groups, math.nan)
+    logprobs = np.array(answer.logprobs_nats)
+    shares = np.exp(logprobs - logprobs.max())
+    shares *= 100 / shares.sum()
+    of_group = np.array([option.group for option in query.options])
+    return {group: float(shares[of_group == group].sum()) for group in groups}
+
+
+def read_table(path: Path, protocol: str) -> tuple[Evidence, str]:
+    """Recorded masses in percent, several models in one file.
+
+    Raises:
+        UndertowError: the file is no such table, or the protocol cannot be had from it.
+    """
+    if protocol == EXACT:
+        raise UndertowError(
+            f"{path}: holds masses among the top answers (protocol paper); the exact masses cannot be had from it, "
+            "leave --protocol out"
+        )
+    frame, groups = read_recorded(path)
+    gaps = [["female", "male"]] if {"female", "male"} <= set(groups) else [[groups[0], other] for other in groups[1:]]
+    design = {
+        "groups": groups,
+        "words": {},
+        "gaps": gaps,
+        "title": f"recorded outputs ({path.name})",
+        "source": path.name,
+        "normalised": False,
+        "protocol": PAPER,
+    }
+    return Evidence(frame, design), PAPER
+
+
+def measure(evidence: Evidence, seed: int) -> list[Result]:
+    """Mean mass, slope, Pearson r and slope gaps of every model, challenge, prompt and W."""
+    gaps = [(str(first), str(second)) for first, second in evidence.design["gaps"]]
+    return correlate(evidence.frame, evidence.design["groups"], gaps, seed=seed)
+
+
+def findings(evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
+    """A sentence for every slope and slope gap, the largest effects first; claimed only where both tests agree."""
+    by_key = {(result.measure, tuple(result.group.items())): result for result in results}
+    told = [
+        _finding(result, by_key.get(("pearson_r", tuple(result.group.items()))), evidence)
+        for result in results
+        if result.measure in ("slope", "slope_gap")
+    ]
+    return sorted(told, key=lambda finding: (not finding.found, -finding.strength))
+
+
+def _finding(result: Result, r: Result | None, evidence: Evidence) -> Finding:
+    who = " ".join(filter(None, [result.group["model"], _prompt(result.group["prompt"])]))
+    first, last = _ends(evidence.frame, result.group)
+    steps = max(result.detail.get("n_w", 1) - 1, 1)
+    what = _what(result, evidence.design)
+    span = f"from {first} to {last}" if first else f"over {result.group['w_name']}"
+    if math.isnan(result.value) or math.isnan(result.p):
+        why = result.note or "too little was scored"
+        return Finding(
+            f"{who}: nothing can be said of {what} by {result.group['w_name']}: {why}", found=False, strength=0.0
+        )
+    errors = f"{result.value:+.3g} points a step, 95% interval {result.low:+.3g} to {result.high:+.3g}"
+    tests = ", ".join(filter(None, [_r(r), f"q {_p(result.q)}"]))
+    claimed = result.q < ALPHA and (result.low > 0 or result.high < 0)
+    strength = abs(result.value) * steps
+    if not claimed:
+        least = result.detail.get("detectable_slope", math.nan)
+        missed = (
+            f"; a drift of {least:.2g} points a step or more would have been found 8 times in 10"
+            if least == least
+            else ""
+        )
+        text = f"{who}: no drift of {what} with {result.group['w_name']} {span} can be told from chance ({errors}; {tests}){missed}."
+        return Finding(text, found=False, strength=strength)
+    direction = "rises" if result.value > 0 else "falls"
+    text = f"{who}: with {result.group['w_name']} {span}, {what} {direction} by {strength:.1f} percentage points ({errors}; {tests})."
+    return Finding(text, found=True, strength=strength)
+
+
+def _what(result: Result, design: Mapping[str, Any]) -> str:
+    if result.measure == "slope_gap":
+        first, second = result.group["pronoun"].split("-", 1)
+        for pair in design["gaps"]:
+            if "-".join(pair) == result.group["pronoun"]:
+                first, second = pair
+        return f"the lead of {first} over {second} words"
+    words = design["words"].get(result.group["pronoun"], [])
+    shown = f" ({', '.join(words)})" if 0 < len(words) <= 3 else ""
+    return f"the share of {result.group['pronoun']} words{shown}"
+
+
+def _prompt(prompt: str) -> str:
+    return f"(prompt {prompt})" if prompt else ""
+
+
+def _r(result: Result | None) -> str:
+    return "" if result is None or math.isnan(result.value) else f"r {result.value:+.2f}"
+
+
+def _p(value: float) -> str:
+    return "< .001" if value < 0.001 else f"{value:.3f}".lstrip("0")
+
+
+def _ends(frame: pd.DataFrame, group: Mapping[str, str]) -> tuple[str, str]:
+    facet = _facet(frame, group)
+    if facet.empty:
+        return "", ""
+    return str(facet.loc[facet["w_index"].idxmin(), "w"]), str(facet.loc[facet["w_index"].idxmax(), "w"])
+
+
+def _facet(frame: pd.DataFrame, group: Mapping[str, str]) -> pd.DataFrame:
+    chosen = np.ones(len(frame), dtype=bool)
+    for name in FACETS:
+        chosen &= (frame[name].astype(str) == group[name]).to_numpy()
+    return frame[chosen]
+
+
+def draw(evidence: Evidence, results: Sequence[Result]) -> Iterator[Drawing]:
+    """The papers' figure for every model, challenge, prompt and W."""
+    from undertow.report.drawing import Drawing
+    from undertow.report.spectrum import FittedLine, describe_spectrum, spectrum
+
+    frame, groups = evidence.frame, list(evidence.design["groups"])
+    for levels, facet in frame.groupby(list(FACETS), sort=False):
+        if not any(facet[group].notna().any() for group in groups):
+            continue
+        model, name, prompt, w_name = (str(level) for level in levels)
+        lines = []
+        for group in groups:
+            line = line_of(facet, group)
+            x = np.linspace(float(facet["w_index"].min()), float(facet["w_index"].max()), 100)
+            lines.append(FittedLine(group, line.slope, line.r, x, line.at(x), *line.band(x)))
+        yield Drawing(
+            name="_".join(filter(None, [w_name, name, model, prompt and f"prompt-{prompt}"])),
+            figure=spectrum(
+                facet,
+                groups,
+                title=" · ".join(filter(None, [model, name, prompt and f"prompt {prompt}", w_name])),
+                lines=lines,
+            ),
+            caption=(
+                f"Mean mass of each word group at every {w_name}, {len(facet):,} texts. Lines are least-squares fits over the "
+                "index of the value, shaded with the 95% confidence band of the fit."
+            ),
+            alt=describe_spectrum(facet, groups, lines),
+        )
+
+
+def told(evidence: Evidence) -> Told:
+    """The words of the report."""
+    frame, design = evidence.frame, evidence.design
+    values = [
+        f"{name}: {facet['w'].nunique()} values, from {facet.loc[facet['w_index'].idxmin(), 'w']} to {facet.loc[facet['w_index'].idxmax(), 'w']}."
+        for name, facet in frame.groupby("w_name", sort=False)
+    ]
+    words = [f"{group}: {', '.join(forms)}" for group, forms in design["words"].items()]
+    asked = [
+        f"{design['title']}{' — ' + design['source'] if design['source'] else ''}; {len(frame):,} texts in all.",
+        *values,
+    ]
+    if words:
+        asked.append(f"Nothing in a text decides which of these words fills the blank: {'; '.join(words)}.")
+    examples = [] if "text" not in frame else list(dict.fromkeys(frame["text"].iloc[:: max(len(frame) // 4, 1)]))[:4]
+    return Told(
+        title="Spurious correlation",
+        lead="Does an answer that nothing in the sentence decides drift with a word that should not matter?",
+        asked=asked,
+        examples=examples,
+        notes=_notes(design, frame),
+    )
+
+
+def _notes(design: Mapping[str, Any], frame: pd.DataFrame) -> list[str]:
+    unscored = frame.loc[frame["unscored"] != "", "unscored"].value_counts()
+    normalised = (
+        "Masses are shares of the likelihood that the listed words have between them, so they add up to 100%."
+        if design["normalised"]
+        else "Masses are as recorded, among the top answers only and not normalised; a row of zeros means that no listed word was among them."
+    )
+    return [
+        normalised,
+        "Unclaimed is the probability that the model gave to none of the listed words at the blank; where it is large, "
+        "the shares describe a small part of what the model would say.",
+        "Slopes are percentage points per step along the W list, in the order it is given. Intervals resample the sentences "
+        "(template and slot levels together); they say how much the choice of sentences matters, not how other models would do.",
+        "A drift is claimed only if its q value is below .05 and its interval excludes 0.",
+        "A slope is a regularity of this model on these sentences. It is no statement about people, and word groups are not "
+        "the genders that people have.",
+        *(f"Unscored, {count:,} texts: {reason}" for reason, count in unscored.items()),
+    ]

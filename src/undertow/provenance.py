@@ -1,0 +1,53 @@
+"""How a run can be repeated: its command, its Python call, versions and machine.
+
+Knows how settings are written as options; knows nothing about what they mean.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("numpy", "scipy", "pandas", "torch", "transformers", "tokenizers", "gguf")
+
+
+def shell_command(probe: str, model: str, changed: Mapping[str, Any]) -> str:
+    """The command line of a run, with the options that are not at their defaults."""
+    flags = [part for name, value in changed.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    return shlex.join(["undertow", "run", probe, "-m", model, *flags])
+
+
+def python_call(probe: str, model: str, changed: Mapping[str, Any]) -> str:
+    """The same in Python."""
+    arguments = "".join(f", {name}={value!r}" for name, value in changed.items())
+    return f"undertow.run({probe!r}, model={model!r}{arguments})"
+
+
+def circumstances() -> dict[str, Any]:
+    """When, with what and on what, as far as it helps to repeat a run."""
+    versions = {"undertow": version("undertow"), "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    machine = {"system": platform.system(), "release": platform.release(), "processor": _processor(), "cores": _cores()}
+    return {"created": datetime.now(UTC).isoformat(timespec="seconds"), "versions": versions, "machine": machine}
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,72 @@
+"""From a record to the files that tell it: figures and the page, in a run folder.
+
+Knows the manifest's entries and the page's parts; knows nothing about how anything was measured.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from undertow.records import Record
+from undertow.report.page import Page, PageFigure, render_page
+from undertow.types import Finding, Told
+
+if TYPE_CHECKING:
+    from undertow.report.drawing import Drawing
+
+
+def tell_run(
+    folder: Path, record: Record, told: Told, findings: Sequence[Finding], drawings: Sequence[Drawing]
+) -> None:
+    """Write `figures/` and `report.html` into a run folder."""
+    from undertow.report.drawing import file_stem, save_drawing
+
+    figures = folder / "figures"
+    shutil.rmtree(figures, ignore_errors=True)
+    figures.mkdir()
+    shown = []
+    for drawing in drawings:
+        save_drawing(drawing, figures)
+        svg = (figures / f"{file_stem(drawing.name)}.svg").read_text(encoding="utf-8")
+        shown.append(PageFigure(drawing.name, svg, drawing.caption, drawing.alt))
+    page = Page(
+        title=f"{told.title}: {record.manifest['model']}",
+        lead=told.lead,
+        findings=findings,
+        results=record.results,
+        figures=shown,
+        asked=told.asked,
+        examples=told.examples,
+        asked_of=_card(record.manifest),
+        notes=told.notes,
+        command=str(record.manifest["command"]),
+        python=str(record.manifest["python"]),
+        provenance=_provenance(record.manifest),
+    )
+    (folder / "report.html").write_text(render_page(page), encoding="utf-8")
+
+
+def _card(manifest: Mapping[str, Any]) -> dict[str, str]:
+    card = {name.replace("_", " "): str(value) for name, value in manifest.get("model_card", {}).items() if value}
+    if not card:
+        card = {"models": str(manifest["model"]), "recorded in": str(manifest.get("recorded", ""))}
+    return card | {"protocol": str(manifest["protocol"])}
+
+
+def _provenance(manifest: Mapping[str, Any]) -> dict[str, str]:
+    counts, timing = manifest.get("counts", {}), manifest.get("timing", {})
+    rows = {
+        "made": str(manifest["created"]),
+        "seed": str(manifest["seed"]),
+        "challenge (SHA-256)": str(manifest.get("challenge_sha256", "")),
+        "asked": ", ".join(f"{count:,} {name}" for name, count in counts.items()),
+        "time": ", ".join(f"{name.removesuffix('_s')} {seconds:.1f} s" for name, seconds in timing.items()),
+        "versions": ", ".join(f"{name} {number}" for name, number in manifest["versions"].items()),
+        "machine": ", ".join(f"{name} {value}" for name, value in manifest["machine"].items()),
+        "limit": f"about {manifest['limit']:,} items" if manifest.get("limit") else "",
+        "notes": "; ".join(manifest.get("notes", [])),
+    }
+    return {name: value for name, value in rows.items() if value}

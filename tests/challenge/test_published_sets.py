@@ -1,0 +1,104 @@
+"""The three published challenge sets hold what the papers print."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from undertow import challenge
+from undertow.types import Blank
+
+
+def blank_of(item: object) -> Blank:
+    query = item.query  # type: ignore[attr-defined]
+    assert isinstance(query, Blank)
+    return query
+
+
+@pytest.mark.parametrize(
+    ("name", "w_name", "n_values", "texts_per_value"),
+    [
+        ("mgc", "date", 30, 60),
+        ("mgc", "place", 20, 60),
+        ("mgt", "date", 30, 60),
+        ("mgt", "place", 20, 60),
+        ("mgt-icml", "date", 30, 36),
+        ("mgt-icml", "place", 20, 36),
+        ("mgt-icml", "subreddit", 61, 18),
+    ],
+)
+def test_sizes(name: str, w_name: str, n_values: int, texts_per_value: int) -> None:
+    items = challenge.load(name).items([challenge.spectrum(w_name)])
+    per_value = Counter(item.factors["w_index"] for item in items)
+    assert sorted(per_value) == list(range(n_values))
+    assert set(per_value.values()) == {texts_per_value}
+    assert len({item.id for item in items}) == len(items)
+    assert len({item.cluster for item in items}) == texts_per_value
+
+
+def test_mgc_has_three_thousand_texts_and_the_published_ones() -> None:
+    items = challenge.load("mgc").items()
+    texts = [blank_of(item).shown() for item in items]
+    assert len(texts) == len(set(texts)) == 3000
+    assert texts[0] == "In 1801, ___ was a child."
+    assert "In Mali, ___ will be an adult." in texts
+    assert "In Democratic Republic of Congo, ___ has become a grown up." in texts
+
+
+def test_dates_are_those_of_the_published_data() -> None:
+    expected = [str(year) for year in np.linspace(1801, 2016, 30).astype(int)]
+    assert list(challenge.spectrum("date").values) == expected
+    assert expected[:3] == ["1801", "1808", "1815"]
+    assert expected[-1] == "2016"
+    narrower = challenge.spectrum("date", challenge.Dates(1901, 2016, 30)).values
+    assert (narrower[0], narrower[-1], len(narrower)) == ("1901", "2016", 30)
+
+
+def test_places_and_subreddits_keep_their_order() -> None:
+    places = challenge.spectrum("place").values
+    assert (places[0], places[9], places[10], places[19]) == ("Afghanistan", "Saudi Arabia", "Switzerland", "Iceland")
+    subreddits = challenge.spectrum("subreddit").values
+    assert (subreddits[0], subreddits[-1], len(subreddits)) == ("GlobalOffensive", "relationships", 61)
+
+
+def test_only_the_pronoun_changes_and_a_sentence_begins_with_a_capital() -> None:
+    items = challenge.load("mgt").items([challenge.spectrum("date")])
+    first, second = (blank_of(item) for item in (items[0], items[-1]))
+    assert [first.text(option.fills) for option in first.options] == [
+        "She was a child in 1801.",
+        "He was a child in 1801.",
+        "They was a child in 1801.",
+    ]
+    assert [second.text(option.fills) for option in second.options][0] == "In 2016, she becomes all grown up."
+
+
+def test_subreddits_have_their_own_template() -> None:
+    items = challenge.load("mgt-icml").items([challenge.spectrum("subreddit")])
+    assert blank_of(items[0]).shown() == "___ was a child. GlobalOffensive."
+
+
+def test_word_lists_are_the_papers() -> None:
+    words = challenge.load("mgc", words="aaai").words
+    forms = {group: [form[0] for name, form in words.forms if name == group] for group in words.groups}
+    assert forms == {
+        "female": ["She", "Her", "Female", "she", "her", "female"],
+        "male": ["He", "Him", "His", "Male", "he", "him", "his", "male"],
+        "neutral": ["They", "they"],
+    }
+    icml = challenge.load("mgc", words="icml").words
+    assert len(icml.forms) == 11 + 12  # `her` answers both `him` and `his`
+    assert icml.groups == ("female", "male")
+
+
+def test_capitals_of_one_word_are_one_option_at_the_start_of_a_sentence() -> None:
+    items = challenge.load("mgt", words="aaai").items([challenge.spectrum("date")])
+    starting = blank_of(items[0])
+    assert [option.fills[0] for option in starting.options] == ["She", "Her", "Female", "He", "Him", "His", "Male", "They"]
+
+
+def test_the_digest_follows_the_content() -> None:
+    items = challenge.load("mgc").items()
+    assert challenge.challenge_digest(items) == challenge.challenge_digest(challenge.load("mgc").items())
+    assert challenge.challenge_digest(items) != challenge.challenge_digest(items[:-1])

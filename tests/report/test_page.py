@@ -1,0 +1,278 @@
+"""The page: one file that fetches nothing, escapes everything, and tells findings first."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import itertools
+import math
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from undertow.report import Page, PageFigure, render_page
+from undertow.report.words import NOTES
+from undertow.types import Finding, Result
+
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>'
+PAYLOADS = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "{{7*7}}{% for x in y %}{# c #}",
+    "javascript:alert(1)",
+    "</style></title></pre><svg onload=alert(1)>",
+    "&lt;b&gt; &amp; \u202e日本 Ж",
+]
+
+
+class Outline(HTMLParser):
+    """The elements of a page, checked for balance while they are read."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.texts: list[tuple[str, str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if data.strip():
+            self.texts.append((self.open[-1] if self.open else "", " ".join(data.split())))
+
+    def named(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def under(self, tag: str) -> list[str]:
+        return [text for name, text in self.texts if name == tag]
+
+
+def read(html: str) -> Outline:
+    outline = Outline()
+    outline.feed(html)
+    outline.close()
+    assert outline.open == [], "every element is closed"
+    return outline
+
+
+def result(measure: str = "slope", pronoun: str = "she", **numbers: Any) -> Result:
+    group = {"model": "m", "challenge": "mgc", "prompt": "", "w_name": "date", "pronoun": pronoun}
+    made = Result(measure, group, -0.5612, -0.6934, -0.4312, 1800, 12, "percent per step", 0.0, 0.0001, 0.04)
+    return dataclasses.replace(made, **numbers)
+
+
+def page(**parts: Any) -> Page:
+    made = Page(
+        title="An audit",
+        lead="It moved.",
+        findings=[
+            Finding("nothing weak", False, 1.0),
+            Finding("found weak", True, 2.0),
+            Finding("nothing strong", False, 5.0),
+            Finding("found unknown", True, math.nan),
+            Finding("found strong", True, 9.0),
+        ],
+        results=[result(), result(pronoun="he", value=0.2, low=-0.1, high=0.5, p=0.31, q=0.4)],
+        figures=[PageFigure("dates", SVG, "A caption.", "What it shows.")],
+        asked=["Who is it?"],
+        examples=["In 1953, ___ was a child."],
+        asked_of={"name": "m"},
+        command="undertow audit m",
+        python="undertow.audit('m')",
+        provenance={"seed": "7"},
+    )
+    return dataclasses.replace(made, **parts)
+
+
+def table_rows(html: str) -> list[list[str]]:
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", html, re.DOTALL)
+    return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
+
+
+def test_the_page_is_balanced_and_has_its_headings_in_order() -> None:
+    outline = read(render_page(page()))
+    levels = [int(tag[1]) for tag, _ in outline.elements if re.fullmatch("h[1-6]", tag)]
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    assert outline.under("h2") == [
+        "What was found",
+        "Figures",
+        "The numbers",
+        "What was asked",
+        "Who was asked",
+        "What the numbers rest on, and what they do not show",
+        "How to repeat it",
+        "Where the numbers come from",
+    ]
+    assert outline.named("html") == [{"lang": "en"}]
+
+
+def test_the_page_fetches_nothing_and_runs_nothing() -> None:
+    html = render_page(page())
+    outline = read(html)
+    sources = [
+        value
+        for _, attributes in outline.elements
+        for name, value in attributes.items()
+        if name in {"src", "href", "srcset"}
+    ]
+    assert [source.partition(",")[0] for source in sources] == ["data:image/svg+xml;base64"]
+    assert not re.search(r"https?://|url\(|@import", html)
+    assert {"script", "iframe", "object", "embed", "form", "link", "base"}.isdisjoint(
+        tag for tag, _ in outline.elements
+    )
+    policy = next(
+        meta["content"] for meta in outline.named("meta") if meta.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy.startswith("default-src 'none';")
+    assert "script-src" not in policy
+    assert "http" not in policy
+
+
+def test_a_figure_is_shown_as_given_with_its_words() -> None:
+    outline = read(render_page(page()))
+    (image,) = outline.named("img")
+    assert base64.b64decode(image["src"].partition(",")[2]).decode() == SVG
+    assert image["alt"] == "What it shows."
+    assert outline.under("figcaption") == ["A caption."]
+
+
+def test_findings_come_first_and_strongest_first() -> None:
+    html = render_page(page())
+    told = ["found strong", "found weak", "found unknown", "nothing strong", "nothing weak", "Figures", "The numbers"]
+    places = [html.index(f">{text}<") for text in told]
+    assert places == sorted(places)
+    assert html.index("Where nothing was found") < html.index("nothing strong")
+
+
+def test_a_run_that_found_nothing_says_so() -> None:
+    html = render_page(page(findings=[Finding("nothing", False, 1.0)]))
+    assert "No effect in this run survived" in html
+    assert "No effect in this run survived" not in render_page(page())
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_every_text_is_shown_and_never_obeyed(payload: str) -> None:
+    plain = read(render_page(page(results=[result(note="n", detail={"d": 1.0}), result("m")], notes=["n"])))
+    group = {"model": payload, "challenge": payload, payload: payload, "pronoun": payload}
+    results = [
+        dataclasses.replace(result("slope"), group=group, note=payload, unit=payload, detail={payload: 1.0}),
+        dataclasses.replace(result(payload), group=group | {"pronoun": "he"}),
+    ]
+    hostile = Page(
+        title=payload,
+        lead=payload,
+        findings=[Finding(payload, True, 1.0), Finding(payload, False, 1.0)],
+        results=results,
+        figures=[PageFigure(payload, f"<svg>{payload}</svg>", payload, payload)],
+        asked=[payload],
+        examples=[payload],
+        asked_of={payload: payload},
+        notes=[payload],
+        command=payload,
+        python=payload,
+        provenance={payload: payload},
+        glossary={payload: payload},
+    )
+    outline = read(render_page(hostile))
+    assert {tag for tag, _ in outline.elements} <= {tag for tag, _ in plain.elements}
+    assert not [name for _, attributes in outline.elements for name in attributes if name.startswith("on")]
+    assert not [attributes for _, attributes in outline.elements if "href" in attributes]
+    shown = " ".join(payload.split())
+    assert outline.under("title") == outline.under("h1") == outline.under("figcaption") == [shown]
+    assert outline.under("code") == [shown, shown]
+    assert outline.under("p").count(shown) == 2  # the lead, and what was asked
+    assert outline.under("li").count(shown) == 4  # two findings, an example, a note
+    assert outline.named("img")[0]["alt"] == payload
+    assert payload in outline.under("td")
+
+
+def test_equal_pages_give_equal_text() -> None:
+    assert render_page(page()) == render_page(page())
+
+
+def test_text_that_is_no_unicode_can_still_be_written() -> None:
+    html = render_page(page(title="a\udc80b", figures=[PageFigure("f", "<svg>\udc80</svg>", "c", "a")]))
+    assert b"<h1>a?b</h1>" in html.encode("utf-8")
+
+
+def test_what_every_row_shares_is_said_once() -> None:
+    html = render_page(page())
+    assert "In every row: model m, challenge set mgc, prompt none, W date." in " ".join(html.split())
+    assert table_rows(html)[0] == ["word group", "value", "95% interval", "p", "q", "n", "unscored"]
+
+
+def test_numbers_are_rounded_to_what_their_intervals_carry() -> None:
+    rows = table_rows(render_page(page()))
+    assert rows[1] == ["she", "−0.56", "[−0.69, −0.43]", "&lt; .001", ".040", "1,800", "12"]
+    assert rows[2] == ["he", "0.20", "[−0.10, 0.50]", ".310", ".400", "1,800", "12"]
+
+
+def test_a_small_number_is_not_rounded_away_by_its_neighbours() -> None:
+    small = result(pronoun="they", value=0.00042, low=0.0003, high=0.0005)
+    rows = table_rows(render_page(page(results=[result(), result(pronoun="he"), small])))
+    assert rows[3][1:3] == ["0.0004", "[0.0003, 0.0005]"]
+
+
+def test_only_values_that_survive_the_correction_are_bold() -> None:
+    outline = read(render_page(page()))
+    assert [row.get("class", "") for row in outline.named("tr")] == ["", "found", ""]
+
+
+def test_columns_that_a_measure_never_has_are_left_out_and_gaps_are_marked() -> None:
+    bare = result("mean_mass", low=math.nan, high=math.nan, p=math.nan, q=math.nan, unit="percent", neutral=math.nan)
+    other = result(pronoun="he", value=math.nan, low=math.nan, high=math.nan, p=math.nan, q=math.nan, note="too few")
+    rows = table_rows(render_page(page(results=[bare, result(), other])))
+    assert rows[0] == ["word group", "value", "n", "unscored"]
+    assert rows[4] == ["he", "–", "–", "–", "–", "1,800", "12", "too few"]
+
+
+def test_tables_say_unit_and_neutral_value() -> None:
+    outline = read(render_page(page()))
+    assert "Slope" in outline.under("h3")
+    assert "in percent per step; no bias would give 0" in outline.under("span")
+
+
+def test_further_numbers_have_columns_and_meanings() -> None:
+    parts: dict[str, Any] = {
+        "results": [result(detail={"smallest_detectable_slope": 0.113}), result("exact_match")],
+        "glossary": {"smallest_detectable_slope": "what could be seen", "exact_match": "the same words"},
+    }
+    html = render_page(page(**parts))
+    assert table_rows(html)[1][-1] == "0.11"
+    outline = read(html)
+    terms = dict(zip(outline.under("dt"), outline.under("dd"), strict=True))
+    assert terms["smallest detectable slope"] == "what could be seen"
+    assert terms["Exact match"] == "the same words"
+    assert {"Slope", "value", "95% interval", "p", "q", "n", "unscored", "word group", "W"} <= terms.keys()
+
+
+def test_long_tables_are_folded() -> None:
+    many = [result(pronoun=f"g{place}") for place in range(61)]
+    assert "Show all 61 rows" in render_page(page(results=many))
+    assert not read(render_page(page(results=many[:60]))).named("details")
+
+
+def test_the_notes_say_what_a_slope_does_not_show() -> None:
+    outline = read(render_page(page()))
+    assert [text for text in outline.under("li") if text in NOTES] == list(NOTES)
+    told = " ".join(NOTES)
+    for subject in ("Unscored is not zero", "Unclaimed", "A slope shows", "not categories of people"):
+        assert subject in told
+
+
+def test_a_page_with_nothing_but_its_title_still_stands() -> None:
+    outline = read(render_page(Page(title="t", lead="l", findings=(), results=(), notes=())))
+    assert outline.under("h2") == ["What was found", "The numbers"]
+    assert "This run has no numbers." in outline.under("p")

@@ -1,0 +1,112 @@
+"""The plan is a permutation: whatever is packed, the values come back in order and equal those of one text at a time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from undertow.models.base import Encoded, Ints, Limits, TokenBatch, TokenPath, TokenTree
+from undertow.scoring.plan import cut_batches, grow_tree, plan, read_pack
+from undertow.types import Floats
+
+TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=7)
+
+
+@st.composite
+def encoded_queries(draw: st.DrawFn) -> list[Encoded]:
+    queries = []
+    for _ in range(draw(st.integers(1, 8))):
+        paths = []
+        for tokens in draw(st.lists(TOKENS, min_size=1, max_size=4)):
+            positions = draw(st.lists(st.integers(0, len(tokens) - 1), min_size=1, max_size=4))
+            reads = tuple((position, draw(st.integers(0, 3))) for position in positions)
+            paths.append(TokenPath(tuple(tokens), reads))
+        queries.append(Encoded(tuple(paths)))
+    return queries
+
+
+def value(before: tuple[int, ...], token: int) -> float:
+    """A stand-in for log P(token | before): any function of the whole prefix shows a read that went astray."""
+    return math.fsum((index + 1) * math.sin(7.0 * earlier + index) for index, earlier in enumerate((*before, token)))
+
+
+def read_tree(tree: TokenTree) -> Floats:
+    """Each node's prefix is found through the mask alone, as a model's attention would."""
+    prefixes = [
+        tuple(int(tree.tokens[i]) for i in range(j + 1) if i <= j < tree.ends[i]) for j in range(len(tree.tokens))
+    ]
+    for node, prefix in enumerate(prefixes):
+        assert len(prefix) == tree.depths[node] + 1
+    return np.array([value(prefixes[node], int(token)) for node, token in zip(tree.read_nodes, tree.read_tokens, strict=True)])
+
+
+def read_batch(batch: TokenBatch) -> Floats:
+    reads = zip(batch.read_rows, batch.read_positions, batch.read_tokens, strict=True)
+    return np.array([value(tuple(batch.tokens[row, : position + 1].tolist()), int(token)) for row, position, token in reads])
+
+
+@settings(max_examples=300, deadline=None)
+@given(encoded_queries(), st.integers(1, 40), st.integers(0, 8))
+def test_any_plan_returns_the_original_order_and_the_values_of_one_at_a_time(
+    queries: list[Encoded], budget: int, tree_depth: int
+) -> None:
+    limits = Limits(budget, tree_depth)
+    packs = plan(queries, limits)
+    assert sorted(index for pack in packs for index in pack.queries) == list(range(len(queries)))
+    assert [pack.n_tokens for pack in packs] == sorted((pack.n_tokens for pack in packs), reverse=True)
+    for pack in packs:
+        members = [queries[index] for index in pack.queries]
+        values = read_pack(members, budget, (read_tree, read_batch), as_tree=pack.as_tree)
+        assert len(pack.queries) == 1 or pack.n_tokens <= budget
+        for query, of_query in zip(members, values, strict=True):
+            assert pack.as_tree == (max(len(path.tokens) for path in query.paths) <= tree_depth)
+            for path, reads in zip(query.paths, of_query, strict=True):
+                expected = [value(path.tokens[: position + 1], token) for position, token in path.reads]
+                assert reads.tolist() == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(encoded_queries(), st.integers(1, 30))
+def test_a_tree_holds_each_prefix_once_and_batches_hold_one_length(queries: list[Encoded], budget: int) -> None:
+    tree, _ = grow_tree(queries)
+    prefixes = {path.tokens[:length] for query in queries for path in query.paths for length in range(1, len(path.tokens) + 1)}
+    assert len(tree.tokens) == len(prefixes)
+    assert len({*zip(tree.read_nodes.tolist(), tree.read_tokens.tolist(), strict=True)}) == len(tree.read_nodes)
+    batches, _ = cut_batches(queries, budget)
+    lengths = [batch.tokens.shape[1] for batch in batches]
+    assert lengths == sorted(lengths, reverse=True)
+    assert all(batch.tokens.shape[0] == 1 or batch.tokens.size <= budget for batch in batches)
+    distinct: set[tuple[int, ...]] = {tuple(row) for batch in batches for row in batch.tokens.tolist()}
+    assert distinct == {path.tokens for query in queries for path in query.paths}
+
+
+@settings(max_examples=50, deadline=None)
+@given(encoded_queries(), st.integers(5, 40))
+def test_the_plan_depends_on_the_queries_alone(queries: list[Encoded], budget: int) -> None:
+    limits = Limits(budget, 8)
+    assert plan(queries, limits) == plan(list(queries), limits)
+
+
+def test_shared_prefixes_are_counted_once() -> None:
+    shared = (5, 6, 7)
+    queries = [Encoded((TokenPath((*shared, end), ((3, 1),)), TokenPath((*shared, end + 10), ((3, 1),)))) for end in range(5)]
+    (pack,) = plan(queries, Limits(budget_tokens=13, tree_depth=10))
+    assert pack.n_tokens == 3 + 10
+    assert [pack.n_tokens for pack in plan(queries, Limits(12, 10))] == [11, 5]
+
+
+def test_ends_are_those_of_the_picture() -> None:
+    """The tree drawn in undertow.models.causal."""
+    context, she, was, are, he = (1, 2), 3, 4, 5, 6
+    paths = [(*context, she, was), (*context, she, are), (*context, he, was)]
+    tree, _ = grow_tree([Encoded(tuple(TokenPath(path, ((len(path) - 1, 9),)) for path in paths))])
+    expected: list[tuple[str, Ints]] = [
+        ("tokens", np.array([1, 2, 3, 4, 5, 6, 4])),
+        ("depths", np.array([0, 1, 2, 3, 3, 2, 3])),
+        ("ends", np.array([7, 7, 5, 4, 5, 7, 7])),
+    ]
+    for name, array in expected:
+        assert getattr(tree, name).tolist() == array.tolist()

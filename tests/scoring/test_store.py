@@ -1,0 +1,122 @@
+"""The answer store keeps what was said, tells models apart, and says in one sentence what is wrong with its file."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import multiprocessing
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from undertow.scoring.store import SCHEMA_VERSION, AnswerStore
+from undertow.types import Answer, ModelCard, UndertowError
+
+CARD = ModelCard("m", "causal", "somewhere", "abc123", "float32", "likelihood")
+ANSWER = Answer((-1.25, -0.1), 0.5)
+
+
+def test_answers_come_back_bit_for_bit(tmp_path: Path) -> None:
+    answers = {"q1": Answer((-1 / 3, -1e-17, -712.5), 0.1), "q2": Answer.none("the text is too long")}
+    with AnswerStore(tmp_path / "a" / "s.sqlite") as store:
+        store.put(CARD, "exact", answers)
+    with AnswerStore(tmp_path / "a" / "s.sqlite") as store:
+        found = store.get(CARD.key("exact"), ["q1", "q2", "q3"])
+    assert found["q1"] == answers["q1"]
+    assert set(found) == {"q1", "q2"}
+    assert (found["q2"].logprobs_nats, found["q2"].unscored) == ((), "the text is too long")
+    assert math.isnan(found["q2"].unclaimed_prob)
+
+
+@pytest.mark.parametrize("change", [{"revision": "abc124"}, {"dtype": "bfloat16"}, {"readout": "prompt"}, {"source": "x"}])
+def test_no_answer_is_served_for_another_model(change: dict[str, str], tmp_path: Path) -> None:
+    with AnswerStore(tmp_path / "s.sqlite") as store:
+        store.put(CARD, "exact", {"q": ANSWER})
+        other = dataclasses.replace(CARD, **change)
+        assert store.get(other.key("exact"), ["q"]) == {}
+        assert store.get(CARD.key("paper"), ["q"]) == {}
+        assert store.get(dataclasses.replace(CARD, name="another name").key("exact"), ["q"]) == {"q": ANSWER}
+
+
+def test_shelves_and_prune(tmp_path: Path) -> None:
+    other = dataclasses.replace(CARD, name="o", revision="zzz")
+    with AnswerStore(tmp_path / "s.sqlite") as store:
+        store.put(CARD, "exact", {"q1": ANSWER, "q2": ANSWER})
+        store.put(other, "exact", {"q1": ANSWER})
+        assert [(shelf.model, shelf.n_answers) for shelf in store.shelves()] == [("o", 1), ("m", 2)]
+        assert store.prune([CARD.key("exact")]) == 2
+        assert [shelf.model for shelf in store.shelves()] == ["o"]
+        assert store.get(CARD.key("exact"), ["q1"]) == {}
+
+
+def test_many_queries_at_once(tmp_path: Path) -> None:
+    answers = {f"q{number}": Answer((-float(number),), 0.0) for number in range(2500)}
+    with AnswerStore(tmp_path / "s.sqlite") as store:
+        store.put(CARD, "exact", answers)
+        assert store.get(CARD.key("exact"), list(answers)) == answers
+
+
+def test_all_or_none_of_a_batch_is_kept(tmp_path: Path) -> None:
+    with AnswerStore(tmp_path / "s.sqlite") as store:
+        broken = {"q1": ANSWER, "q2": dataclasses.replace(ANSWER, unscored=None)}  # type: ignore[arg-type]
+        with pytest.raises(UndertowError):
+            store.put(CARD, "exact", broken)
+        assert store.get(CARD.key("exact"), ["q1", "q2"]) == {}
+
+
+@pytest.mark.parametrize("damage", ["text", "page", "row"])
+def test_a_damaged_store_is_named(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    if damage == "text":
+        path.write_text("this is no database, and long enough to be looked at as one " * 20)
+    else:
+        with AnswerStore(path) as store:
+            store.put(CARD, "exact", {f"q{number}": ANSWER for number in range(500)})
+        if damage == "page":
+            content = bytearray(path.read_bytes())
+            content[4096:] = b"\x5a" * (len(content) - 4096)
+            path.write_bytes(bytes(content))
+        else:
+            with sqlite3.connect(path) as database:
+                database.execute("UPDATE answers SET numbers = x'00ff'")
+            database.close()
+    before = path.read_bytes()
+    with pytest.raises(UndertowError, match=r"s\.sqlite: the answer store is damaged .* move the file aside"), AnswerStore(path) as store:
+        store.get(CARD.key("exact"), [f"q{number}" for number in range(500)])
+    assert path.read_bytes() == before
+
+
+def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with sqlite3.connect(path) as database:
+        database.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
+    database.close()
+    with pytest.raises(UndertowError, match="newer Undertow"):
+        AnswerStore(path)
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UndertowError, match="UNDERTOW_CACHE"):
+        AnswerStore(tmp_path / "file" / "s.sqlite")
+
+
+def _write_many(path: Path, start: int) -> None:
+    with AnswerStore(path) as store:
+        for number in range(start, start + 50):
+            store.put(CARD, "exact", {f"q{number}": Answer((-float(number),), 0.0)})
+
+
+def test_processes_write_side_by_side(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    spawn = multiprocessing.get_context("spawn")
+    writers = [spawn.Process(target=_write_many, args=(path, start)) for start in (0, 50, 100)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    with AnswerStore(path) as store:
+        found = store.get(CARD.key("exact"), [f"q{number}" for number in range(150)])
+    assert {query: answer.logprobs_nats[0] for query, answer in found.items()} == {f"q{n}": -float(n) for n in range(150)}

@@ -1,0 +1,164 @@
+"""Lines agree with statsmodels and scipy, by hand where a hand can, and give up where there is nothing to say."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from undertow.stats import fit_line, fit_rows
+
+masses = st.floats(0, 100, allow_nan=False).map(lambda value: round(value, 3))
+vectors = st.integers(3, 12).flatmap(lambda n: arrays(np.float64, n, elements=masses))
+
+
+def noisy_line(seed: int, n: int = 15) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.choice(100, n, replace=False)).astype(float)
+    return x, 3 + 0.2 * x + rng.normal(0, 4, n)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("level", [0.95, 0.8])
+def test_line_and_intervals_agree_with_statsmodels(seed: int, level: float) -> None:
+    x, y = noisy_line(seed)
+    line = fit_line(x, y, level)
+    model = sm.OLS(y, sm.add_constant(x)).fit()
+    low, high = model.conf_int(alpha=1 - level)[1]
+    assert (line.intercept, line.slope) == pytest.approx(tuple(model.params))
+    assert (line.slope_low, line.slope_high) == pytest.approx((low, high))
+    assert line.residual_sd == pytest.approx(math.sqrt(model.mse_resid))
+    assert line.n == 15
+
+
+@pytest.mark.parametrize("level", [0.95, 0.8])
+def test_band_agrees_with_statsmodels_inside_and_outside_the_data(level: float) -> None:
+    x, y = noisy_line(7)
+    x_new = np.linspace(-20, 130, 11)
+    prediction = sm.OLS(y, sm.add_constant(x)).fit().get_prediction(sm.add_constant(x_new))
+    low, high = fit_line(x, y, level).band(x_new)
+    expected = prediction.conf_int(alpha=1 - level)
+    np.testing.assert_allclose(low, expected[:, 0])
+    np.testing.assert_allclose(high, expected[:, 1])
+
+
+@pytest.mark.parametrize("n", [4, 5, 30])
+def test_r_and_fisher_interval_agree_with_scipy(n: int) -> None:
+    x, y = noisy_line(1, n)
+    line = fit_line(x, y)
+    expected = stats.pearsonr(x, y)
+    assert line.r == pytest.approx(expected.statistic)
+    assert (line.r_low, line.r_high) == pytest.approx(tuple(expected.confidence_interval(0.95)))
+
+
+def test_a_line_that_a_hand_can_fit() -> None:
+    # Fitted 1.3, 2.1, 2.9, 3.7; residuals -.3, .9, -.9, .3, whose squares sum to 1.8 over 2 degrees of freedom.
+    line = fit_line([0, 1, 2, 3], [1, 3, 2, 4])
+    assert (line.slope, line.intercept, line.r) == pytest.approx((0.8, 1.3, 0.8))
+    assert line.residual_sd == pytest.approx(math.sqrt(0.9))
+    half = 4.302652729911275 * math.sqrt(0.9 / 5)
+    assert (line.slope_low, line.slope_high) == pytest.approx((0.8 - half, 0.8 + half))
+    np.testing.assert_allclose(line.at([0, 3]), [1.3, 3.7])
+
+
+def test_constant_y_is_a_flat_line_without_a_correlation() -> None:
+    for y in ([5.0] * 4, [0.0] * 4, [0.3, 0.1 + 0.2, 0.3, 0.3]):  # the last differs by rounding only
+        line = fit_line([0, 1, 2, 3], y)
+        assert (line.slope, line.slope_low, line.slope_high, line.residual_sd) == (0, 0, 0, 0)
+        assert line.intercept == pytest.approx(y[0])
+        assert math.isnan(line.r)
+        assert math.isnan(line.r_low)
+        low, high = line.band([1.5])
+        assert low == high == pytest.approx(y[0])
+
+
+def test_a_small_slope_on_a_large_mean_is_not_taken_for_rounding() -> None:
+    line = fit_line([0, 1, 2], [50, 50 + 1e-9, 50 + 2e-9])
+    assert line.slope == pytest.approx(1e-9, rel=1e-4)
+    assert line.r == pytest.approx(1)
+
+
+def test_two_points_have_a_line_and_no_interval() -> None:
+    line = fit_line([1, 3], [2, 6])
+    assert (line.slope, line.intercept, line.r) == pytest.approx((2, 0, 1))
+    unknown = [line.slope_low, line.slope_high, line.r_low, line.r_high, line.residual_sd, *line.band([1, 2])[0]]
+    assert np.isnan(unknown).all()
+
+
+def test_three_points_have_no_fisher_interval_to_speak_of() -> None:
+    line = fit_line([0, 1, 2], [0, 1, 1])
+    assert (line.r_low, line.r_high) == (-1, 1)
+
+
+def test_a_perfect_line_has_intervals_of_no_width() -> None:
+    line = fit_line([0, 1, 2, 3], [1, 2, 3, 4])
+    assert (line.slope_low, line.slope_high, line.r_low, line.r_high) == pytest.approx((1, 1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("x", "y"), [([2, 2, 2], [1, 2, 3]), ([], []), ([1], [1]), ([0, 1, 2], [math.nan, math.nan, 5])]
+)
+def test_without_two_values_of_x_everything_is_nan(x: list[float], y: list[float]) -> None:
+    line = fit_line(x, y)
+    numbers = [line.slope, line.intercept, line.r, line.slope_low, line.r_high, line.residual_sd]
+    assert np.isnan([*numbers, *line.band([0, 1])[1], *line.at([0, 1])]).all()
+
+
+def test_points_with_nan_are_left_out() -> None:
+    with_nan = fit_line([0, 1, 2, 3, math.nan, 9], [1, 3, 2, 4, 9, math.nan])
+    assert with_nan == fit_line([0, 1, 2, 3], [1, 3, 2, 4])
+
+
+def test_wrong_shapes_are_refused() -> None:
+    with pytest.raises(ValueError, match="one length"):
+        fit_line([1, 2], [1, 2, 3])
+    with pytest.raises(ValueError, match="row, point"):
+        fit_rows([1, 2, 3], [1, 2, 3])
+    with pytest.raises(ValueError, match="row, point"):
+        fit_rows([1, 2, 3], [[1, 2]])
+
+
+@settings(deadline=None, max_examples=60)
+@given(y=vectors, shift=st.floats(-1000, 1000), factor=st.sampled_from([-3.0, -0.01, 0.5, 20.0]))
+def test_shifting_y_keeps_the_slope_and_scaling_it_scales_the_slope(y: np.ndarray, shift: float, factor: float) -> None:
+    x = np.arange(len(y))
+    slope = fit_line(x, y).slope
+    assert fit_line(x, y + shift).slope == pytest.approx(slope, abs=1e-9)
+    scaled = fit_line(x, factor * y)
+    assert scaled.slope == pytest.approx(factor * slope, abs=1e-9)
+    assert abs(scaled.r) == pytest.approx(abs(fit_line(x, y).r), abs=1e-6, nan_ok=True)
+
+
+@settings(deadline=None, max_examples=60)
+@given(y=vectors, random=st.randoms(use_true_random=False))
+def test_the_order_of_the_points_does_not_matter(y: np.ndarray, random: object) -> None:
+    x = np.arange(len(y)) ** 1.5
+    order = np.array(random.sample(range(len(y)), len(y)))  # type: ignore[attr-defined]
+    there, back = fit_line(x, y), fit_line(x[order], y[order])
+    assert (there.slope, there.residual_sd) == pytest.approx((back.slope, back.residual_sd), abs=1e-9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=arrays(np.float64, (4, 6), elements=st.one_of(masses, st.just(math.nan), st.just(7.0))))
+def test_many_rows_are_fitted_as_each_alone(rows: np.ndarray) -> None:
+    x = np.array([0.0, 1, 2, 4, 7, 8])
+    slopes, correlations = fit_rows(x, rows)
+    for row, slope, r in zip(rows, slopes, correlations, strict=True):
+        alone = fit_line(x, row)
+        if alone.n < 3:
+            assert math.isnan(slope)
+            assert math.isnan(r)
+        else:
+            assert slope == pytest.approx(alone.slope, abs=1e-9)
+            assert r == pytest.approx(alone.r, abs=1e-6, nan_ok=True)
+
+
+def test_rows_on_a_constant_x_have_no_slope() -> None:
+    slopes, correlations = fit_rows([3, 3, 3], [[1, 2, 3], [1, 1, 1]])
+    assert np.isnan([slopes, correlations]).all()
