@@ -71,7 +71,7 @@ def test_only_the_pronoun_changes_and_a_sentence_begins_with_a_capital() -> None
         "He was a child in 1801.",
         "They was a child in 1801.",
     ]
-    assert [second.text(option.fills) for option in second.options][0] == "In 2016, she becomes all grown up."
+    assert second.text(second.options[0].fills) == "In 2016, she becomes all grown up."
 
 
 def test_subreddits_have_their_own_template() -> None:
@@ -95,7 +95,16 @@ def test_word_lists_are_the_papers() -> None:
 def test_capitals_of_one_word_are_one_option_at_the_start_of_a_sentence() -> None:
     items = challenge.load("mgt", words="aaai").items([challenge.spectrum("date")])
     starting = blank_of(items[0])
-    assert [option.fills[0] for option in starting.options] == ["She", "Her", "Female", "He", "Him", "His", "Male", "They"]
+    assert [option.fills[0] for option in starting.options] == [
+        "She",
+        "Her",
+        "Female",
+        "He",
+        "Him",
+        "His",
+        "Male",
+        "They",
+    ]
 
 
 def test_the_digest_follows_the_content() -> None:

@@ -40,12 +40,16 @@ def read_tree(tree: TokenTree) -> Floats:
     ]
     for node, prefix in enumerate(prefixes):
         assert len(prefix) == tree.depths[node] + 1
-    return np.array([value(prefixes[node], int(token)) for node, token in zip(tree.read_nodes, tree.read_tokens, strict=True)])
+    return np.array(
+        [value(prefixes[node], int(token)) for node, token in zip(tree.read_nodes, tree.read_tokens, strict=True)]
+    )
 
 
 def read_batch(batch: TokenBatch) -> Floats:
     reads = zip(batch.read_rows, batch.read_positions, batch.read_tokens, strict=True)
-    return np.array([value(tuple(batch.tokens[row, : position + 1].tolist()), int(token)) for row, position, token in reads])
+    return np.array(
+        [value(tuple(batch.tokens[row, : position + 1].tolist()), int(token)) for row, position, token in reads]
+    )
 
 
 @settings(max_examples=300, deadline=None)
@@ -72,7 +76,9 @@ def test_any_plan_returns_the_original_order_and_the_values_of_one_at_a_time(
 @given(encoded_queries(), st.integers(1, 30))
 def test_a_tree_holds_each_prefix_once_and_batches_hold_one_length(queries: list[Encoded], budget: int) -> None:
     tree, _ = grow_tree(queries)
-    prefixes = {path.tokens[:length] for query in queries for path in query.paths for length in range(1, len(path.tokens) + 1)}
+    prefixes = {
+        path.tokens[:length] for query in queries for path in query.paths for length in range(1, len(path.tokens) + 1)
+    }
     assert len(tree.tokens) == len(prefixes)
     assert len({*zip(tree.read_nodes.tolist(), tree.read_tokens.tolist(), strict=True)}) == len(tree.read_nodes)
     batches, _ = cut_batches(queries, budget)
@@ -92,7 +98,9 @@ def test_the_plan_depends_on_the_queries_alone(queries: list[Encoded], budget: i
 
 def test_shared_prefixes_are_counted_once() -> None:
     shared = (5, 6, 7)
-    queries = [Encoded((TokenPath((*shared, end), ((3, 1),)), TokenPath((*shared, end + 10), ((3, 1),)))) for end in range(5)]
+    queries = [
+        Encoded((TokenPath((*shared, end), ((3, 1),)), TokenPath((*shared, end + 10), ((3, 1),)))) for end in range(5)
+    ]
     (pack,) = plan(queries, Limits(budget_tokens=13, tree_depth=10))
     assert pack.n_tokens == 3 + 10
     assert [pack.n_tokens for pack in plan(queries, Limits(12, 10))] == [11, 5]

@@ -29,7 +29,9 @@ def test_answers_come_back_bit_for_bit(tmp_path: Path) -> None:
     assert math.isnan(found["q2"].unclaimed_prob)
 
 
-@pytest.mark.parametrize("change", [{"revision": "abc124"}, {"dtype": "bfloat16"}, {"readout": "prompt"}, {"source": "x"}])
+@pytest.mark.parametrize(
+    "change", [{"revision": "abc124"}, {"dtype": "bfloat16"}, {"readout": "prompt"}, {"source": "x"}]
+)
 def test_no_answer_is_served_for_another_model(change: dict[str, str], tmp_path: Path) -> None:
     with AnswerStore(tmp_path / "s.sqlite") as store:
         store.put(CARD, "exact", {"q": ANSWER})
@@ -82,7 +84,10 @@ def test_a_damaged_store_is_named(damage: str, tmp_path: Path) -> None:
                 database.execute("UPDATE answers SET numbers = x'00ff'")
             database.close()
     before = path.read_bytes()
-    with pytest.raises(UndertowError, match=r"s\.sqlite: the answer store is damaged .* move the file aside"), AnswerStore(path) as store:
+    with (
+        pytest.raises(UndertowError, match=r"s\.sqlite: the answer store is damaged .* move the file aside"),
+        AnswerStore(path) as store,
+    ):
         store.get(CARD.key("exact"), [f"q{number}" for number in range(500)])
     assert path.read_bytes() == before
 
@@ -119,4 +124,6 @@ def test_processes_write_side_by_side(tmp_path: Path) -> None:
     assert [writer.exitcode for writer in writers] == [0, 0, 0]
     with AnswerStore(path) as store:
         found = store.get(CARD.key("exact"), [f"q{number}" for number in range(150)])
-    assert {query: answer.logprobs_nats[0] for query, answer in found.items()} == {f"q{n}": -float(n) for n in range(150)}
+    assert {query: answer.logprobs_nats[0] for query, answer in found.items()} == {
+        f"q{n}": -float(n) for n in range(150)
+    }

@@ -20,7 +20,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def p_of(x: Sequence[float], y: Sequence[float], n_permutations: int = 10_000) -> float:
-    return float(slope_p_values(x, [y], label_orders(len(x), n_permutations, rng()))[0])
+    return float(slope_p_values(x, np.array([y]), label_orders(len(x), n_permutations, rng()))[0])
 
 
 def brute_force_p(x: list[int], y: list[Fraction]) -> Fraction:
@@ -88,7 +88,7 @@ def test_a_constant_row_is_all_ties() -> None:
 
 def test_where_there_is_no_slope_there_is_no_p() -> None:
     orders = label_orders(3, 100, rng())
-    p = slope_p_values([0, 1, 2], [[1, 2, math.nan], [1, 2, 3]], orders)
+    p = slope_p_values([0, 1, 2], np.array([[1, 2, math.nan], [1, 2, 3]]), orders)
     assert math.isnan(p[0])
     assert p[1] == pytest.approx(1 / 3)
     assert np.isnan(slope_p_values([4, 4, 4], [[1, 2, 3]], orders)).all()

@@ -372,7 +372,7 @@ def _no_interval(series: _Series, drawn: Floats) -> str:
         return "All scored rows are in a single cluster, so there is no interval."
     if not math.isnan(percentile_interval(drawn)[0]):
         return ""
-    return f"No interval is given: {np.isnan(drawn).mean():.0%} of the bootstrap draws have no such number."
+    return f"No interval is given: in {np.isnan(drawn).mean():.0%} of the bootstrap draws the number is not defined."
 
 
 def _check_arguments(

@@ -5,7 +5,7 @@
     -m toy:pause=0.2          waits so many seconds before each forward pass, to see progress and resuming
 
 Where a pronoun may stand, P(she) = 0.30 + slope * (year - 1900), P(they) = 0.10, P(he) takes the rest of 0.80,
-each moved by a few points that depend on the text before it only; 0.20 goes to words that nobody lists.
+each moved by up to half a point that depends on the text before it only; 0.20 goes to words that nobody lists.
 After the pronoun every word is as probable whoever was named, so the likelihood of the sentence,
 normalised over the three, gives the planted shares back.
 """
@@ -135,7 +135,7 @@ class Toy:
     def _shares(self, before: str) -> dict[str, float]:
         year = re.search(r"\b(1[5-9]|20)\d\d\b", before)
         drift = self.slope_per_year * (int(year.group()) - 1900) if year else 0.0
-        female = min(max(0.30 + drift + 0.02 * (_unit(before) - 0.5), 0.01), CLAIMED - NEUTRAL - 0.01)
+        female = min(max(0.30 + drift + 0.01 * (_unit(before) - 0.5), 0.01), CLAIMED - NEUTRAL - 0.01)
         return {"female": female, "male": CLAIMED - NEUTRAL - female, "neutral": NEUTRAL}
 
     def memory_bytes(self, budget_tokens: int) -> int:

@@ -70,11 +70,15 @@ def _line(row: object) -> int:
     return int(str(row)) + 2
 
 
+def _first(where: pd.Series[bool]) -> int:
+    return int(np.flatnonzero(where.to_numpy())[0])
+
+
 def _factors(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     index = pd.to_numeric(table["w_index"], errors="coerce")
     wrong = index.isna() | (index % 1 != 0)
     if wrong.any():
-        row = wrong.idxmax()
+        row = _first(wrong)
         raise UndertowError(
             f"{path}, line {_line(row)}: w_index is {table.loc[row, 'w_index']!r}; it must be a whole number, the place of w in its list"
         )
@@ -105,10 +109,10 @@ def _check_values(frame: pd.DataFrame, path: Path) -> None:
     firsts = frame.groupby(["w_name", "w_index"])["w"].transform("first")
     clash = firsts != frame["w"]
     if clash.any():
-        row = clash.idxmax()
+        row = _first(clash)
         raise UndertowError(
             f"{path}, line {_line(row)}: w is {frame.loc[row, 'w']!r}, but w_index {frame.loc[row, 'w_index']} "
-            f"was {firsts[row]!r} before; one index must mean one value"
+            f"was {str(firsts.iloc[row])!r} before; one index must mean one value"
         )
 
 
@@ -116,8 +120,9 @@ def _check_repeats(frame: pd.DataFrame, path: Path) -> None:
     keys = ["model", "challenge", "prompt", "w_name", "w_index", "cluster"]
     repeated = frame.duplicated(keys)
     if repeated.any():
-        row = repeated.idxmax()
-        first = frame.index[(frame[keys] == frame.loc[row, keys]).all(axis=1)][0]
+        row = _first(repeated)
+        same = np.logical_and.reduce([(frame[key] == frame.loc[row, key]).to_numpy() for key in keys])
+        first = int(np.flatnonzero(same)[0])
         raise UndertowError(
             f"{path}, line {_line(row)}: repeats the sentence and W of line {_line(first)}; give each once"
         )
@@ -132,7 +137,7 @@ def _percent(table: pd.DataFrame, group: str, path: Path) -> pd.Series[float]:
         | (values > 100 + ROUNDING_PERCENT)
     )
     if wrong.any():
-        row = wrong.idxmax()
+        row = _first(wrong)
         raise UndertowError(
             f"{path}, line {_line(row)}: {group} is {table.loc[row, group]!r}; a mass must be a number from 0 to 100, in percent"
         )
@@ -143,7 +148,7 @@ def _check_sums(frame: pd.DataFrame, groups: list[str], path: Path) -> None:
     sums = frame[groups].sum(axis=1)
     over = sums > 100 + ROUNDING_PERCENT
     if over.any():
-        row = over.idxmax()
+        row = _first(over)
         raise UndertowError(
             f"{path}, line {_line(row)}: the masses of {', '.join(groups)} add up to {sums[row]:.1f} percent; they are parts of 100"
         )

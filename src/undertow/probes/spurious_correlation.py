@@ -197,10 +197,9 @@ def findings(evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
 
 def _finding(result: Result, r: Result | None, evidence: Evidence) -> Finding:
     who = " ".join(filter(None, [result.group["model"], _prompt(result.group["prompt"])]))
-    first, last = _ends(evidence.frame, result.group)
-    steps = max(result.detail.get("n_w", 1) - 1, 1)
+    first, last = _ends(_facet(evidence.frame, result.group))
     what = _what(result, evidence.design)
-    span = f"from {first} to {last}" if first else f"over {result.group['w_name']}"
+    span = f"from {first} to {last}"
     if math.isnan(result.value) or math.isnan(result.p):
         why = result.note or "too little was scored"
         return Finding(
@@ -209,12 +208,13 @@ def _finding(result: Result, r: Result | None, evidence: Evidence) -> Finding:
     errors = f"{result.value:+.3g} points a step, 95% interval {result.low:+.3g} to {result.high:+.3g}"
     tests = ", ".join(filter(None, [_r(r), f"q {_p(result.q)}"]))
     claimed = result.q < ALPHA and (result.low > 0 or result.high < 0)
-    strength = abs(result.value) * steps
+    # Along the fitted line, from its first to its last value.
+    strength = abs(result.detail["last"] - result.detail["first"])
     if not claimed:
         least = result.detail.get("detectable_slope", math.nan)
         missed = (
             f"; a drift of {least:.2g} points a step or more would have been found 8 times in 10"
-            if least == least
+            if math.isfinite(least)
             else ""
         )
         text = f"{who}: no drift of {what} with {result.group['w_name']} {span} can be told from chance ({errors}; {tests}){missed}."
@@ -248,11 +248,15 @@ def _p(value: float) -> str:
     return "< .001" if value < 0.001 else f"{value:.3f}".lstrip("0")
 
 
-def _ends(frame: pd.DataFrame, group: Mapping[str, str]) -> tuple[str, str]:
-    facet = _facet(frame, group)
-    if facet.empty:
-        return "", ""
-    return str(facet.loc[facet["w_index"].idxmin(), "w"]), str(facet.loc[facet["w_index"].idxmax(), "w"])
+def _ends(facet: pd.DataFrame) -> tuple[str, str]:
+    """The first and the last W value."""
+    values = facet["w"].astype(str).to_numpy()[np.argsort(facet["w_index"].to_numpy(), kind="stable")]
+    return values[0], values[-1]
+
+
+def _span(w_name: str, facet: pd.DataFrame) -> str:
+    first, last = _ends(facet)
+    return f"{w_name}: {facet['w'].nunique()} values, from {first} to {last}."
 
 
 def _facet(frame: pd.DataFrame, group: Mapping[str, str]) -> pd.DataFrame:
@@ -296,10 +300,7 @@ def draw(evidence: Evidence, results: Sequence[Result]) -> Iterator[Drawing]:
 def told(evidence: Evidence) -> Told:
     """The words of the report."""
     frame, design = evidence.frame, evidence.design
-    values = [
-        f"{name}: {facet['w'].nunique()} values, from {facet.loc[facet['w_index'].idxmin(), 'w']} to {facet.loc[facet['w_index'].idxmax(), 'w']}."
-        for name, facet in frame.groupby("w_name", sort=False)
-    ]
+    values = [_span(str(name), facet) for name, facet in frame.groupby("w_name", sort=False)]
     words = [f"{group}: {', '.join(forms)}" for group, forms in design["words"].items()]
     asked = [
         f"{design['title']}{' — ' + design['source'] if design['source'] else ''}; {len(frame):,} texts in all.",
@@ -322,16 +323,11 @@ def _notes(design: Mapping[str, Any], frame: pd.DataFrame) -> list[str]:
     normalised = (
         "Masses are shares of the likelihood that the listed words have between them, so they add up to 100%."
         if design["normalised"]
-        else "Masses are as recorded, among the top answers only and not normalised; a row of zeros means that no listed word was among them."
+        else "Masses are as recorded, among the top answers only and not normalised; a row of zeros means that none was listed."
     )
     return [
         normalised,
-        "Unclaimed is the probability that the model gave to none of the listed words at the blank; where it is large, "
-        "the shares describe a small part of what the model would say.",
-        "Slopes are percentage points per step along the W list, in the order it is given. Intervals resample the sentences "
-        "(template and slot levels together); they say how much the choice of sentences matters, not how other models would do.",
+        "Slopes are percentage points per step along the W list, in the order it is given.",
         "A drift is claimed only if its q value is below .05 and its interval excludes 0.",
-        "A slope is a regularity of this model on these sentences. It is no statement about people, and word groups are not "
-        "the genders that people have.",
         *(f"Unscored, {count:,} texts: {reason}" for reason, count in unscored.items()),
     ]

@@ -17,10 +17,13 @@ from typing import NamedTuple
 
 from undertow.report.words import (
     COLUMNS,
+    DETAILS,
     GROUP_KEYS,
+    MAX_DIGITS,
     MEASURES,
     MISSING,
     NOTES,
+    TABLE_ONLY,
     measure_title,
     number,
     probability,
@@ -192,7 +195,8 @@ def _decimals(results: Sequence[Result]) -> list[int]:
 def _wanted_decimals(result: Result, digits: int) -> int:
     half = (result.high - result.low) / 2
     if math.isfinite(half) and half > 0:
-        return significant_decimals(half, digits)
+        # An interval much narrower than its value (a mass that the sentences hardly move) would print noise.
+        return min(significant_decimals(half, digits), significant_decimals(result.value, MAX_DIGITS))
     return significant_decimals(result.value, digits)
 
 
@@ -203,8 +207,8 @@ def _interval(result: Result, decimals: int) -> str:
 
 
 def _detail_columns(results: Sequence[Result]) -> list[_Column]:
-    names = dict.fromkeys(name for result in results for name in result.detail)
-    return [_Column(spaced(name), [significant(r.detail.get(name, math.nan)) for r in results]) for name in names]
+    names = dict.fromkeys(name for result in results for name in result.detail if name not in TABLE_ONLY)
+    return [_Column(_head(name), [significant(r.detail.get(name, math.nan)) for r in results]) for name in names]
 
 
 def _note_column(results: Sequence[Result]) -> list[_Column]:
@@ -213,7 +217,7 @@ def _note_column(results: Sequence[Result]) -> list[_Column]:
 
 
 def _head(key: str) -> str:
-    return GROUP_KEYS.get(key, spaced(key))
+    return GROUP_KEYS.get(key) or DETAILS.get(key) or spaced(key)
 
 
 def _glossary(page: Page, tables: Sequence[_Table], shared: Mapping[str, str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow.records import Record
 from undertow.report.page import Page, PageFigure, render_page
+from undertow.report.words import NOTES
 from undertow.types import Finding, Told
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def tell_run(
         asked=told.asked,
         examples=told.examples,
         asked_of=_card(record.manifest),
-        notes=told.notes,
+        notes=[*told.notes, *NOTES],
         command=str(record.manifest["command"]),
         python=str(record.manifest["python"]),
         provenance=_provenance(record.manifest),

@@ -13,6 +13,7 @@ MISSING = "\N{EN DASH}"
 """What stands where there is no number."""
 
 MAX_DECIMALS = 6
+MAX_DIGITS = 4
 DEFAULT_DECIMALS = 2
 
 NOTES = (
@@ -39,6 +40,18 @@ GROUP_KEYS = {
     "pronoun": "word group",
 }
 """Column heads of the keys that say what a number is about; any other key is its own head."""
+
+DETAILS = {
+    "ols_low": "OLS low",
+    "ols_high": "OLS high",
+    "fisher_low": "Fisher low",
+    "fisher_high": "Fisher high",
+    "detectable_slope": "detectable",
+}
+"""Column heads of further numbers."""
+
+TABLE_ONLY = {"intercept", "n_w", "n_clusters", "first", "last"}
+"""Further numbers that results.csv holds and the page leaves out."""
 
 MEASURES = {
     "mean_mass": ("Mean mass", "the average probability that the words of a group take; unclaimed is what none took"),
@@ -67,6 +80,9 @@ COLUMNS = {
     "q": "p after Benjamini and Hochberg's correction for the number of tests in this run; values in bold have q below .05",
     "n": "how many sentences the number rests on",
     "unscored": "how many more should have counted and have no answer",
+    "OLS low": "with OLS high: the 95% interval of the straight line alone, the band of the figure, over the values of W",
+    "Fisher low": "with Fisher high: the 95% interval of r by Fisher's z, over the values of W",
+    "detectable": "the smallest slope that this design would have found 8 times in 10, at p below .05",
 }
 """What the columns of the results table mean."""
 

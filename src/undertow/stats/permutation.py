@@ -16,9 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 # Orders that give the same statistic on paper differ in its last digits, and so do equal values of y that were summed
-# in another order. What is nearer than these shares, of the largest statistic possible and of the size of y, is a
-# tie and counts as "at least as extreme", which errs on the side of not finding.
-TIE_SHARE = 1e-10
+# in another order. What is nearer than this share of the size of y is a tie and counts as "at least as extreme",
+# which errs on the side of not finding.
 ROUNDING_SHARE = 1e-12
 
 
@@ -69,8 +68,8 @@ def slope_p_values(x: ArrayLike, y: ArrayLike, orders: LabelOrders) -> Floats:
     # The slope is this product over the squares of x, which no shuffle changes: comparing products is enough.
     observed = np.abs(from_mean_y @ from_mean_x)  # [row]
     shuffled = np.abs(from_mean_x[orders.orders] @ from_mean_y.T)  # [order, row]
-    tie = TIE_SHARE * np.linalg.norm(from_mean_y, axis=1) + ROUNDING_SHARE * np.linalg.norm(ys, axis=1)
-    hits = np.count_nonzero(shuffled >= observed - tie * np.linalg.norm(from_mean_x), axis=0)
+    tie = ROUNDING_SHARE * np.linalg.norm(from_mean_x) * np.linalg.norm(ys, axis=1)
+    hits = np.count_nonzero(shuffled >= observed - tie, axis=0)
     extra = 0 if orders.exact else 1
     p = (hits + extra) / (len(orders.orders) + extra)
     return np.where(np.isnan(observed) | (np.ptp(xs) == 0), math.nan, p)

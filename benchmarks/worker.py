@@ -1,0 +1,150 @@
+"""One contender in a process of its own, so that its memory is its own; it works only when it is told to.
+
+Knows processes, clocks and memory; knows nothing about what is compared.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from contenders import CONTENDERS
+from gate import Logprobs
+from jobs import JOBS
+from undertow.types import UndertowError
+
+MIB = 2**20
+MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
+"""What getrusage counts the peak in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a worker is started for, by name: processes share no objects.
+
+    Attributes:
+        contender, job: of `CONTENDERS` and `JOBS`.
+        model: of `undertow.models`.
+        threads: for torch; 0 for its own choice.
+    """
+
+    contender: str
+    job: str
+    model: str
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a worker says once its model is loaded."""
+
+    threads: int
+    source: str
+    revision: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Score these items of the job, with this batch size (0 where the contender takes none)."""
+
+    places: tuple[int, ...]
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The numbers, and the time they took."""
+
+    logprobs: Logprobs
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Resident memory of one contender's process, in MiB.
+
+    Attributes:
+        loaded_mib: once the model was loaded and the contender imported.
+        loading_peak_mib: the highest until then; unpacking the weights takes more than holding them.
+        scoring_peak_mib: the highest since then; the highest of all where the system cannot tell them apart.
+    """
+
+    loaded_mib: float
+    loading_peak_mib: float
+    scoring_peak_mib: float
+
+
+class Worker:
+    """A contender's process, seen from outside.
+
+    Raises:
+        UndertowError: the process ended before it answered.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self.name = order.contender
+        context = get_context("spawn")
+        self._pipe, far_end = context.Pipe()
+        self._process = context.Process(target=serve, args=(far_end, order), daemon=True)
+        self._process.start()
+        far_end.close()  # so that a worker that dies is an end of file here, not silence
+        self.ready: Ready = self._receive()
+
+    def score(self, places: tuple[int, ...], batch_size: int) -> Answered:
+        """Score, and wait for it: only one worker works at a time."""
+        self._pipe.send(Ask(places, batch_size))
+        answered: Answered = self._receive()
+        return answered
+
+    def close(self) -> Memory:
+        """End the process; returns what memory it took."""
+        self._pipe.send(None)
+        memory: Memory = self._receive()
+        self._process.join()
+        return memory
+
+    def _receive(self) -> object:
+        try:
+            return self._pipe.recv()
+        except EOFError:
+            self._process.join()
+            raise UndertowError(
+                f"{self.name}: its process ended (exit code {self._process.exitcode}) before it answered; "
+                "what it said is above, and it needs about 1.5 GiB of memory"
+            ) from None
+
+
+def serve(pipe: Connection, order: Order) -> None:
+    """What the worker's process does: load, say so, answer until told to stop, tell its memory."""
+    os.environ["TQDM_DISABLE"] = "1"
+    import torch
+
+    from undertow.models import causal
+    from undertow.models.base import Request
+
+    if order.threads:
+        torch.set_num_threads(order.threads)
+    found = causal.find(Request(order.model, device="cpu"))
+    if found is None:
+        raise UndertowError(f"{order.model}: is no causal model; name another with --model")
+    model = causal.CausalModel.of(found.card, *_opened(found.open()))
+    prepare = next(contender for contender in CONTENDERS if contender.name == order.contender).open(model)
+    queries = [item.query for item in next(job for job in JOBS if job.name == order.job).items()]
+    gc.collect()
+    loaded, loading_peak = _resident_mib(), _peak_mib()
+    _forget_peak()
+    pipe.send(Ready(torch.get_num_threads(), found.card.source, found.card.revision, found.card.dtype))
+    while (asked := pipe.recv()) is not None:
+        score = prepare([queries[place] for place in asked.places], asked.batch_size)
+        started = time.perf_counter()
+        logprobs = score()
+        pipe.send(Answered(logprobs, time.perf_counter() - started))
+    pipe.send(Memory(loaded, loading_peak, _peak_mib()))

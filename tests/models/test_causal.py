@@ -1,0 +1,276 @@
+"""Causal models: golden values of the default model, and every way to read gives what one text at a time gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from undertow import challenge
+from undertow.models import causal
+from undertow.models.base import Encoded, Found, Limits, Request, TokenModel, UnscorableError
+from undertow.scoring.ask import ask
+from undertow.scoring.store import AnswerStore
+from undertow.types import Answer, Blank, Continuations, Floats, Option, Query, UndertowError
+
+torch = pytest.importorskip("torch", reason="the model extra is not installed")
+TOLERANCE_NATS = 2e-3
+
+QUERIES: list[Query] = [
+    Continuations("In 1801,", (" he was a child.", " she was a child.", " they was a child.")),
+    Blank(("In 1801, ", " was a child."), (Option("f", ("she",)), Option("m", ("he",)))),
+    Blank(
+        ("In 1801, ", " was grown up and lost ", " keys."), (Option("f", ("she", "her")), Option("m", ("he", "his")))
+    ),
+    Blank(("", " was a child in 1801."), (Option("f", ("She",)), Option("m", ("He",)))),
+    Continuations("The capital of Iceland is", (" Reykjavik", " Oslo, they said.")),
+]
+
+
+def answers(model: TokenModel, queries: list[Query], store: Path) -> tuple[Answer, ...]:
+    with AnswerStore(store) as opened:
+        return ask(Found(model.card, lambda: model), queries, opened, "exact", lambda done, total: None).scores.answers
+
+
+def one_at_a_time(model: Any, query: Query) -> list[float]:
+    """Log-likelihood of each option by the plainest means: one text, one forward, full logits."""
+    if isinstance(query, Blank):
+        context, texts = query.pieces[0].rstrip(), [query.text(option.fills) for option in query.options]
+    else:
+        context, texts = query.context, [query.context + more for more in query.continuations]
+    values = []
+    for text in texts:
+        start, tokens = (model.tokenizer(part)["input_ids"] for part in (context, text))
+        if not start:
+            start, tokens = [model.tokenizer.bos_token_id], [model.tokenizer.bos_token_id, *tokens]
+        with torch.inference_mode():
+            logprobs = model.network(torch.tensor([tokens])).logits[0].double().log_softmax(-1)
+        values.append(sum(float(logprobs[at - 1, tokens[at]]) for at in range(len(start), len(tokens))))
+    return values
+
+
+@pytest.mark.model
+def test_golden_values_of_the_default_model(smollm2: TokenModel, tmp_path: Path) -> None:
+    (answer,) = answers(smollm2, QUERIES[:1], tmp_path / "s")
+    assert answer.logprobs_nats == pytest.approx((-21.9001, -18.8021, -26.6075), abs=TOLERANCE_NATS)
+    assert smollm2.limits.tree_depth > 1000
+
+
+@pytest.mark.model
+def test_the_default_model_reads_alike_in_every_way(smollm2: Any, tmp_path: Path) -> None:
+    expected = [one_at_a_time(smollm2, query) for query in QUERIES]
+    limits = smollm2.limits
+    try:
+        for name, other in {
+            "tree": limits,
+            "small trees": Limits(20, 1000),
+            "batches": Limits(400, 0),
+            "singles": Limits(1, 0),
+        }.items():
+            smollm2.limits = other
+            for answer, values in zip(answers(smollm2, QUERIES, tmp_path / name), expected, strict=True):
+                assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS), name
+    finally:
+        smollm2.limits = limits
+
+
+@pytest.mark.model
+def test_unclaimed_mass_is_what_the_first_tokens_leave(smollm2: Any, tmp_path: Path) -> None:
+    query = Blank(("In 1953, ", " was a child."), (Option("f", ("she",)), Option("m", ("he",)), Option("n", ("they",))))
+    (answer,) = answers(smollm2, [query], tmp_path / "s")
+    context = smollm2.tokenizer("In 1953,")["input_ids"]
+    firsts = [smollm2.tokenizer(f" {word}")["input_ids"][0] for word in ("she", "he", "they")]
+    with torch.inference_mode():
+        probs = smollm2.network(torch.tensor([context])).logits[0, -1].softmax(-1)
+    assert answer.unclaimed_prob == pytest.approx(1 - float(probs[firsts].sum()), abs=1e-4)
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_slopes_of_the_default_model(smollm2: TokenModel, tmp_path: Path) -> None:
+    """Issue golden values: percent per step and r, within 0.01, for places; dates are checked through the demo."""
+    items = challenge.load("mgc").items([challenge.spectrum("place")])
+    found = answers(smollm2, [item.query for item in items], tmp_path / "s")
+    logprobs = np.array([answer.logprobs_nats for answer in found])
+    shares = np.exp(logprobs - logprobs.max(axis=1, keepdims=True))
+    means: Floats = 100 * (shares / shares.sum(axis=1, keepdims=True)).reshape(20, 60, 3).mean(axis=1)
+    for column, (slope, r) in enumerate([(1.277, 0.597), (-1.138, -0.589), (-0.140, -0.210)]):
+        fitted = np.polynomial.polynomial.polyfit(np.arange(20), means[:, column], 1)[1]
+        assert fitted == pytest.approx(slope, abs=0.01)
+        assert np.corrcoef(np.arange(20), means[:, column])[0, 1] == pytest.approx(r, abs=0.01)
+
+
+def tiny_tokenizer(folder: Path) -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(["In 1801, she was a child. In 1953, he was an adult; they were not."] * 20, trainer)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+    fast.save_pretrained(folder)
+    return fast
+
+
+def tiny_llama() -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=320, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=64, bos_token_id=0, eos_token_id=1,
+        )
+    )  # fmt: skip
+
+
+def tiny_gpt2() -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return GPT2LMHeadModel(
+        GPT2Config(vocab_size=320, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=1)
+    )
+
+
+def tiny_gemma2() -> Any:
+    """Scales its logits after the head, and attends within a sliding window in every other layer."""
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    return Gemma2ForCausalLM(
+        Gemma2Config(
+            vocab_size=320, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, head_dim=8,
+            num_key_value_heads=2, max_position_embeddings=64, sliding_window=8, final_logit_softcapping=0.5,
+            bos_token_id=0, eos_token_id=1,
+        )
+    )  # fmt: skip
+
+
+def tiny_bloom() -> Any:
+    """Its positions come from the mask, so a tree cannot be shown to it."""
+    from transformers import BloomConfig, BloomForCausalLM
+
+    return BloomForCausalLM(
+        BloomConfig(vocab_size=320, hidden_size=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=1)
+    )
+
+
+def tiny_mamba() -> Any:
+    """Has no attention at all."""
+    from transformers import MambaConfig, MambaForCausalLM
+
+    return MambaForCausalLM(
+        MambaConfig(vocab_size=320, hidden_size=32, num_hidden_layers=2, state_size=8, bos_token_id=0, eos_token_id=1)
+    )
+
+
+def saved(folder: Path, network: Any) -> str:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.normal_(std=0.3)
+    network.save_pretrained(folder)
+    tiny_tokenizer(folder)
+    return str(folder)
+
+
+def opened(name: str, dtype: str = "float32") -> Any:
+    found = causal.find(Request(name, dtype=dtype))
+    assert found is not None
+    return found.open()
+
+
+@pytest.mark.parametrize(
+    ("build", "reads_trees"),
+    [(tiny_llama, True), (tiny_gpt2, True), (tiny_gemma2, True), (tiny_bloom, False), (tiny_mamba, False)],
+)
+def test_every_architecture_reads_as_one_text_at_a_time(
+    build: Callable[[], Any], reads_trees: bool, tmp_path: Path
+) -> None:
+    model = opened(saved(tmp_path / "m", build()))
+    assert (model.limits.tree_depth > 0) == reads_trees, model.notes
+    if not reads_trees:
+        assert any("read in plain batches" in note for note in model.notes)
+    for query, answer in zip(QUERIES, answers(model, QUERIES, tmp_path / "s"), strict=True):
+        assert answer.logprobs_nats == pytest.approx(one_at_a_time(model, query), abs=TOLERANCE_NATS)
+
+
+def test_texts_longer_than_a_sliding_window_are_not_read_as_trees(tmp_path: Path) -> None:
+    model = opened(saved(tmp_path / "m", tiny_gemma2()))
+    assert model.limits.tree_depth == 8
+    assert not model.head_apart  # softcapping after the head was noticed
+
+
+def test_a_token_that_spans_the_end_of_the_context_is_read_whole(tmp_path: Path) -> None:
+    model = opened(saved(tmp_path / "m", tiny_llama()))
+    query = Continuations("In 1953, sh", ("e was", "f was"))
+    (encoded,) = model.encode([query])
+    assert isinstance(encoded, Encoded)
+    starts = {path.tokens[: path.reads[0][0] + 1] for path in encoded.paths}
+    assert len(starts) == 1  # both options are conditioned on the same tokens
+    whole = model.tokenizer("In 1953, she was")["input_ids"]
+    assert [*encoded.paths[0].tokens, encoded.paths[0].reads[-1][1]] == whole
+
+
+def test_what_cannot_be_asked_has_a_reason(tmp_path: Path) -> None:
+    model = opened(saved(tmp_path / "m", tiny_llama()))
+    long, empty = model.encode([Continuations("a " * 200, ("b",)), Continuations("In 1801,", ("", " he"))])
+    assert isinstance(long, UnscorableError)
+    assert "longer than the 64 tokens" in str(long)
+    assert isinstance(empty, UnscorableError)
+    found = answers(model, [Continuations("a " * 200, ("b",)), QUERIES[0]], tmp_path / "s")
+    assert (found[0].unscored, found[1].unscored) == (str(long), "")
+
+
+def test_revision_is_that_of_the_files(tmp_path: Path) -> None:
+    folder = Path(saved(tmp_path / "m", tiny_llama()))
+    before = causal.find(Request(str(folder)))
+    again = causal.find(Request(str(folder)))
+    (folder / "tokenizer_config.json").write_text((folder / "tokenizer_config.json").read_text() + " ")
+    after = causal.find(Request(str(folder)))
+    assert before is not None
+    assert again is not None
+    assert after is not None
+    assert before.card == again.card
+    assert before.card.revision != after.card.revision
+
+
+def test_bfloat16_is_another_model_to_the_store_and_reads_nearly_alike(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "m", tiny_llama())
+    full, half = opened(folder), opened(folder, dtype="bfloat16")
+    assert full.card.key("exact") != half.card.key("exact")
+    for one, other in zip(answers(full, QUERIES, tmp_path / "s"), answers(half, QUERIES, tmp_path / "s"), strict=True):
+        assert one.logprobs_nats != other.logprobs_nats
+        assert other.logprobs_nats == pytest.approx(one.logprobs_nats, abs=1.0)
+
+
+def test_code_of_a_model_repository_is_never_run(tmp_path: Path) -> None:
+    import json
+
+    folder = Path(saved(tmp_path / "m", tiny_llama()))
+    config = json.loads((folder / "config.json").read_text())
+    marker = tmp_path / "ran"
+    (folder / "own.py").write_text(f"open({str(marker)!r}, 'w')\nclass OwnForCausalLM: pass\n")
+    config |= {
+        "model_type": "own",
+        "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnForCausalLM"},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UndertowError, match="cannot be loaded"):
+        opened(str(folder))
+    assert not marker.exists()
+
+
+def test_an_unknown_device_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    found = causal.find(Request(saved(tmp_path / "m", tiny_llama()), device="nosuch"))
+    assert found is not None
+    with pytest.raises(UndertowError, match="device 'nosuch' cannot be used here"):
+        found.open()
