@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from gate import Logprobs
 from jobs import requests
-from undertow.models.base import Found
+from undertow.models.base import Found, TokenModel
 from undertow.models.causal import CausalModel
 from undertow.places import cache_folder
 from undertow.scoring.ask import ask
@@ -38,16 +38,18 @@ class Contender:
         name: what results call it.
         package: the distribution whose version is recorded.
         batched: whether a batch size must be found for it.
+        target_ratio: how many times its rate the engine promises; 0 for no promise.
         open: what imports the package and wraps the loaded model.
     """
 
     name: str
     package: str
     batched: bool
+    target_ratio: float
     open: Callable[[CausalModel], Prepare]
 
 
-def open_undertow(model: CausalModel) -> Prepare:
+def open_undertow(model: TokenModel) -> Prepare:
     """The engine by its real path: plan, tokens, passes, and a new answer store on the disk that holds the user's own."""
     found = Found(model.card, lambda: model)
 
@@ -91,7 +93,7 @@ def open_lm_eval(model: CausalModel) -> Prepare:
 
 
 CONTENDERS = (
-    Contender("undertow", "undertow", batched=False, open=open_undertow),
-    Contender("lm-eval HF", "lm_eval", batched=True, open=open_lm_eval),
+    Contender("undertow", "undertow", batched=False, target_ratio=0, open=open_undertow),
+    Contender("lm-eval HF", "lm_eval", batched=True, target_ratio=4, open=open_lm_eval),
 )
 """The first is the one that the others are compared with."""

@@ -10,14 +10,20 @@ import os
 import resource
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
 
 from contenders import CONTENDERS
 from gate import Logprobs
 from jobs import JOBS
+from undertow.models import causal
+from undertow.models.base import Request
 from undertow.types import UndertowError
 
 MIB = 2**20
@@ -86,7 +92,7 @@ class Worker:
     """A contender's process, seen from outside.
 
     Raises:
-        UndertowError: the process ended before it answered.
+        UndertowError: the contender cannot do it, or the process ended before it answered.
     """
 
     def __init__(self, order: Order) -> None:
@@ -111,15 +117,18 @@ class Worker:
         self._process.join()
         return memory
 
-    def _receive(self) -> object:
+    def _receive(self) -> Any:
         try:
-            return self._pipe.recv()
+            said = self._pipe.recv()
         except EOFError:
             self._process.join()
             raise UndertowError(
                 f"{self.name}: its process ended (exit code {self._process.exitcode}) before it answered; "
                 "what it said is above, and it needs about 1.5 GiB of memory"
             ) from None
+        if isinstance(said, UndertowError):
+            raise said
+        return said
 
 
 def serve(pipe: Connection, order: Order) -> None:
@@ -127,15 +136,12 @@ def serve(pipe: Connection, order: Order) -> None:
     os.environ["TQDM_DISABLE"] = "1"
     import torch
 
-    from undertow.models import causal
-    from undertow.models.base import Request
-
     if order.threads:
         torch.set_num_threads(order.threads)
     found = causal.find(Request(order.model, device="cpu"))
-    if found is None:
+    model = found.open() if found else None
+    if found is None or not isinstance(model, causal.CausalModel):
         raise UndertowError(f"{order.model}: is no causal model; name another with --model")
-    model = causal.CausalModel.of(found.card, *_opened(found.open()))
     prepare = next(contender for contender in CONTENDERS if contender.name == order.contender).open(model)
     queries = [item.query for item in next(job for job in JOBS if job.name == order.job).items()]
     gc.collect()
@@ -148,3 +154,18 @@ def serve(pipe: Connection, order: Order) -> None:
         logprobs = score()
         pipe.send(Answered(logprobs, time.perf_counter() - started))
     pipe.send(Memory(loaded, loading_peak, _peak_mib()))
+
+
+def _resident_mib() -> float:
+    return float(psutil.Process().memory_info().rss / MIB)
+
+
+def _peak_mib() -> float:
+    # Linux counts in the process that started this one, up to then; that one holds no model, so it is never the highest.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_BYTES / MIB
+
+
+def _forget_peak() -> None:
+    """Begin the peak anew from what is resident now; only Linux can."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

@@ -13,7 +13,8 @@ import pytest
 import undertow
 from undertow import audit
 from undertow.models import toy
-from undertow.models.base import Request
+from undertow.models.base import Found, Limits, Request
+from undertow.types import Floats
 
 
 def test_the_public_names_are_there_and_few() -> None:
@@ -53,15 +54,15 @@ print(len(again.results))
 def test_the_planted_drift_is_found_and_nothing_else(tmp_path: Path) -> None:
     run = undertow.run("spurious-correlation", model="toy", challenge="mgc", out=tmp_path / "run")
     results = run.results
-    slopes = results[results["measure"] == "slope"].set_index(["w_name", "pronoun"])
+    slopes = {(row["w_name"], row["pronoun"]): row for row in results[results["measure"] == "slope"].to_dict("records")}
     # Ten points a century of 0.80, over 29 steps of 215 years.
     planted = 10 / 100 / 0.80 * 215 / 29
-    assert slopes.loc[("date", "female"), "value"] == pytest.approx(planted, abs=0.03)
-    assert slopes.loc[("date", "male"), "value"] == pytest.approx(-planted, abs=0.03)
-    assert slopes.loc[("place", "female"), "q"] > 0.05
+    assert slopes["date", "female"]["value"] == pytest.approx(planted, abs=0.03)
+    assert slopes["date", "male"]["value"] == pytest.approx(-planted, abs=0.03)
+    assert float(slopes["place", "female"]["q"]) > 0.05
     found = [finding.text for finding in run.findings if finding.found]
     assert len(found) == 3
-    assert all("with date from 1801 to 2016" in text for text in found)
+    assert all("With date from 1801 to 2016" in text for text in found)
     unclaimed = results[(results["measure"] == "mean_mass") & (results["pronoun"] == "unclaimed")]
     assert unclaimed["value"].to_numpy() == pytest.approx([20.0, 20.0])
 
@@ -139,6 +140,40 @@ def test_a_larger_run_asks_only_what_is_new(tmp_path: Path) -> None:
     assert larger.manifest["counts"]["computed"] == 1500
 
 
+def test_how_a_model_was_read_is_told_of_stored_answers_too(tmp_path: Path) -> None:
+    from undertow.scoring.ask import ask
+    from undertow.scoring.store import AnswerStore
+
+    found = toy.find(Request("toy"))
+    assert found is not None
+    model = found.open()
+    assert isinstance(model, toy.Toy)
+    model.notes = ("read by ear",)
+    queries = [item.query for item in undertow.challenge.load("mgc").items()[:20]]
+    for n_computed in (20, 0):
+        with AnswerStore(tmp_path / "s") as store:
+            asked = ask(Found(found.card, lambda: model), queries, store, "exact", lambda done, total: None)
+        assert (asked.n_computed, asked.notes) == (n_computed, ("read by ear",))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"nosuch": 1}, "has no option 'nosuch'; it has challenge, w"),
+        ({"date_count": "30"}, "option date_count must be of type int, not '30'"),
+        ({"challenge": 3}, "option challenge must be of type str"),
+    ],
+)
+def test_options_are_checked(options: dict[str, object], expected: str) -> None:
+    with pytest.raises(undertow.UndertowError, match=expected):
+        undertow.run("spurious-correlation", model="toy", **options)  # type: ignore[arg-type]
+
+
+def test_w_may_be_a_list_of_names(tmp_path: Path) -> None:
+    run = undertow.run("spurious-correlation", model="toy", w=["date", "place"], limit=60, out=tmp_path / "run")
+    assert set(run.observations["w_name"]) == {"date", "place"}
+
+
 def test_limits_keep_the_design_balanced(tmp_path: Path) -> None:
     for limit, cells, values in [(120, 2, 30), (45, 1, 22), (3, 1, 3)]:
         run = undertow.run("spurious-correlation", model="toy", w="date,place", limit=limit, out=tmp_path / str(limit))
@@ -180,9 +215,9 @@ def test_the_toy_reads_trees_and_batches_alike() -> None:
     items = undertow.challenge.load("mgc").items()[:50]
     encoded = [one for one in model.encode([item.query for item in items]) if not isinstance(one, Exception)]
     assert len(encoded) == 50
-    values = {}
+    values: dict[tuple[int, int], list[Floats]] = {}
     for depth in (0, 100):
-        limits = toy.Limits(60, depth)
+        limits = Limits(60, depth)
         for pack in plan(encoded, limits):
             members = [encoded[index] for index in pack.queries]
             read = read_pack(members, 60, (model.read_tree, model.read_batch), as_tree=pack.as_tree)

@@ -16,12 +16,12 @@ from undertow import models, probes
 from undertow.challenge import challenge_digest
 from undertow.models.base import FLOAT32, Found, Request
 from undertow.places import store_file
-from undertow.probes.base import Evidence, Probe, Sampling
+from undertow.probes.base import Evidence, Probe, Rounds, Sampling
 from undertow.provenance import circumstances, python_call, shell_command
 from undertow.records import SCHEMA_VERSION, Record, check_place, read_record, write_record
 from undertow.scoring.ask import Asked, Estimate, Progress, ask, estimate
 from undertow.scoring.store import AnswerStore
-from undertow.types import Finding, Item, Scores, UndertowError, digest
+from undertow.types import Finding, Item, Query, Scores, UndertowError, digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,24 +153,14 @@ def _run(job: Job, request: Request, place: Place, progress: Progress) -> Run:
     started = time.perf_counter()
     probe, settings, protocol = _prepared(job)
     rounds = probe.rounds(settings, Sampling(job.limit, job.seed))
-    items = next(rounds)
+    first = next(rounds)
     found = models.find(request)
-    run_key = _run_key(job, found, protocol, challenge_digest(items))
+    run_key = _run_key(job, found, protocol, challenge_digest(first))
     folder = place.folder or Path("runs") / _folder_name(job, found, run_key)
     check_place(folder, run_key, overwrite=place.overwrite)
-    all_items: list[Item] = []
-    all_asked: list[Asked] = []
     with AnswerStore(store_file()) as store:
-        while items:
-            asked = ask(found, [item.query for item in items], store, protocol, progress)
-            all_items += items
-            all_asked.append(asked)
-            try:
-                items = rounds.send(asked.scores)
-            except StopIteration:
-                break
-    scores = Scores(tuple(answer for asked in all_asked for answer in asked.scores.answers))
-    evidence = probe.observe(settings, all_items, scores, request.name)
+        answered = _ask_rounds(first, rounds, lambda queries: ask(found, queries, store, protocol, progress))
+    evidence = probe.observe(settings, answered.items, answered.scores, request.name)
     manifest = {
         "schema_version": SCHEMA_VERSION,
         "run_key": run_key,
@@ -181,30 +171,64 @@ def _run(job: Job, request: Request, place: Place, progress: Progress) -> Run:
         "protocol": protocol,
         "seed": job.seed,
         "limit": job.limit,
-        "challenge_sha256": challenge_digest(all_items),
+        "challenge_sha256": challenge_digest(answered.items),
         "design": dict(evidence.design),
-        "counts": {
-            "items": len(all_items),
-            "queries": sum(asked.n_distinct for asked in all_asked),
-            "computed": sum(asked.n_computed for asked in all_asked),
-            "tokens": sum(asked.n_tokens for asked in all_asked),
-            "unscored": sum(bool(reason) for reason in scores.unscored),
-        },
-        "notes": list(dict.fromkeys(note for asked in all_asked for note in asked.notes)),
+        "counts": answered.counts,
+        "notes": answered.notes,
         "command": shell_command(job.probe, request.name, _changed(job, request)),
         "python": python_call(job.probe, request.name, _changed(job, request)),
         **circumstances(),
+        "timing": {"asking_s": answered.seconds, "total_s": time.perf_counter() - started},
     }
-    timing = {"asking_s": sum(asked.seconds for asked in all_asked), "total_s": time.perf_counter() - started}
-    return _finish(probe, evidence, manifest | {"timing": timing}, Place(folder, place.overwrite))
+    return _finish(probe, evidence, manifest, Place(folder, place.overwrite))
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """All rounds of a probe, asked."""
+
+    items: list[Item]
+    asked: list[Asked]
+
+    @property
+    def scores(self) -> Scores:
+        return Scores(tuple(answer for asked in self.asked for answer in asked.scores.answers))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {
+            "items": len(self.items),
+            "queries": sum(asked.n_distinct for asked in self.asked),
+            "computed": sum(asked.n_computed for asked in self.asked),
+            "tokens": sum(asked.n_tokens for asked in self.asked),
+            "unscored": sum(bool(reason) for reason in self.scores.unscored),
+        }
+
+    @property
+    def notes(self) -> list[str]:
+        return list(dict.fromkeys(note for asked in self.asked for note in asked.notes))
+
+    @property
+    def seconds(self) -> float:
+        return sum(asked.seconds for asked in self.asked)
+
+
+def _ask_rounds(items: list[Item], rounds: Rounds, ask_all: Callable[[list[Query]], Asked]) -> _Answered:
+    answered = _Answered([], [])
+    while items:
+        asked = ask_all([item.query for item in items])
+        answered.items.extend(items)
+        answered.asked.append(asked)
+        try:
+            items = rounds.send(asked.scores)
+        except StopIteration:
+            break
+    return answered
 
 
 def _prepared(job: Job) -> tuple[Probe, Any, str]:
     probe = probes.load(job.probe)
-    known = [option.name for option in fields(probe.Settings)]
-    for name in job.options:
-        if name not in known:
-            raise UndertowError(f"{job.probe} has no option {name!r}; it has {', '.join(known)}")
+    options = _checked_options(job, {option.name: type(option.default) for option in fields(probe.Settings)})
     protocol = job.protocol or probe.PROTOCOLS[0]
     if protocol not in probe.PROTOCOLS:
         raise UndertowError(
@@ -214,7 +238,21 @@ def _prepared(job: Job) -> tuple[Probe, Any, str]:
         raise UndertowError(f"limit {job.limit} is negative; leave it out to ask everything")
     if job.seed < 0:
         raise UndertowError(f"seed {job.seed} is negative; use 0 or more")
-    return probe, probe.Settings(**job.options), protocol
+    return probe, probe.Settings(**options), protocol
+
+
+def _checked_options(job: Job, types: Mapping[str, type]) -> dict[str, Any]:
+    """The probe's own options; a list of names may be given as one, or as text with commas."""
+    checked = {}
+    for name, value in job.options.items():
+        if name not in types:
+            raise UndertowError(f"{job.probe} has no option {name!r}; it has {', '.join(types)}")
+        given = ",".join(map(str, value)) if isinstance(value, (list, tuple)) and types[name] is str else value
+        given = str(given) if isinstance(given, Path) else given
+        if type(given) is not types[name]:
+            raise UndertowError(f"{job.probe}: option {name} must be of type {types[name].__name__}, not {value!r}")
+        checked[name] = given
+    return checked
 
 
 def dry_run(job: Job, request: Request) -> Estimate:

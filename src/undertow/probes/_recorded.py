@@ -111,7 +111,7 @@ def _check_values(frame: pd.DataFrame, path: Path) -> None:
     if clash.any():
         row = _first(clash)
         raise UndertowError(
-            f"{path}, line {_line(row)}: w is {frame.loc[row, 'w']!r}, but w_index {frame.loc[row, 'w_index']} "
+            f"{path}, line {_line(row)}: w is {frame.loc[row, 'w']!r}, but w_index {int(frame['w_index'].iloc[row])} "
             f"was {str(firsts.iloc[row])!r} before; one index must mean one value"
         )
 

@@ -196,48 +196,50 @@ def findings(evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
 
 
 def _finding(result: Result, r: Result | None, evidence: Evidence) -> Finding:
-    who = " ".join(filter(None, [result.group["model"], _prompt(result.group["prompt"])]))
+    who = _who(result.group, evidence.frame)
     first, last = _ends(_facet(evidence.frame, result.group))
     what = _what(result, evidence.design)
     span = f"from {first} to {last}"
     if math.isnan(result.value) or math.isnan(result.p):
-        why = result.note or "too little was scored"
-        return Finding(
-            f"{who}: nothing can be said of {what} by {result.group['w_name']}: {why}", found=False, strength=0.0
-        )
-    errors = f"{result.value:+.3g} points a step, 95% interval {result.low:+.3g} to {result.high:+.3g}"
+        why = result.note or "Too little was scored."
+        text = f"nothing can be said of {what} by {result.group['w_name']}: {why[:1].lower()}{why[1:]}"
+        return Finding(_sentence(who, text), found=False, strength=0.0)
+    places = _places(result)
+    errors = (
+        f"{result.value:+.{places}f} points a step, 95% interval {result.low:+.{places}f} to {result.high:+.{places}f}"
+    )
     tests = ", ".join(filter(None, [_r(r), f"q {_p(result.q)}"]))
-    claimed = result.q < ALPHA and (result.low > 0 or result.high < 0)
     # Along the fitted line, from its first to its last value.
     strength = abs(result.detail["last"] - result.detail["first"])
-    if not claimed:
-        least = result.detail.get("detectable_slope", math.nan)
+    if not (result.q < ALPHA and (result.low > 0 or result.high < 0)):
+        least = result.detail["detectable_slope"]
         missed = (
-            f"; a drift of {least:.2g} points a step or more would have been found 8 times in 10"
+            f"; {least:.{places}f} points a step or more would have been found 8 times in 10"
             if math.isfinite(least)
             else ""
         )
-        text = f"{who}: no drift of {what} with {result.group['w_name']} {span} can be told from chance ({errors}; {tests}){missed}."
-        return Finding(text, found=False, strength=strength)
+        text = f"no drift of {what} with {result.group['w_name']} {span} can be told from chance ({errors}; {tests}){missed}."
+        return Finding(_sentence(who, text), found=False, strength=strength)
     direction = "rises" if result.value > 0 else "falls"
-    text = f"{who}: with {result.group['w_name']} {span}, {what} {direction} by {strength:.1f} percentage points ({errors}; {tests})."
-    return Finding(text, found=True, strength=strength)
+    text = f"with {result.group['w_name']} {span}, {what} {direction} by {strength:.1f} percentage points ({errors}; {tests})."
+    return Finding(_sentence(who, text), found=True, strength=strength)
 
 
-def _what(result: Result, design: Mapping[str, Any]) -> str:
-    if result.measure == "slope_gap":
-        first, second = result.group["pronoun"].split("-", 1)
-        for pair in design["gaps"]:
-            if "-".join(pair) == result.group["pronoun"]:
-                first, second = pair
-        return f"the lead of {first} over {second} words"
-    words = design["words"].get(result.group["pronoun"], [])
-    shown = f" ({', '.join(words)})" if 0 < len(words) <= 3 else ""
-    return f"the share of {result.group['pronoun']} words{shown}"
+def _who(group: Mapping[str, str], frame: pd.DataFrame) -> str:
+    """The model and prompt that a sentence is about, where there are several of either."""
+    model = group["model"] if frame["model"].nunique() > 1 else ""
+    prompt = f"prompt {group['prompt']}" if frame["prompt"].nunique() > 1 and group["prompt"] else ""
+    return f"{', '.join(filter(None, [model, prompt]))}: " if model or prompt else ""
 
 
-def _prompt(prompt: str) -> str:
-    return f"(prompt {prompt})" if prompt else ""
+def _sentence(who: str, text: str) -> str:
+    return who + text if who else text[:1].upper() + text[1:]
+
+
+def _places(result: Result) -> int:
+    """Decimals that show a slope and its interval: two, and more where both are small."""
+    size = max((result.high - result.low) / 2, abs(result.value) / 10)
+    return min(max(2, 1 - math.floor(math.log10(size))), 5) if size > 0 else 2
 
 
 def _r(result: Result | None) -> str:

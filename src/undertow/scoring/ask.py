@@ -30,7 +30,7 @@ class Asked:
         n_computed: queries that were not in the store.
         n_tokens: tokens fed for these.
         seconds: time spent asking, loading the model not counted.
-        notes: what the model says about how it was read; () if it was not loaded.
+        notes: what the model said about how it was read, now or when its answers were stored.
     """
 
     scores: Scores
@@ -69,7 +69,7 @@ def ask(found: Found, queries: Sequence[Query], store: AnswerStore, protocol: st
     key = found.card.key(protocol)
     answers = store.get(key, list(distinct))
     n_stored, n_tokens, seconds = len(answers), 0, 0.0
-    notes: tuple[str, ...] = ()
+    notes = store.notes(key)
     progress(len(answers), len(distinct))
     if n_stored < len(distinct):
         model = found.open()
@@ -77,11 +77,11 @@ def ask(found: Found, queries: Sequence[Query], store: AnswerStore, protocol: st
         encoded, refused = _encode(model, distinct)
         missing = {digest: answer for digest, answer in refused.items() if digest not in answers}
         if missing:
-            store.put(found.card, protocol, missing)
+            store.put(found.card, protocol, missing, notes)
         answers |= refused
         for members, pack in _passes(model, encoded, answers):
             fresh = _read(model, encoded, members, as_tree=pack.as_tree)
-            store.put(found.card, protocol, fresh)
+            store.put(found.card, protocol, fresh, notes)
             answers |= fresh
             n_tokens += pack.n_tokens
             progress(len(answers), len(distinct))

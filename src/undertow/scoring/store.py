@@ -26,7 +26,7 @@ WAIT_S = 120.0
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS models (
-    key TEXT PRIMARY KEY, card TEXT NOT NULL, protocol TEXT NOT NULL, used REAL NOT NULL
+    key TEXT PRIMARY KEY, card TEXT NOT NULL, protocol TEXT NOT NULL, notes TEXT NOT NULL, used REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS answers (
     model TEXT NOT NULL, query TEXT NOT NULL, numbers BLOB NOT NULL, unscored TEXT NOT NULL,
@@ -112,13 +112,20 @@ class AnswerStore:
                 found |= {query: self._unpack(query, numbers, unscored) for query, numbers, unscored in rows}
         return found
 
-    def put(self, card: ModelCard, protocol: str, answers: Mapping[str, Answer]) -> None:
-        """Keep answers, all or none of them."""
+    def notes(self, model_key: str) -> tuple[str, ...]:
+        """How the model was read when its answers were stored; () if none are."""
+        with self._explained():
+            row = self._database.execute("SELECT notes FROM models WHERE key = ?", (model_key,)).fetchone()
+        return tuple(json.loads(row[0])) if row else ()
+
+    def put(self, card: ModelCard, protocol: str, answers: Mapping[str, Answer], notes: Sequence[str] = ()) -> None:
+        """Keep answers, all or none of them, and how the model was read to get them."""
         key = card.key(protocol)
         with self._explained(), self._transaction():
             self._database.execute(
-                "INSERT INTO models VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET used = excluded.used",
-                (key, json.dumps(asdict(card)), protocol, time.time()),
+                "INSERT INTO models VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (key) DO UPDATE SET notes = excluded.notes, used = excluded.used",
+                (key, json.dumps(asdict(card)), protocol, json.dumps(list(notes)), time.time()),
             )
             self._database.executemany(
                 "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)",

@@ -1,0 +1,90 @@
+"""The documentation says what is true: its files load, its commands exist, its links lead somewhere, its numbers are printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import undertow
+from conftest import ROOT, Cli
+from undertow import challenge
+
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
+)
+COMMAND = re.compile(r"^(?:\$ )?undertow ([^#`|>\n]+)", re.MULTILINE)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_challenge_files_of_the_page_load(number: int, tmp_path: Path) -> None:
+    text = blocks(ROOT / "docs/challenge-files.md", "toml")[number]
+    (tmp_path / "own.toml").write_text(text, encoding="utf-8")
+    assert challenge.load(str(tmp_path / "own.toml")).items()
+
+
+def test_commands_exist_with_their_options(cli: Cli) -> None:
+    commands = {match.strip() for page in PAGES for block in blocks(page, "sh") for match in COMMAND.findall(block)}
+    assert len(commands) >= 8
+    helps: dict[tuple[str, ...], str] = {}
+    for command in sorted(commands):
+        words = command.split()
+        path = tuple(words[:2]) if words[0] in ("run", "ls", "store") else tuple(words[:1])
+        if path not in helps:
+            shown = cli(*path, "--help")
+            assert shown.returncode == 0, command
+            helps[path] = shown.stdout
+        for option in (word for word in words if word.startswith("-")):
+            assert re.search(rf"(?<![\w-]){re.escape(option)}\b", helps[path]), f"{command}: {option}"
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            if not target.startswith(("https://", "http://")):
+                assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
+
+
+def rows_of(heading: str) -> list[list[str]]:
+    section = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8").partition(heading)[2].partition("\n## ")[0]
+    table = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in table[2:]]
+
+
+def test_published_numbers_of_the_page_are_printed(reference_data: Path, tmp_path: Path) -> None:
+    run = undertow.score(
+        reference_data / "recorded/mgc_pronoun_mass.csv.gz", probe="spurious-correlation", out=tmp_path / "run"
+    )
+    results = run.results
+    told = rows_of("## Published outputs")
+    assert len(told) == 5
+    for model, prompt, w_name, pronoun, slope, r in told:
+        where = (results[["model", "prompt", "w_name", "pronoun"]] == [model, prompt, w_name, pronoun]).all(axis=1)
+        for measure, value in (("slope", slope), ("pearson_r", r)):
+            (found,) = results[where & (results["measure"] == measure)]["value"]
+            assert found == pytest.approx(float(value), abs=0.001), (model, w_name, pronoun, measure)
+    assert isinstance(run.observations, pd.DataFrame)
+    assert len(run.observations) == 24_000
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_numbers_of_the_default_model_are_printed(smollm2_found: object, cli: Cli, tmp_path: Path) -> None:
+    """The main job, through the command line as a user runs it."""
+    shown = cli("run", "spurious-correlation", "-m", "smollm2", "--out", str(tmp_path / "run"))
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stderr == ""
+    results = undertow.open_run(tmp_path / "run").results
+    told = rows_of("## The default model")
+    assert len(told) == 6
+    for w_name, pronoun, slope, r in told:
+        where = (results[["w_name", "pronoun"]] == [w_name, pronoun]).all(axis=1)
+        for measure, value in (("slope", slope), ("pearson_r", r)):
+            (found,) = results[where & (results["measure"] == measure)]["value"]
+            assert found == pytest.approx(float(value), abs=0.01), (w_name, pronoun, measure)
