@@ -242,6 +242,18 @@ def _places(result: Result) -> int:
     return min(max(2, 1 - math.floor(math.log10(size))), 5) if size > 0 else 2
 
 
+def _what(result: Result, design: Mapping[str, Any]) -> str:
+    if result.measure == "slope_gap":
+        first, second = result.group["pronoun"].split("-", 1)
+        for pair in design["gaps"]:
+            if "-".join(pair) == result.group["pronoun"]:
+                first, second = pair
+        return f"the lead of {first} over {second} words"
+    words = design["words"].get(result.group["pronoun"], [])
+    shown = f" ({', '.join(words)})" if 0 < len(words) <= 3 else ""
+    return f"the share of {result.group['pronoun']} words{shown}"
+
+
 def _r(result: Result | None) -> str:
     return "" if result is None or math.isnan(result.value) else f"r {result.value:+.2f}"
 
