@@ -276,3 +276,12 @@ def test_a_page_with_nothing_but_its_title_still_stands() -> None:
     outline = read(render_page(Page(title="t", lead="l", findings=(), results=(), notes=())))
     assert outline.under("h2") == ["What was found", "The numbers"]
     assert "This run has no numbers." in outline.under("p")
+
+
+def test_many_findings_are_folded_after_the_strongest() -> None:
+    findings = [Finding(f"finding {number}.", found=True, strength=float(-number)) for number in range(25)]
+    html = render_page(Page(title="t", lead="l", findings=findings, results=[]))
+    head, _, folded = html.partition("<summary>15 more, weaker ones</summary>")
+    assert "finding 9." in head
+    assert "finding 10." not in head
+    assert folded.index("finding 10.") < folded.index("finding 24.")

@@ -58,20 +58,14 @@ def _items(settings: Settings) -> list[Item]:
     names = [name.strip() for name in settings.w.split(",") if name.strip()]
     if settings.w and not names:
         raise UndertowError("--w names no W list; write for example --w date,place")
-    # A set's own date list follows the date options too.
-    spectra = [challenge.spectrum(name, dates) for name in names] or [
-        dates.spectrum() if spectrum.name == "date" and not _has_own_dates(settings) else spectrum
-        for spectrum in chosen.spectra
-    ]
-    return chosen.items(spectra)
+    # The package's date list follows the date options wherever a set names it.
+    published = challenge.Dates().spectrum()
+    own = [dates.spectrum() if spectrum == published else spectrum for spectrum in chosen.spectra]
+    return chosen.items([challenge.spectrum(name, dates) for name in names] or own)
 
 
 def _challenge(settings: Settings) -> challenge.ChallengeSet:
     return challenge.load(settings.challenge, settings.words)
-
-
-def _has_own_dates(settings: Settings) -> bool:
-    return settings.challenge not in challenge.names()
 
 
 def _sample(items: list[Item], sampling: Sampling) -> list[Item]:

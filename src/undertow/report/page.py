@@ -34,6 +34,8 @@ from undertow.report.words import (
 from undertow.types import Finding, Result
 
 FOUND_BELOW_Q = 0.05
+UNFOLDED_FINDINGS = 10
+"""More than these are folded: a run over several models has dozens, and the strongest are told first."""
 LONG_TABLE_ROWS = 60
 """A longer table is folded until the reader opens it."""
 
@@ -120,6 +122,7 @@ def render_page(page: Page) -> str:
         page=page,
         found=_strongest_first(page.findings, found=True),
         not_found=_strongest_first(page.findings, found=False),
+        unfolded=UNFOLDED_FINDINGS,
         images=[_data_uri(figure.svg) for figure in page.figures],
         shared={_head(key): level or "none" for key, level in shared.items()},
         tables=tables,
