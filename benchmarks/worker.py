@@ -106,21 +106,24 @@ class Worker:
 
     def score(self, places: tuple[int, ...], batch_size: int) -> Answered:
         """Score, and wait for it: only one worker works at a time."""
-        self._pipe.send(Ask(places, batch_size))
-        answered: Answered = self._receive()
+        answered: Answered = self._exchange(Ask(places, batch_size))
         return answered
 
     def close(self) -> Memory:
         """End the process; returns what memory it took."""
-        self._pipe.send(None)
-        memory: Memory = self._receive()
+        memory: Memory = self._exchange(None)
         self._process.join()
         return memory
+
+    def _exchange(self, asked: Ask | None) -> Any:
+        with suppress(BrokenPipeError):  # whatever it said before it ended is still there to be received
+            self._pipe.send(asked)
+        return self._receive()
 
     def _receive(self) -> Any:
         try:
             said = self._pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             self._process.join()
             raise UndertowError(
                 f"{self.name}: its process ended (exit code {self._process.exitcode}) before it answered; "
@@ -134,20 +137,27 @@ class Worker:
 def serve(pipe: Connection, order: Order) -> None:
     """What the worker's process does: load, say so, answer until told to stop, tell its memory."""
     os.environ["TQDM_DISABLE"] = "1"
-    import torch
+    try:
+        _serve(pipe, order)
+    except UndertowError as error:
+        pipe.send(error)
+
+
+def _serve(pipe: Connection, order: Order) -> None:
+    found = causal.find(Request(order.model, device="cpu"))
+    import torch  # takes seconds, so not before a wrong model is found out
 
     if order.threads:
         torch.set_num_threads(order.threads)
-    found = causal.find(Request(order.model, device="cpu"))
     model = found.open() if found else None
-    if found is None or not isinstance(model, causal.CausalModel):
+    if not isinstance(model, causal.CausalModel):
         raise UndertowError(f"{order.model}: is no causal model; name another with --model")
     prepare = next(contender for contender in CONTENDERS if contender.name == order.contender).open(model)
     queries = [item.query for item in next(job for job in JOBS if job.name == order.job).items()]
     gc.collect()
     loaded, loading_peak = _resident_mib(), _peak_mib()
     _forget_peak()
-    pipe.send(Ready(torch.get_num_threads(), found.card.source, found.card.revision, found.card.dtype))
+    pipe.send(Ready(torch.get_num_threads(), model.card.source, model.card.revision, model.card.dtype))
     while (asked := pipe.recv()) is not None:
         score = prepare([queries[place] for place in asked.places], asked.batch_size)
         started = time.perf_counter()
