@@ -93,10 +93,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 up, not {text!r}")
+    return int(text)
 
 
 def bench(jobs: Sequence[Job], plan: Plan) -> dict[str, Any]:
@@ -128,23 +127,10 @@ def bench(jobs: Sequence[Job], plan: Plan) -> dict[str, Any]:
 def _run_job(job: Job, plan: Plan) -> tuple[dict[str, Any], list[Ready]]:
     items = job.items()
     sample = draw(items, len(items) if plan.full else plan.values, plan.seed)
-    smaller = draw(items, plan.search_values, plan.seed)
-    engine, *peers = CONTENDERS
-    turns = [Turns(engine, 0, _start(engine, job, plan))]
-    reference = turns[0].worker.score(smaller.places, 0).logprobs  # warms it up, too
-    searches = [_search(peer, _start(peer, job, plan), smaller, plan, reference) for peer in peers if peer.batched]
-    best = {search["contender"]: int(search["best"]) for search in searches}
-    for peer in peers:
-        turns.append(Turns(peer, best.get(peer.name, 0), _start(peer, job, plan)))
-        turns[-1].worker.score(smaller.places, turns[-1].batch_size)  # warms it up likewise
+    turns, searches = _line_up(job, plan, draw(items, plan.search_values, plan.seed))
     _take_turns(turns, sample, plan.rounds)
     differences = _require_equal(turns)
     entries = [_entry(turn, len(sample.places)) for turn in turns]
-    comparisons = [
-        compare(entries[0], entry)
-        | {"target_ratio": turn.contender.target_ratio, "largest_difference_nats": differences[turn.contender.name]}
-        for turn, entry in zip(turns[1:], entries[1:], strict=True)
-    ]
     about = {
         "job": job.name,
         "n_items": len(sample.places),
@@ -152,9 +138,28 @@ def _run_job(job: Job, plan: Plan) -> tuple[dict[str, Any], list[Ready]]:
         "n_requests": sum(len(requests(items[place].query)) for place in sample.places),
         "w_values": sample.w_values,
         "tolerance_nats": TOLERANCE_NATS,
+        "searches": searches,
+        "contenders": entries,
+        "comparisons": [
+            compare(entries[0], entry)
+            | {"target_ratio": turn.contender.target_ratio, "largest_difference_nats": differences[turn.contender.name]}
+            for turn, entry in zip(turns[1:], entries[1:], strict=True)
+        ],
     }
-    outcome = {"searches": searches, "contenders": entries, "comparisons": comparisons}
-    return about | outcome, [turn.worker.ready for turn in turns]
+    return about, [turn.worker.ready for turn in turns]
+
+
+def _line_up(job: Job, plan: Plan, smaller: Sample) -> tuple[list[Turns], list[dict[str, Any]]]:
+    """Every contender loaded, warmed up on the smaller sample, and at its best batch size; and how that was found."""
+    engine, *peers = CONTENDERS
+    turns = [Turns(engine, 0, _start(engine, job, plan))]
+    reference = turns[0].worker.score(smaller.places, 0).logprobs
+    searches = [_search(peer, _start(peer, job, plan), smaller, plan, reference) for peer in peers if peer.batched]
+    best = {search["contender"]: int(search["best"]) for search in searches}
+    for peer in peers:
+        turns.append(Turns(peer, best.get(peer.name, 0), _start(peer, job, plan)))
+        turns[-1].worker.score(smaller.places, turns[-1].batch_size)
+    return turns, searches
 
 
 def _start(contender: Contender, job: Job, plan: Plan) -> Worker:

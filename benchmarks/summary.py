@@ -66,7 +66,7 @@ def _job(record: dict[str, Any], job: dict[str, Any]) -> str:
     drawn = f"a seeded sample (seed {record['seed']}) of {len(job['w_values'])} W values: {', '.join(job['w_values'])}"
     which = "all of the set" if job["n_items"] == job["n_items_in_set"] else f"of {job['n_items_in_set']:,}: {drawn}"
     return (
-        f"## {job['job']}\n\n{asked}, {which}. {record['rounds']} rounds, contenders taking turns; "
+        f"## {job['job']}\n\n{asked}, {which}. Rounds, in which the contenders take turns: {record['rounds']}; "
         f"an item is one sentence with its blank. Numbers compared before any time was reported: "
         f"at most {job['tolerance_nats']:g} nats apart is allowed."
     )

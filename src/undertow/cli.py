@@ -121,6 +121,19 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 app.add_typer(typer.Typer(cls=ProbeGroup, help="Audit a model.", no_args_is_help=True), name="run")
 
 
+class StoppedError(UndertowError):
+    """The user stopped a run."""
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Ctrl-C ends a run with a sentence; the answers so far are in the store."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise StoppedError("stopped; all answers so far are kept, run the same command again to go on") from error
+
+
 def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
     from undertow import audit
     from undertow.models.base import Request
@@ -130,7 +143,7 @@ def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
         request = Request(common.model, common.revision, common.dtype, common.device)
         _say_estimate(audit.dry_run(job, request), as_json=common.as_json)
         return
-    with _progress(common.as_json) as progress:
+    with _stoppable(), _progress(common.as_json) as progress:
         run = audit.run(
             probe,
             common.model,
@@ -198,7 +211,7 @@ def demo(
 
     typer.echo("Fetching the default model, if it is not there (93 MB, Apache-2.0) ...", err=True)
     pull("smollm2")
-    with _progress(as_json) as progress:
+    with _stoppable(), _progress(as_json) as progress:
         run = audit.run("spurious-correlation", "smollm2", out=out, progress=progress)
     _say_run(run, as_json=as_json)
 
@@ -429,10 +442,7 @@ def main() -> None:
         app()
     except UndertowError as error:
         typer.echo(f"undertow: {error}", err=True)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("undertow: stopped; all answers so far are kept, run the same command again to go on", err=True)
-        sys.exit(130)
+        sys.exit(130 if isinstance(error, StoppedError) else 1)
     except MemoryError:
         typer.echo(
             "undertow: memory ran out; all answers so far are kept, free some or choose a smaller model", err=True

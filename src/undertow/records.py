@@ -110,13 +110,21 @@ def _move(draft: Path, folder: Path) -> None:
     if not folder.exists():
         draft.rename(folder)
         return
-    # The old manifest goes first and the new one comes last: what lies between is no run, and is not taken for one.
-    (folder / MANIFEST).unlink(missing_ok=True)
+    if not _holds(folder, draft):
+        # Another run's manifest goes first: a folder that is half one run and half another is not taken for either.
+        (folder / MANIFEST).unlink(missing_ok=True)
     for entry in sorted(draft.iterdir(), key=lambda entry: entry.name == MANIFEST):
         target = folder / entry.name
         if target.is_dir():
             shutil.rmtree(target)
         entry.replace(target)
+
+
+def _holds(folder: Path, draft: Path) -> bool:
+    """Whether the folder is of the same run as the draft, so that a move cut short leaves nothing that is wrong."""
+    if not (folder / MANIFEST).is_file():
+        return False
+    return bool(_read_json(folder / MANIFEST).get("run_key") == _read_json(draft / MANIFEST)["run_key"])
 
 
 def read_record(folder: Path) -> Record:

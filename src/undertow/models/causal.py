@@ -14,6 +14,7 @@ Knows torch and transformers; both are imported when a model is opened, not befo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -171,7 +172,7 @@ class CausalModel:
         import torch
 
         device = self.network.device
-        with torch.inference_mode():
+        with torch.inference_mode(), _explain_memory():
             node = torch.arange(len(tree.tokens), device=device)
             ends = torch.from_numpy(tree.ends).to(device)
             sees = (node[None, :] <= node[:, None]) & (node[:, None] < ends[None, :])  # [node j, node i]
@@ -189,7 +190,7 @@ class CausalModel:
         import torch
 
         length = batch.tokens.shape[1]
-        with torch.inference_mode():
+        with torch.inference_mode(), _explain_memory():
             inputs = {"input_ids": torch.from_numpy(batch.tokens).to(self.network.device)}
             return self._read(inputs, batch.read_rows * length + batch.read_positions, batch.read_tokens)
 
@@ -232,6 +233,20 @@ class CausalModel:
         vocabulary = self.network.get_output_embeddings().weight.shape[0]
         logits = 2 * 4 * min(LOGITS_AT_ONCE, budget_tokens * vocabulary)
         return int(weights + activations + logits)
+
+
+@contextmanager
+def _explain_memory() -> Iterator[None]:
+    """Torch says in many words that memory ran out; a user needs one sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "memory" not in str(error).lower():
+            raise
+        raise UndertowError(
+            "memory ran out while the model was reading; all answers so far are kept, so free some and run the same "
+            "command again, or choose --dtype bfloat16 or a smaller model"
+        ) from error
 
 
 def _texts(query: Query) -> list[str]:
