@@ -37,7 +37,7 @@ format: install  ## put the code into the project's format
 	$(BIN)/ruff check --fix .
 
 bench: install  ## measure speed beside other tools, in an environment of its own
-	PYTHON="$(CURDIR)/$(BIN)/python" sh benchmarks/run.sh
+	PYTHON="$(CURDIR)/$(BIN)/python" sh benchmarks/run.sh $(ARGS)
 
 clean:  ## remove what building and checking left behind
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

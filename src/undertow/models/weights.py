@@ -23,6 +23,7 @@ from undertow.models.pull import PULLABLE, pulled_file
 from undertow.types import UndertowError, digest
 
 NEEDS_EXTRA = "install the model extra: pip install 'undertow[models]'"
+HUB_PATIENCE_S = 10.0
 WEIGHT_FILES = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
 """What a local folder's revision is made of: weights, configuration, tokenizer and chat template."""
 
@@ -109,8 +110,10 @@ def _hub(request: Request, architectures: Sequence[str]) -> Weights | None:
     )
 
     name, revision = request.name, request.revision or None
+    _hush_hub()
     try:
-        config = Path(hf_hub_download(name, "config.json", revision=revision))
+        offline = not _hub_answers(name, revision)
+        config = Path(hf_hub_download(name, "config.json", revision=revision, local_files_only=offline))
     except HFValidationError as error:
         raise UndertowError(
             f"there is no model called {name!r}; see `undertow ls models`, or name a hub id or folder"
@@ -138,7 +141,21 @@ def _hub(request: Request, architectures: Sequence[str]) -> Weights | None:
     if not _is_of(config, architectures):
         return None
     commit = config.parent.name
-    return Weights(name, _options() | {"revision": commit}, name, commit)
+    return Weights(name, _options() | {"revision": commit, "local_files_only": offline}, name, commit)
+
+
+def _hub_answers(name: str, revision: str | None) -> bool:
+    """Whether the hub says anything, be it no. Asked once: a download asks for half a minute before it gives up."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        get_hf_file_metadata(hf_hub_url(name, "config.json", revision=revision), timeout=HUB_PATIENCE_S)
+    except (HfHubHTTPError, HFValidationError):
+        return True  # the download says which
+    except Exception:  # noqa: BLE001 - the hub's HTTP library, and so what it raises, differs between its versions
+        return False
+    return True
 
 
 def _is_of(config: Path, architectures: Sequence[str]) -> bool:
@@ -194,8 +211,17 @@ def _hush() -> None:
     import torch  # noqa: F401 - first, so that a missing extra is noticed before anything else
     from transformers.utils import logging
 
+    _hush_hub()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+
+
+def _hush_hub() -> None:
+    from huggingface_hub.utils import disable_progress_bars
+    from huggingface_hub.utils.logging import set_verbosity_error
+
+    set_verbosity_error()
+    disable_progress_bars()
 
 
 def _first_line(error: BaseException) -> str:

@@ -7,7 +7,13 @@ the same sentence at another W. A row whose masses are empty is unscored; a row 
 
 from __future__ import annotations
 
+import csv
+import gzip
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 import pandas as pd
@@ -16,8 +22,32 @@ from undertow.types import UndertowError
 
 NEEDED = ("model", "w_name", "w_index", "w")
 OPTIONAL = ("prompt", "challenge", "text", "cluster", "text_index", "item", "unclaimed", "unscored")
+NO_VALUE = ("", "nan", "NaN", "NA", "None")
+"""What an empty cell of masses looks like in the files of common tools."""
 ROUNDING_PERCENT = 0.6
 """Published masses are rounded to a tenth, so three of them may add up to a little more than 100."""
+MAX_INDEX = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table as it stands in its file, all cells text, so that what a cell holds is checked here: "NA" may be a W value.
+
+    Attributes:
+        path: the file.
+        cells: a column of text for each column of the file.
+        places: where each row stands in the file, for example "line 3" [row].
+    """
+
+    path: Path
+    cells: pd.DataFrame
+    places: list[str]
+
+    def refuse_first(self, wrong: pd.Series[bool], what: Callable[[int], str]) -> None:
+        """Say what is wrong with the first of the wrong rows, if there are any."""
+        if wrong.any():
+            row = int(np.flatnonzero(wrong.to_numpy())[0])
+            raise UndertowError(f"{self.path}, {self.places[row]}: {what(row)}")
 
 
 def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str]]:
@@ -27,20 +57,24 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str]]:
         UndertowError: the file cannot be read, or a column or value is not what it must be; names column and line.
     """
     table = _read(path)
-    missing = [name for name in NEEDED if name not in table.columns]
+    columns = list(table.cells.columns)
+    missing = [name for name in NEEDED if name not in columns]
     if missing:
         raise UndertowError(
             f"{path}: has no column {missing[0]!r}; a recorded table needs {', '.join(NEEDED)} and a column of percent for each word group"
         )
-    if table.empty:
+    twice = [name for name in columns if columns.count(name) > 1]
+    if twice:
+        raise UndertowError(f"{path}: has two columns called {twice[0]!r}; give each column a name of its own")
+    if table.cells.empty:
         raise UndertowError(f"{path}: holds no rows; there is nothing to measure")
-    groups = [str(name) for name in table.columns if name not in NEEDED + OPTIONAL]
+    groups = [name for name in columns if name not in NEEDED + OPTIONAL]
     if not groups:
         raise UndertowError(f"{path}: has no column of masses; add one column of percent for each word group")
-    frame = _factors(table, path)
+    frame = _factors(table)
     for group in groups:
-        frame[group] = _percent(table, group, path)
-    _check_sums(frame, groups, path)
+        frame[group] = _percent(table, group)
+    _check_sums(table, frame[groups])
     unscored = frame[groups].isna().any(axis=1)
     frame.loc[unscored, groups] = np.nan
     frame["unclaimed"] = (100 - frame[groups].sum(axis=1, skipna=False)).clip(lower=0)
@@ -48,107 +82,114 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str]]:
     return frame, groups
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read(path: Path) -> _Table:
     if not path.is_file():
         raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
-    name = path.name.removesuffix(".gz")
     try:
-        if name.endswith(".parquet"):
-            return pd.read_parquet(path).astype(str)
-        separator = "\t" if name.endswith(".tsv") else ","
-        # Everything as text: what a cell holds is checked here, and "None" or "NA" may be a W value.
-        return pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except (OSError, EOFError, ValueError, pd.errors.ParserError) as error:
+        if path.name.endswith(".parquet"):
+            cells = pd.read_parquet(path).astype(str)
+            return _Table(path, cells, [f"row {number}" for number in range(1, len(cells) + 1)])
+        return _read_lines(path)
+    except (OSError, EOFError, ValueError, zlib.error, csv.Error) as error:
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UndertowError(
             f"{path}: is not a table that can be read ({said[:200]}); use CSV, TSV or Parquet"
         ) from error
 
 
-def _line(row: object) -> int:
-    """Line of the file, for one that has a header line and no line breaks in its cells."""
-    return int(str(row)) + 2
+def _read_lines(path: Path) -> _Table:
+    """CSV or TSV, with the line that each row ends on; empty lines are skipped and counted."""
+    separator = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
+    rows, places = [], []
+    with _open(path) as file:
+        reader = csv.reader(file, delimiter=separator, strict=True)
+        header = next(reader, [])
+        for row in reader:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise UndertowError(
+                    f"{path}, line {reader.line_num}: has {len(row)} cells, but the header has {len(header)}; give each column one"
+                )
+            rows.append(row)
+            places.append(f"line {reader.line_num}")
+    return _Table(path, pd.DataFrame(rows, columns=header, dtype=str), places)
 
 
-def _first(where: pd.Series[bool]) -> int:
-    return int(np.flatnonzero(where.to_numpy())[0])
+def _open(path: Path) -> TextIO:
+    if path.name.endswith(".gz"):
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")
 
 
-def _factors(table: pd.DataFrame, path: Path) -> pd.DataFrame:
-    index = pd.to_numeric(table["w_index"], errors="coerce")
-    wrong = index.isna() | (index % 1 != 0)
-    if wrong.any():
-        row = _first(wrong)
-        raise UndertowError(
-            f"{path}, line {_line(row)}: w_index is {table.loc[row, 'w_index']!r}; it must be a whole number, the place of w in its list"
-        )
-    sentence = next((name for name in ("cluster", "text_index", "text") if name in table.columns), None)
+def _factors(table: _Table) -> pd.DataFrame:
+    cells = table.cells
+    index = pd.to_numeric(cells["w_index"], errors="coerce")
+    table.refuse_first(
+        index.isna() | (index % 1 != 0) | (index.abs() > MAX_INDEX),
+        lambda row: f"w_index is {cells['w_index'].iloc[row]!r}; it must be a whole number, the place of w in its list",
+    )
+    sentence = next((name for name in ("cluster", "text_index", "text") if name in cells.columns), None)
     frame = pd.DataFrame(
         {
-            "model": table["model"],
-            "challenge": table["challenge"] if "challenge" in table.columns else "recorded",
-            "prompt": table["prompt"] if "prompt" in table.columns else "",
-            "w_name": table["w_name"],
+            "model": cells["model"],
+            "challenge": cells["challenge"] if "challenge" in cells.columns else "recorded",
+            "prompt": cells["prompt"] if "prompt" in cells.columns else "",
+            "w_name": cells["w_name"],
             "w_index": index.astype(np.int64),
-            "w": table["w"],
-            "cluster": table[sentence] if sentence else np.arange(len(table)).astype(str),
+            "w": cells["w"],
+            "cluster": cells[sentence] if sentence else np.arange(len(cells)).astype(str),
         }
     )
-    if "text" in table.columns:
-        frame["text"] = table["text"]
-    _check_values(frame, path)
+    if "text" in cells.columns:
+        frame["text"] = cells["text"]
+    _check_values(table, frame)
     if sentence:
-        _check_repeats(frame, path)
+        _check_repeats(table, frame)
     keys = ["challenge", "model", "prompt", "w_name", "w", "cluster"]
     frame.insert(0, "item", frame[keys].agg("/".join, axis=1))
     return frame
 
 
-def _check_values(frame: pd.DataFrame, path: Path) -> None:
+def _check_values(table: _Table, frame: pd.DataFrame) -> None:
     """One index, one W value: else the order that the slope is taken over is not known."""
     firsts = frame.groupby(["w_name", "w_index"])["w"].transform("first")
-    clash = firsts != frame["w"]
-    if clash.any():
-        row = _first(clash)
-        raise UndertowError(
-            f"{path}, line {_line(row)}: w is {frame.loc[row, 'w']!r}, but w_index {int(frame['w_index'].iloc[row])} "
-            f"was {str(firsts.iloc[row])!r} before; one index must mean one value"
-        )
-
-
-def _check_repeats(frame: pd.DataFrame, path: Path) -> None:
-    keys = ["model", "challenge", "prompt", "w_name", "w_index", "cluster"]
-    repeated = frame.duplicated(keys)
-    if repeated.any():
-        row = _first(repeated)
-        same = np.logical_and.reduce([(frame[key] == frame.loc[row, key]).to_numpy() for key in keys])
-        first = int(np.flatnonzero(same)[0])
-        raise UndertowError(
-            f"{path}, line {_line(row)}: repeats the sentence and W of line {_line(first)}; give each once"
-        )
-
-
-def _percent(table: pd.DataFrame, group: str, path: Path) -> pd.Series[float]:
-    text = table[group].str.strip()
-    values = pd.to_numeric(text.where(~text.isin(["", "nan", "NaN", "NA", "None"])), errors="coerce")
-    wrong = (
-        (values.isna() & ~text.isin(["", "nan", "NaN", "NA", "None"]))
-        | (values < 0)
-        | (values > 100 + ROUNDING_PERCENT)
+    table.refuse_first(
+        firsts != frame["w"],
+        lambda row: (
+            f"w is {frame['w'].iloc[row]!r}, but w_index {frame['w_index'].iloc[row]} was {firsts.iloc[row]!r} before; "
+            "one index must mean one value"
+        ),
     )
-    if wrong.any():
-        row = _first(wrong)
-        raise UndertowError(
-            f"{path}, line {_line(row)}: {group} is {table.loc[row, group]!r}; a mass must be a number from 0 to 100, in percent"
-        )
-    return values.astype(np.float64)
 
 
-def _check_sums(frame: pd.DataFrame, groups: list[str], path: Path) -> None:
-    sums = frame[groups].sum(axis=1)
-    over = sums > 100 + ROUNDING_PERCENT
-    if over.any():
-        row = _first(over)
-        raise UndertowError(
-            f"{path}, line {_line(row)}: the masses of {', '.join(groups)} add up to {sums[row]:.1f} percent; they are parts of 100"
-        )
+def _check_repeats(table: _Table, frame: pd.DataFrame) -> None:
+    keys = ["model", "challenge", "prompt", "w_name", "w_index", "cluster"]
+
+    def repeats(row: int) -> str:
+        same = (frame[keys] == frame[keys].iloc[row]).all(axis=1)
+        first = int(np.flatnonzero(same.to_numpy())[0])
+        return f"repeats the sentence and W of {table.places[first]}; give each once"
+
+    table.refuse_first(frame.duplicated(keys), repeats)
+
+
+def _percent(table: _Table, group: str) -> pd.Series[float]:
+    text = table.cells[group].str.strip()
+    empty = text.isin(NO_VALUE)
+    values = pd.to_numeric(text.mask(empty), errors="coerce").astype(np.float64)
+    table.refuse_first(
+        ~empty & ~values.between(0, 100 + ROUNDING_PERCENT),
+        lambda row: f"{group} is {table.cells[group].iloc[row]!r}; a mass must be a number from 0 to 100, in percent",
+    )
+    return values
+
+
+def _check_sums(table: _Table, masses: pd.DataFrame) -> None:
+    sums = masses.sum(axis=1)
+    table.refuse_first(
+        sums > 100 + ROUNDING_PERCENT,
+        lambda row: (
+            f"the masses of {', '.join(masses.columns)} add up to {sums.iloc[row]:.1f} percent; they are parts of 100"
+        ),
+    )
