@@ -15,6 +15,8 @@ from undertow.models.base import DTYPES, Found, Request
 from undertow.types import UndertowError
 
 ENTRY_POINTS = "undertow.models"
+DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "npu", "xpu")
+"""Kinds of device that torch and its plug-ins know; whether one is here is found out when a model is opened."""
 NOT_FAMILIES = ("base", "catalog", "pull", "weights")
 
 
@@ -31,6 +33,11 @@ def find(request: Request) -> Found:
     """
     if request.dtype not in DTYPES:
         raise UndertowError(f"dtype {request.dtype!r} is not known; use {', '.join(DTYPES)}")
+    kind, colon, number = request.device.partition(":")
+    if kind not in DEVICES or bool(colon) != number.isdecimal():
+        raise UndertowError(
+            f"device {request.device!r} is not known; use {', '.join(DEVICES)}, or cuda:1 for the second"
+        )
     if not request.name.strip():
         raise UndertowError("the model has no name; give one with -m, for example -m smollm2")
     # A name before a colon, or alone, picks its family: no other is imported.
@@ -39,7 +46,9 @@ def find(request: Request) -> Found:
         found: Found | None = _module(name).find(request)
         if found is not None:
             return found
-    raise UndertowError(f"{request.name}: no model family here reads its architecture; there is {', '.join(_names())}")
+    raise UndertowError(
+        f"{request.name}: no model family here reads its architecture; `undertow ls models` says what can be read"
+    )
 
 
 def _names() -> list[str]:

