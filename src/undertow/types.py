@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
+READING_VERSION = 1
+"""Raised when the same model would be read to other numbers than before, so that older answers are not served."""
 Factor: TypeAlias = str | int | float | bool
 """One level of one factor of the design; stays a column all the way to the report."""
 
@@ -126,7 +128,7 @@ class ModelCard:
 
         The name that the user chose is not part of it: two names for the same weights share answers.
         """
-        parts = asdict(self) | {"protocol": protocol}
+        parts = asdict(self) | {"protocol": protocol, "reading": READING_VERSION}
         del parts["name"]
         return digest(parts)
 

@@ -24,7 +24,7 @@ from undertow.types import UndertowError, digest
 
 NEEDS_EXTRA = "install the model extra: pip install 'undertow[models]'"
 HUB_PATIENCE_S = 10.0
-WEIGHT_FILES = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
+WEIGHT_FILES = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja", "*.tiktoken")
 """What a local folder's revision is made of: weights, configuration, tokenizer and chat template."""
 
 

@@ -151,12 +151,20 @@ def _read(
 
 
 def _answer(query: Encoded, reads_nats: Sequence[Floats]) -> Answer:
-    """An option's log-likelihood is the sum over its path; what its first tokens leave is unclaimed."""
+    """An option's log-likelihood is the sum over its path; what the tokens at the blank leave is unclaimed."""
     logprobs = tuple(float(reads.sum()) for reads in reads_nats)
     if not all(np.isfinite(logprobs)):
         return Answer.none("the model gave a probability that is not a number")
-    first: dict[tuple[tuple[int, ...], int], float] = {}
+    at = _blank_read(query)
+    claimed: dict[tuple[tuple[int, ...], int], float] = {}
     for path, reads in zip(query.paths, reads_nats, strict=True):
-        position, token = path.reads[0]
-        first[path.tokens[: position + 1], token] = float(np.exp(reads[0]))
-    return Answer(logprobs, max(0.0, 1.0 - sum(first.values())))
+        position, token = path.reads[at]
+        claimed[path.tokens[: position + 1], token] = float(np.exp(reads[at]))
+    return Answer(logprobs, max(0.0, 1.0 - sum(claimed.values())))
+
+
+def _blank_read(query: Encoded) -> int:
+    """The first read in which the options differ: a token that all of them begin with (a lone space) is no choice."""
+    tokens = [[token for _, token in path.reads] for path in query.paths]
+    shortest = min(map(len, tokens))
+    return next((at for at in range(shortest) if len({read[at] for read in tokens}) > 1), 0)

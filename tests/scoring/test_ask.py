@@ -1,0 +1,52 @@
+"""From token log-probabilities to answers, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from undertow.models.base import Encoded, TokenPath
+from undertow.scoring.ask import _answer
+
+
+def path(*tokens: int, start: int) -> TokenPath:
+    return TokenPath(tokens[:-1], tuple((at - 1, tokens[at]) for at in range(start, len(tokens))))
+
+
+def logs(*probs: float) -> np.ndarray:
+    return np.log(np.array(probs))
+
+
+def test_the_sum_over_a_path_and_what_first_tokens_leave() -> None:
+    query = Encoded((path(1, 2, 7, 9, start=2), path(1, 2, 8, 9, start=2)))
+    answer = _answer(query, [logs(0.3, 0.5), logs(0.2, 0.25)])
+    assert answer.logprobs_nats == pytest.approx((math.log(0.15), math.log(0.05)))
+    assert answer.unclaimed_prob == pytest.approx(0.5)
+
+
+def test_a_first_token_that_two_options_share_counts_once() -> None:
+    query = Encoded((path(1, 7, 4, start=1), path(1, 7, 5, start=1), path(1, 8, 5, start=1)))
+    answer = _answer(query, [logs(0.3, 0.5), logs(0.3, 0.1), logs(0.2, 0.25)])
+    assert answer.unclaimed_prob == pytest.approx(0.5)
+
+
+def test_a_token_that_all_options_begin_with_is_no_choice() -> None:
+    """Some vocabularies spell ` she` as a space and a word."""
+    query = Encoded((path(1, 3, 7, start=1), path(1, 3, 8, start=1)))
+    answer = _answer(query, [logs(0.9, 0.3), logs(0.9, 0.2)])
+    assert answer.unclaimed_prob == pytest.approx(0.5)
+
+
+def test_equal_options_and_a_single_one() -> None:
+    assert _answer(Encoded((path(1, 7, start=1),)), [logs(0.3)]).unclaimed_prob == pytest.approx(0.7)
+    two = Encoded((path(1, 7, start=1), path(1, 7, start=1)))
+    assert _answer(two, [logs(0.3), logs(0.3)]).unclaimed_prob == pytest.approx(0.7)
+
+
+def test_a_number_that_is_none_is_unscored() -> None:
+    answer = _answer(Encoded((path(1, 7, start=1),)), [np.array([math.nan])])
+    assert answer.unscored
+    assert answer.logprobs_nats == ()
+    assert math.isnan(answer.unclaimed_prob)
