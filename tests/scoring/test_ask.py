@@ -9,14 +9,15 @@ import pytest
 
 from undertow.models.base import Encoded, TokenPath
 from undertow.scoring.ask import _answer
+from undertow.types import Floats
 
 
 def path(*tokens: int, start: int) -> TokenPath:
     return TokenPath(tokens[:-1], tuple((at - 1, tokens[at]) for at in range(start, len(tokens))))
 
 
-def logs(*probs: float) -> np.ndarray:
-    return np.log(np.array(probs))
+def logs(*probs: float) -> Floats:
+    return np.array([math.log(prob) for prob in probs])
 
 
 def test_the_sum_over_a_path_and_what_first_tokens_leave() -> None:
