@@ -56,5 +56,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  echo "'$(PYTHON)' cannot make a virtual environment: install its venv package (on Debian and Ubuntu: python3-venv)." >&2; exit 1; }
 	@rm -f $@
 	@"$(BIN)/python" -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || "$(PYTHON)" -m venv --clear $(VENV)
-	"$(BIN)/python" -m pip install --disable-pip-version-check -c constraints.txt -e '.[models,dev]'
+	@echo "Setting up $(VENV) with the packages of constraints.txt: a few minutes, the first time."
+	"$(BIN)/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,dev]'
 	@touch $@

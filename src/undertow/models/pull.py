@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -115,8 +116,9 @@ def pull(name: str) -> tuple[Path, bool]:
 def _remove_leftovers() -> None:
     """What a pull that was killed left behind; one that may still be running is let be."""
     for folder in cache_folder().glob(f"{BESIDE}*"):
-        if time.time() - folder.stat().st_mtime > STALE_S:
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another pull has just ended
+            if time.time() - folder.stat().st_mtime > STALE_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _download(package: Package, folder: Path) -> Path:
@@ -153,6 +155,8 @@ def _reason(said: str) -> str:
     """Why pip gave up: its first complaint, or the last line of its traceback."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     complaints = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    if any("DO NOT MATCH THE HASHES" in complaint for complaint in complaints):
+        return "what came is not what its index promised: it was cut short, or changed on its way"
     if not complaints or complaints[0] == "Exception:":
         return lines[-1][:200] if lines else "no reason given"
     return complaints[0][:200]
