@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,65 @@ def test_the_public_names_are_there_and_few() -> None:
         assert getattr(undertow, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = undertow.nothing
+
+
+def test_every_public_function_is_one_after_a_run_too(tmp_path: Path) -> None:
+    code = f"""
+import undertow
+run = undertow.run("spurious-correlation", model="toy", w="date", limit=90, out={str(tmp_path / "run")!r})
+assert all(callable(getattr(undertow, name)) for name in ("run", "score", "retell", "open_run", "pull"))
+(run.folder / "report.html").unlink()
+print(undertow.retell(run.folder).stat().st_size > 10_000)
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "True"
+
+
+def test_measuring_anew_with_another_seed_is_another_run_in_the_same_place(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    first = undertow.run("spurious-correlation", model="toy", w="date", limit=90, out=folder)
+    second = undertow.score(folder, seed=5)
+    assert second.manifest["run_key"] != first.manifest["run_key"]
+    assert undertow.open_run(folder).manifest["seed"] == 5
+    with pytest.raises(undertow.UndertowError, match="holds another run"):
+        undertow.run("spurious-correlation", model="toy", w="date", limit=90, out=folder)
+
+
+def test_a_set_measured_otherwise_is_another_run(tmp_path: Path) -> None:
+    text = (
+        'templates = ["In {w}, {blank} {verb}."]\nw = ["date"]\nwords = "pronouns"\nslots = {verb = ["ran", "sat"]}\n'
+    )
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    undertow.run("spurious-correlation", model="toy", challenge=str(path), out=tmp_path / "run")
+    for more in ('clusters = ["template"]\n', 'gaps = [["male", "neutral"]]\n'):
+        path.write_text(more + text)
+        with pytest.raises(undertow.UndertowError, match="holds another run"):
+            undertow.run("spurious-correlation", model="toy", challenge=str(path), out=tmp_path / "run")
+
+
+def test_a_rewriting_that_was_cut_off_is_no_run_and_is_taken_up(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    first = undertow.run("spurious-correlation", model="toy", w="date", limit=90, out=folder)
+    results = (folder / "results.json").read_bytes()
+    (folder / "my notes.txt").write_text("mine")
+    (folder / "manifest.json").unlink()
+    (folder / ".unfinished").touch()
+    with pytest.raises(undertow.UndertowError, match="was not finished"):
+        undertow.open_run(folder)
+    undertow.run("spurious-correlation", model="toy", w="date", limit=90, out=folder)
+    assert (folder / "results.json").read_bytes() == results
+    assert sorted(path.name for path in folder.iterdir() if path.name.startswith((".", "my"))) == ["my notes.txt"]
+    assert first.manifest["run_key"] == undertow.open_run(folder).manifest["run_key"]
+
+
+def test_a_w_list_of_the_file_can_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(
+        'templates = ["In {w}, {blank} ran."]\nwords = "pronouns"\n[w]\nseason = ["spring", "summer", "autumn"]\nday = ["a", "b", "c"]\n'
+    )
+    run = undertow.run("spurious-correlation", model="toy", challenge=str(path), w="season,date", out=tmp_path / "run")
+    assert list(run.observations["w_name"].unique()) == ["season", "date"]
 
 
 def test_importing_loads_neither_torch_nor_matplotlib_nor_pandas() -> None:
@@ -111,14 +171,24 @@ def test_what_a_run_holds(tmp_path: Path) -> None:
         assert (run.folder / name).stat().st_size > 0
 
 
-def test_the_printed_command_repeats_the_run(tmp_path: Path) -> None:
-    run = undertow.run("spurious-correlation", model="toy:slope=-4", w="place", limit=60, seed=1, out=tmp_path / "run")
-    words = str(run.manifest["command"]).split()
+@pytest.mark.parametrize("w", ["place", ["date", "place"], "file"])
+def test_the_printed_command_repeats_the_run(w: str | list[str], tmp_path: Path) -> None:
+    towns = tmp_path / "my towns.txt"
+    towns.write_text("Rome\nParis\nOslo\nBern\n")
+    given = towns if w == "file" else w
+    run = undertow.run("spurious-correlation", model="toy:slope=-4", w=given, limit=60, seed=1, out=tmp_path / "run")
+    words = shlex.split(str(run.manifest["command"]))
     code = "from undertow.cli import main; main()"
     subprocess.run(
         [sys.executable, "-c", code, *words[1:], "--out", str(tmp_path / "again")], check=True, capture_output=True
     )
     assert (tmp_path / "again/results.json").read_bytes() == (run.folder / "results.json").read_bytes()
+    again = undertow.score(run.folder, seed=9, out=tmp_path / "other seed")
+    words = shlex.split(str(again.manifest["command"]))
+    subprocess.run(
+        [sys.executable, "-c", code, *words[1:], "--out", str(tmp_path / "fourth")], check=True, capture_output=True
+    )
+    assert (tmp_path / "fourth/results.json").read_bytes() == (again.folder / "results.json").read_bytes()
     namespace: dict[str, object] = {"undertow": undertow}
     call = str(run.manifest["python"]).replace(")", f", out={str(tmp_path / 'third')!r})")
     exec(call, namespace)

@@ -79,6 +79,32 @@ def tiny_bloom() -> Any:
     )
 
 
+def tiny_gpt_neo(max_position_embeddings: int = 512) -> Any:
+    """Attends within a window by the place in the pack, not by depth: a small tree would not show it."""
+    from transformers import GPTNeoConfig, GPTNeoForCausalLM
+
+    return GPTNeoForCausalLM(
+        GPTNeoConfig(
+            vocab_size=320, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]],
+            window_size=64, max_position_embeddings=max_position_embeddings, bos_token_id=0, eos_token_id=1,
+        )
+    )  # fmt: skip
+
+
+def tiny_gpt_neo_short() -> Any:
+    """Has fewer places than a pack has nodes."""
+    return tiny_gpt_neo(max_position_embeddings=128)
+
+
+def tiny_bert_head() -> Any:
+    """Called a language model head, but sees what comes after."""
+    from transformers import BertConfig, BertLMHeadModel
+
+    return BertLMHeadModel(
+        BertConfig(vocab_size=320, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+    )
+
+
 def tiny_mamba() -> Any:
     """Has no attention at all."""
     from transformers import MambaConfig, MambaForCausalLM

@@ -28,7 +28,7 @@ from undertow.types import (
 
 if TYPE_CHECKING:
     from undertow import challenge
-    from undertow.audit import Run, open_run, report, run, score
+    from undertow.audit import Run, open_run, retell, run, score
     from undertow.models.pull import pull
 
 __version__ = version("undertow")
@@ -37,7 +37,7 @@ _FETCHED = {
     "Run": "undertow.audit",
     "open_run": "undertow.audit",
     "pull": "undertow.models.pull",
-    "report": "undertow.audit",
+    "retell": "undertow.audit",
     "run": "undertow.audit",
     "score": "undertow.audit",
 }
@@ -58,7 +58,7 @@ __all__ = [
     "challenge",
     "open_run",
     "pull",
-    "report",
+    "retell",
     "run",
     "score",
 ]

@@ -5,10 +5,10 @@ challenge -> items -> queries -> (plan, store, model) -> scores -> evidence -> r
 
 from __future__ import annotations
 
-import shlex
+import hashlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from undertow.challenge import challenge_digest
 from undertow.models.base import FLOAT32, Found, Request
 from undertow.places import store_file
 from undertow.probes.base import Evidence, Probe, Rounds, Sampling
-from undertow.provenance import circumstances, python_call, shell_command
+from undertow.provenance import circumstances, python_call, score_call, score_command, shell_command
 from undertow.records import SCHEMA_VERSION, Record, check_place, read_record, write_record
 from undertow.scoring.ask import Asked, Estimate, Progress, ask, estimate
 from undertow.scoring.store import AnswerStore
@@ -154,16 +154,20 @@ def _run(job: Job, request: Request, place: Place, progress: Progress) -> Run:
     probe, settings, protocol = _prepared(job)
     rounds = probe.rounds(settings, Sampling(job.limit, job.seed))
     first = next(rounds)
+    design = probe.design(settings)
     found = models.find(request)
-    run_key = _run_key(job, found, protocol, challenge_digest(first))
+    asked_key = digest([job.probe, found.card.key(protocol), challenge_digest(first), design])
+    run_key = _run_key(asked_key, job.seed)
     folder = place.folder or Path("runs") / _folder_name(job, found, run_key)
     check_place(folder, run_key, overwrite=place.overwrite)
+    changed = _changed(job, request)
     with AnswerStore(store_file()) as store:
         answered = _ask_rounds(first, rounds, lambda queries: ask(found, queries, store, protocol, progress))
-    evidence = probe.observe(settings, answered.items, answered.scores, request.name)
+    evidence = probe.observe(design, answered.items, answered.scores, request.name)
     manifest = {
         "schema_version": SCHEMA_VERSION,
         "run_key": run_key,
+        "asked_key": asked_key,
         "probe": job.probe,
         "model": request.name,
         "model_card": asdict(found.card),
@@ -172,11 +176,11 @@ def _run(job: Job, request: Request, place: Place, progress: Progress) -> Run:
         "seed": job.seed,
         "limit": job.limit,
         "challenge_sha256": challenge_digest(answered.items),
-        "design": dict(evidence.design),
+        "design": dict(design),
         "counts": answered.counts,
         "notes": answered.notes,
-        "command": shell_command(job.probe, request.name, _changed(job, request)),
-        "python": python_call(job.probe, request.name, _changed(job, request)),
+        "command": shell_command(job.probe, request.name, changed),
+        "python": python_call(job.probe, request.name, changed),
         **circumstances(),
         "timing": {"asking_s": answered.seconds, "total_s": time.perf_counter() - started},
     }
@@ -247,12 +251,18 @@ def _checked_options(job: Job, types: Mapping[str, type]) -> dict[str, Any]:
     for name, value in job.options.items():
         if name not in types:
             raise UndertowError(f"{job.probe} has no option {name!r}; it has {', '.join(types)}")
-        given = ",".join(map(str, value)) if isinstance(value, (list, tuple)) and types[name] is str else value
-        given = str(given) if isinstance(given, Path) else given
+        given = _as_text(value)
         if type(given) is not types[name]:
             raise UndertowError(f"{job.probe}: option {name} must be of type {types[name].__name__}, not {value!r}")
         checked[name] = given
     return checked
+
+
+def _as_text(value: Any) -> Any:
+    """A list of names as the command line has it, and a path as text."""
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value) if isinstance(value, Path) else value
 
 
 def dry_run(job: Job, request: Request) -> Estimate:
@@ -300,23 +310,28 @@ def score(  # noqa: PLR0913 - likewise
     chosen = probes.load(probe)
     evidence, recorded = chosen.read_table(source, protocol)
     models_asked = list(dict.fromkeys(evidence.frame["model"].astype(str)))
-    run_key = digest({"table": source.name, "probe": probe, "protocol": recorded, "rows": len(evidence.frame)})
+    table_sha256 = hashlib.sha256(source.read_bytes()).hexdigest()
+    asked_key = digest([probe, recorded, table_sha256])
+    run_key = _run_key(asked_key, seed or 0)
     folder = Path(out) if out else Path("runs") / f"{probe}_{_safe(source.name)}_{run_key[:8]}"
     check_place(folder, run_key, overwrite=overwrite)
-    command = ["undertow", "score", str(source), "--probe", probe]
+    given = {"probe": probe, "protocol": protocol, "seed": seed or ""}
+    changed = {name: value for name, value in given.items() if value != ""}
     manifest = {
         "schema_version": SCHEMA_VERSION,
         "run_key": run_key,
         "probe": probe,
         "model": ", ".join(models_asked),
+        "asked_key": asked_key,
         "recorded": source.name,
+        "challenge_sha256": table_sha256,
         "protocol": recorded,
         "seed": seed or 0,
         "design": dict(evidence.design),
         "counts": {"items": len(evidence.frame), "unscored": int((evidence.frame["unscored"] != "").sum())},
         "notes": ["measured from recorded answers; no model was asked"],
-        "command": shlex.join(command),
-        "python": f"undertow.score({str(source)!r}, probe={probe!r})",
+        "command": score_command(str(source), changed),
+        "python": score_call(str(source), changed),
         **circumstances(),
     }
     return _finish(chosen, evidence, manifest, Place(folder, overwrite))
@@ -330,18 +345,27 @@ def _score_run(source: Path, probe: str, protocol: str, seed: int | None, place:
         raise UndertowError(
             f"{source}: was run under protocol {record.manifest.get('protocol')}; another one cannot be had from its answers"
         )
-    manifest = dict(record.manifest) | ({} if seed is None else {"seed": seed})
-    return _finish(_probe(record), _evidence(record), manifest, place)
+    manifest = dict(record.manifest)
+    if seed is not None and seed != manifest["seed"]:
+        manifest |= {
+            "seed": seed,
+            "run_key": _run_key(str(manifest["asked_key"]), seed),
+            "command": score_command(str(source), {"seed": seed}),
+            "python": score_call(str(source), {"seed": seed}),
+        }
+    # Measuring a run anew in its own folder is what was asked for, whatever its key becomes.
+    in_place = place.folder is not None and place.folder.resolve() == source.resolve()
+    return _finish(_probe(record), _evidence(record), manifest, replace(place, overwrite=place.overwrite or in_place))
 
 
-def report(folder: str | Path) -> Path:
+def retell(folder: str | Path) -> Path:
     """Write figures and page of a run folder anew; returns the page.
 
     Raises:
-        UndertowError: it is no run folder.
+        UndertowError: it is no run folder, or cannot be written.
     """
     record = read_record(Path(folder))
-    _tell(_probe(record), _evidence(record), record)(Path(folder))
+    write_record(record, Path(folder), _tell(_probe(record), _evidence(record), record))
     return Path(folder) / "report.html"
 
 
@@ -381,9 +405,9 @@ def _evidence(record: Record) -> Evidence:
     return Evidence(record.observations, record.manifest["design"])
 
 
-def _run_key(job: Job, found: Found, protocol: str, challenge_sha256: str) -> str:
+def _run_key(asked_key: str, seed: int) -> str:
     """Runs with the same key ask the same of the same model, and measure it the same way."""
-    return digest([job.probe, found.card.key(protocol), challenge_sha256, job.seed])
+    return digest([asked_key, seed])
 
 
 def _folder_name(job: Job, found: Found, run_key: str) -> str:
@@ -399,4 +423,5 @@ def _changed(job: Job, request: Request) -> dict[str, Any]:
     common = {name: getattr(request, name) for name in ("revision", "dtype", "device")}
     common |= {name: getattr(job, name) for name in ("protocol", "seed", "limit")}
     defaults = asdict(Request(request.name)) | asdict(Job(job.probe))
-    return dict(job.options) | {name: value for name, value in common.items() if value != defaults[name]}
+    own = {name: _as_text(value) for name, value in job.options.items()}
+    return own | {name: value for name, value in common.items() if value != defaults[name]}

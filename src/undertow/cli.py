@@ -187,7 +187,7 @@ def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     """Write the figures and the page of a run folder anew."""
     from undertow import audit
 
-    typer.echo(audit.report(run))
+    typer.echo(audit.retell(run))
 
 
 @app.command()
@@ -212,7 +212,8 @@ def demo(
     from undertow import audit
     from undertow.models.pull import pull
 
-    typer.echo("Fetching the default model, if it is not there (93 MB, Apache-2.0) ...", err=True)
+    if sys.stderr.isatty():
+        typer.echo("Fetching the default model, if it is not there (93 MB, Apache-2.0) ...", err=True)
     with _stoppable(NOTHING_FETCHED):
         pull("smollm2")
     with _stoppable(), _progress(as_json) as progress:

@@ -11,7 +11,7 @@ import platformdirs
 def cache_folder() -> Path:
     """The folder for models and answers: `UNDERTOW_CACHE` if it is set, else the user's cache folder."""
     chosen = os.environ.get("UNDERTOW_CACHE", "")
-    return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("undertow")
+    return Path(chosen) if chosen else platformdirs.user_cache_path("undertow")
 
 
 def store_file() -> Path:

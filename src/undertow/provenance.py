@@ -29,6 +29,18 @@ def python_call(probe: str, model: str, changed: Mapping[str, Any]) -> str:
     return f"undertow.run({probe!r}, model={model!r}{arguments})"
 
 
+def score_command(source: str, changed: Mapping[str, Any]) -> str:
+    """The command line that measures a run or table, with the options that were given."""
+    flags = [part for name, value in changed.items() for part in (f"--{name}", str(value))]
+    return shlex.join(["undertow", "score", source, *flags])
+
+
+def score_call(source: str, changed: Mapping[str, Any]) -> str:
+    """The same in Python."""
+    arguments = "".join(f", {name}={value!r}" for name, value in changed.items())
+    return f"undertow.score({source!r}{arguments})"
+
+
 def circumstances() -> dict[str, Any]:
     """When, with what and on what, as far as it helps to repeat a run."""
     versions = {"undertow": version("undertow"), "python": platform.python_version()}

@@ -15,6 +15,7 @@ import math
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 MANIFEST, OBSERVATIONS, RESULTS = "manifest.json", "observations.parquet", "results.json"
+UNFINISHED = ".unfinished"
+"""Marks a folder whose files are being replaced."""
+DRAFT_PREFIX = ".undertow-draft-"
+OLD_S = 24 * 3600.0
 PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", "report.html", "figures")
 NEEDED: Mapping[str, type] = {
     "schema_version": int, "probe": str, "model": str, "design": dict, "run_key": str, "seed": int, "protocol": str,
@@ -72,7 +77,8 @@ def write_record(record: Record, folder: Path, tell: Callable[[Path], None], *, 
     _check_place(record, folder, overwrite=overwrite)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as beside:
+        _forget_old_drafts(folder.parent)
+        with tempfile.TemporaryDirectory(prefix=DRAFT_PREFIX, dir=folder.parent) as beside:
             draft = Path(beside) / "run"
             draft.mkdir()
             _write_results(record, draft)
@@ -99,6 +105,8 @@ def check_place(folder: Path, run_key: str, *, overwrite: bool = False) -> None:
         raise UndertowError(f"{folder}: cannot be used ({error.strerror}); name another folder with --out") from error
     if empty:
         return
+    if (folder / UNFINISHED).is_file() and not (folder / MANIFEST).is_file():
+        return  # its rewriting had begun, and was allowed then
     if not (folder / MANIFEST).is_file() and any(entry.name not in PARTS for entry in folder.iterdir()):
         raise UndertowError(f"{folder}: is not empty and holds no run; name another folder with --out")
     if not overwrite and _held_key(folder) != run_key:
@@ -133,14 +141,22 @@ def _move(draft: Path, folder: Path) -> None:
     if not folder.exists():
         draft.rename(folder)
         return
-    if _held_key(folder) != _held_key(draft):
-        # Another run's manifest goes first: a folder that is half one run and half another is not taken for either.
-        (folder / MANIFEST).unlink(missing_ok=True)
+    # The old manifest goes first and the new one comes last: what lies between is marked, and is not taken for a run.
+    (folder / UNFINISHED).touch()
+    (folder / MANIFEST).unlink(missing_ok=True)
     for entry in sorted(draft.iterdir(), key=lambda entry: entry.name == MANIFEST):
         target = folder / entry.name
         if target.is_dir():
             shutil.rmtree(target)
         entry.replace(target)
+    (folder / UNFINISHED).unlink()
+
+
+def _forget_old_drafts(parent: Path) -> None:
+    """Drafts of processes that were killed while they wrote; a day is longer than any write."""
+    for draft in parent.glob(f"{DRAFT_PREFIX}*"):
+        if time.time() - draft.stat().st_mtime > OLD_S:
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def read_record(folder: Path) -> Record:

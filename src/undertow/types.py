@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
-READING_VERSION = 1
+READING_VERSION = 2
 """Raised when the same model would be read to other numbers than before, so that older answers are not served."""
 Factor: TypeAlias = str | int | float | bool
 """One level of one factor of the design; stays a column all the way to the report."""
@@ -50,10 +50,18 @@ class Blank:
     pieces: tuple[str, ...]
     options: tuple[Option, ...]
 
+    def __post_init__(self) -> None:
+        if len(self.pieces) < 2 or any(len(option.fills) != len(self.pieces) - 1 for option in self.options):
+            raise ValueError(f"{len(self.pieces)} pieces need one fill fewer in each option, and at least one blank")
+
     def text(self, fills: tuple[str, ...]) -> str:
         """The whole sentence with its blanks filled."""
-        filled = [piece + fill for piece, fill in zip(self.pieces, fills, strict=False)]
+        filled = [piece + fill for piece, fill in zip(self.pieces[:-1], fills, strict=True)]
         return "".join(filled) + self.pieces[-1]
+
+    def texts(self) -> list[str]:
+        """The whole sentence with each option in it [option]."""
+        return [self.text(option.fills) for option in self.options]
 
     def shown(self, mark: str = "___") -> str:
         """The sentence as a reader sees it, each blank marked."""
@@ -66,6 +74,10 @@ class Continuations:
 
     context: str
     continuations: tuple[str, ...]
+
+    def texts(self) -> list[str]:
+        """The context with each continuation [option]."""
+        return [self.context + continuation for continuation in self.continuations]
 
 
 Query: TypeAlias = Blank | Continuations
@@ -138,7 +150,8 @@ class Answer:
     """What a model said to one query.
 
     Attributes:
-        logprobs_nats: one log-probability for each option, in the query's order [option].
+        logprobs_nats: one log-probability for each option, in the query's order [option]; NaN for an option that the
+            model spells like an earlier one of its group (*He* and *he* to an uncased one), and which counts with it.
         unclaimed_prob: the probability that none of the options took, in 0 to 1; NaN where not readable.
         unscored: why there are no numbers; "" where there are. Unscored is never zero.
     """

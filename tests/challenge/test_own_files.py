@@ -86,7 +86,31 @@ def test_template_factors_and_literal_braces(tmp_path: Path) -> None:
     assert {item.cluster for item in items} == {"good", "bad"}
 
 
+def test_a_capital_does_not_depend_on_the_w_value(tmp_path: Path) -> None:
+    text = """
+    templates = ["In {w} {blank} lived.", "{w}. {blank} lived.", "“{blank} lived in {w}.”", "¿{blank} was in {w}?"]
+    words = "pronouns"
+    [w]
+    town = ["Washington D.C.", "Rome", "Why?"]
+    """
+    items = challenge.load(write(tmp_path, text)).items()
+    by_template: dict[object, set[str]] = {}
+    for item in items:
+        assert isinstance(item.query, Blank)
+        by_template.setdefault(item.factors["template"], set()).add(item.query.options[0].fills[0])
+    assert list(by_template.values()) == [{"she"}, {"She"}, {"She"}, {"She"}]
+
+
 BAD = {
+    "one text in two groups": (
+        'w = ["date"]\ntemplates = ["{blank} war in {w} hier."]\n[groups]\nshe = ["sie"]\npolite = ["Sie"]',
+        "'Sie' would count for 'she' and for 'polite'",
+    ),
+    "factor of two kinds": (
+        'w = ["date"]\nwords = "pronouns"\ntemplates = [{text = "In {w} {blank} won.", factors = {k = "a"}}, '
+        '{text = "In {w} {blank} lost.", factors = {k = 2}}]',
+        "factor 'k' is a text in one template and a number in another",
+    ),
     "empty file": ("", "needs templates"),
     "not toml": ("templates = [", "not valid TOML"),
     "unknown key": (GOOD.replace("title", "titel"), "unknown key 'titel'.*did you mean 'title'"),
@@ -122,7 +146,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_what_is_wrong_is_said_in_one_sentence(case: str, tmp_path: Path) -> None:
     text, expected = BAD[case]
-    with pytest.raises(UndertowError, match=f"(?s)own.toml.*{expected}") as caught:
+    with pytest.raises(UndertowError, match=f"(?s)(own.toml|template).*{expected}") as caught:
         challenge.load(write(tmp_path, text)).items()
     assert "\n" not in str(caught.value).partition("TOML")[0]
 

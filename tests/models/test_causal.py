@@ -9,11 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tiny import saved, tiny_bloom, tiny_gemma2, tiny_gpt2, tiny_llama, tiny_mamba
+from tiny import (
+    saved,
+    tiny_bert_head,
+    tiny_bloom,
+    tiny_gemma2,
+    tiny_gpt2,
+    tiny_gpt_neo,
+    tiny_gpt_neo_short,
+    tiny_llama,
+    tiny_mamba,
+)
 from undertow import challenge
 from undertow.models import causal
 from undertow.models.base import Encoded, Found, Limits, Request, TokenModel, UnscorableError
-from undertow.scoring.ask import ask
+from undertow.scoring.ask import ask, estimate
 from undertow.scoring.store import AnswerStore
 from undertow.types import Answer, Blank, Continuations, Floats, Option, Query, UndertowError
 
@@ -104,6 +114,13 @@ def test_slopes_of_the_default_model(smollm2: TokenModel, tmp_path: Path) -> Non
         assert np.corrcoef(np.arange(20), means[:, column])[0, 1] == pytest.approx(r, abs=0.01)
 
 
+def dry_run_tokens(model: TokenModel, store: Path) -> int:
+    with AnswerStore(store) as opened:
+        estimated = estimate(Found(model.card, lambda: model), QUERIES, opened, "exact")
+    assert estimated.memory_bytes > 0
+    return estimated.n_tokens
+
+
 def opened(name: str, dtype: str = "float32") -> Any:
     found = causal.find(Request(name, dtype=dtype))
     assert found is not None
@@ -112,7 +129,15 @@ def opened(name: str, dtype: str = "float32") -> Any:
 
 @pytest.mark.parametrize(
     ("build", "reads_trees"),
-    [(tiny_llama, True), (tiny_gpt2, True), (tiny_gemma2, True), (tiny_bloom, False), (tiny_mamba, False)],
+    [
+        (tiny_llama, True),
+        (tiny_gpt2, True),
+        (tiny_gemma2, True),
+        (tiny_bloom, False),
+        (tiny_mamba, False),
+        (tiny_gpt_neo, False),
+        (tiny_gpt_neo_short, False),
+    ],
 )
 def test_every_architecture_reads_as_one_text_at_a_time(
     build: Callable[[], Any], reads_trees: bool, tmp_path: Path
@@ -121,7 +146,11 @@ def test_every_architecture_reads_as_one_text_at_a_time(
     assert (model.limits.tree_depth > 0) == reads_trees, model.notes
     if not reads_trees:
         assert any("read in plain batches" in note for note in model.notes)
-    for query, answer in zip(QUERIES, answers(model, QUERIES, tmp_path / "s"), strict=True):
+    assert dry_run_tokens(model, tmp_path / "dry") > 0
+    # Enough texts for packs as wide as they come.
+    queries = [*QUERIES, *(item.query for item in challenge.load("mgc").items()[:60])]
+    found = answers(model, queries, tmp_path / "s")
+    for query, answer in list(zip(queries, found, strict=True))[:: 4 if reads_trees else 1]:
         assert answer.logprobs_nats == pytest.approx(one_at_a_time(model, query), abs=TOLERANCE_NATS)
 
 
@@ -140,6 +169,69 @@ def test_a_token_that_spans_the_end_of_the_context_is_read_whole(tmp_path: Path)
     assert len(starts) == 1  # both options are conditioned on the same tokens
     whole = model.tokenizer("In 1953, she was")["input_ids"]
     assert [*encoded.paths[0].tokens, encoded.paths[0].reads[-1][1]] == whole
+
+
+def test_a_model_that_looks_ahead_is_refused(tmp_path: Path) -> None:
+    found = causal.find(Request(saved(tmp_path / "m", tiny_bert_head())))
+    assert found is not None
+    with pytest.raises(UndertowError, match="depends on those after it, so it is no causal model"):
+        found.open()
+
+
+def test_a_head_that_refuses_is_tried_another_way(tmp_path: Path) -> None:
+    """Mamba keeps its residual in float32, which a bfloat16 head does not take."""
+    model = opened(saved(tmp_path / "m", tiny_mamba()), dtype="bfloat16")
+    assert all(not answer.unscored for answer in answers(model, QUERIES, tmp_path / "s"))
+
+
+def with_specials(folder: str, template: str) -> str:
+    """The tokenizer made to put special tokens around every text, as a BERT-like one does."""
+    from tokenizers.processors import TemplateProcessing
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer._tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=[("<s>", 0), ("</s>", 1)])
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("template", ["<s> $A", "$A </s>", "<s> $A </s>"])
+def test_tokens_around_a_text_are_no_part_of_it(template: str, tmp_path: Path) -> None:
+    plain = opened(saved(tmp_path / "m", tiny_llama()))
+    around = opened(with_specials(saved(tmp_path / "a", tiny_llama()), template))
+    assert around.closing_tokens == template.count("</s>")
+    assert any("begins every text with <s>" in note for note in around.notes) == template.startswith("<s>")
+    for one, other in zip(plain.encode(QUERIES), around.encode(QUERIES), strict=True):
+        assert isinstance(one, Encoded)
+        assert isinstance(other, Encoded)
+        assert [[t for _, t in path.reads] for path in one.paths] == [
+            [t for _, t in path.reads] for path in other.paths
+        ]
+        assert other.paths[0].tokens[0] == 0 or not template.startswith("<s>")
+
+
+def test_forms_that_are_the_same_tokens_count_once(tmp_path: Path) -> None:
+    from tokenizers import normalizers
+    from transformers import AutoTokenizer
+
+    folder = saved(tmp_path / "m", tiny_llama())
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer._tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.save_pretrained(folder)
+    model = opened(folder)
+    both = Blank(("In 1801, ", " was."), (Option("f", ("she",)), Option("f", ("She",)), Option("m", ("he",))))
+    clash = Blank(("In 1801, ", " was."), (Option("polite", ("Sie",)), Option("she", ("sie",))))
+    found = answers(model, [both, clash], tmp_path / "s")
+    assert np.isnan(found[0].logprobs_nats).tolist() == [False, True, False]
+    assert found[1].unscored == "this tokenizer spells an option of polite and one of she alike"
+
+
+def test_a_line_break_before_the_blank_belongs_to_the_context(tmp_path: Path) -> None:
+    model = opened(saved(tmp_path / "m", tiny_llama()))
+    (encoded,) = model.encode([Blank(("In 1801:\n", " was."), (Option("f", ("She",)), Option("m", ("He",))))])
+    assert isinstance(encoded, Encoded)
+    firsts = {model.tokenizer.decode([path.reads[0][1]]) for path in encoded.paths}
+    assert "\n" not in "".join(firsts)
 
 
 def test_what_cannot_be_asked_has_a_reason(tmp_path: Path) -> None:

@@ -33,10 +33,18 @@ def test_a_first_token_that_two_options_share_counts_once() -> None:
     assert answer.unclaimed_prob == pytest.approx(0.5)
 
 
-def test_a_token_that_all_options_begin_with_is_no_choice() -> None:
-    """Some vocabularies spell ` she` as a space and a word."""
+def test_words_that_share_their_first_token_claim_it_once() -> None:
+    """`the man` and `the woman`: what counts is the first token at the blank."""
     query = Encoded((path(1, 3, 7, start=1), path(1, 3, 8, start=1)))
     answer = _answer(query, [logs(0.9, 0.3), logs(0.9, 0.2)])
+    assert answer.unclaimed_prob == pytest.approx(0.1)
+
+
+def test_an_option_spelled_like_an_earlier_one_has_no_number_of_its_own() -> None:
+    query = Encoded((path(1, 7, start=1), path(1, 7, start=1), path(1, 8, start=1)), frozenset({1}))
+    answer = _answer(query, [logs(0.3), logs(0.3), logs(0.2)])
+    assert math.isnan(answer.logprobs_nats[1])
+    assert answer.unscored == ""
     assert answer.unclaimed_prob == pytest.approx(0.5)
 
 

@@ -75,6 +75,7 @@ def _challenge(name: str, table: Mapping[str, Any], words_name: str, where: str)
     slots = {slot: _texts(levels, f"{where}: slot {slot!r}") for slot, levels in _table(table, "slots", where).items()}
     words = _words(table, words_name, where)
     _check_names(words, slots, templates, where)
+    _check_factors(templates, where)
     for template in templates:
         _check_holes(template, words, slots, where)
     unused = [slot for slot in slots if not any(slot in template.holes() for template in templates)]
@@ -195,6 +196,17 @@ def _check_names(words: Words, slots: Mapping[str, Any], templates: tuple[Templa
             if kind != "group" and not name.isidentifier():
                 raise UndertowError(f"{where}: {kind} {name!r} must be a plain name, of letters, digits and _")
             owners[name] = f"a {kind}"
+
+
+def _check_factors(templates: tuple[Template, ...], where: str) -> None:
+    """A factor is a column, so its levels are all texts or all numbers."""
+    kinds: dict[str, bool] = {}
+    for template in templates:
+        for name, level in template.factors.items():
+            if kinds.setdefault(name, isinstance(level, str)) != isinstance(level, str):
+                raise UndertowError(
+                    f"{where}: factor {name!r} is a text in one template and a number in another; choose one"
+                )
 
 
 def _check_holes(template: Template, words: Words, slots: Mapping[str, Any], where: str) -> None:

@@ -106,4 +106,9 @@ class ChallengeSet:
 
 def challenge_digest(items: Sequence[Item]) -> str:
     """SHA-256 over everything that is asked: runs with the same digest asked the same (64 hex digits)."""
-    return digest([{"id": item.id, "query": asdict(item.query), "factors": dict(item.factors)} for item in items])
+    return digest(
+        [
+            {"id": item.id, "query": asdict(item.query), "factors": dict(item.factors), "cluster": item.cluster}
+            for item in items
+        ]
+    )

@@ -6,6 +6,7 @@ Knows the published lists and how to read a user's own; knows nothing about sent
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -109,6 +110,6 @@ def check_values(values: tuple[str, ...], where: str) -> None:
         raise UndertowError(f"{where}: holds no W values; write one value a line, in the order the slope is taken over")
     if len(values) < MIN_VALUES:
         raise UndertowError(f"{where}: holds {len(values)} W values, but a slope needs at least {MIN_VALUES}")
-    repeated = sorted({value for value in values if values.count(value) > 1})
+    repeated = [value for value, count in Counter(values).items() if count > 1]
     if repeated:
         raise UndertowError(f"{where}: W value {repeated[0]!r} stands there more than once; list each value once")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from undertow.types import Blank, Factor, Option, UndertowError
 
+OPENING_SIGNS = " \"'“‘„‚(«¿¡"
 SENTENCE_ENDS = (".", "!", "?", "\n", "。", "！", "？")
 
 
@@ -58,25 +59,28 @@ class Template:
             blanks: names of the blanks, in the order that each form lists its words.
             forms: (group, words) pairs, one word for each name in `blanks`.
         """
-        pieces, opened = [""], []
-        for literal, name in self._parts():
+        pieces, opened, starts = [""], [], []
+        for at, (literal, name) in enumerate(self._parts()):
             pieces[-1] += literal
             if name in blanks:
                 opened.append(blanks.index(name))
+                # Decided by the template's own text, so that no W value makes a capital that another does not.
+                starts.append(_starts_sentence(literal, first=at == 0))
                 pieces.append("")
             elif name is not None:
                 pieces[-1] += values[name]
-        starts = [_starts_sentence("".join(pieces[: hole + 1]), hole) for hole in range(len(opened))]
+        holes = list(zip(opened, starts, strict=True))
         options = dict.fromkeys(
-            Option(
-                group,
-                tuple(
-                    _capital(words[blank]) if start else words[blank]
-                    for blank, start in zip(opened, starts, strict=True)
-                ),
-            )
+            Option(group, tuple(_capital(words[blank]) if start else words[blank] for blank, start in holes))
             for group, words in forms
         )
+        owners: dict[tuple[str, ...], str] = {}
+        for option in options:
+            if owners.setdefault(option.fills, option.group) != option.group:
+                raise UndertowError(
+                    f"template {self.text!r}: {' '.join(option.fills)!r} would count for {owners[option.fills]!r} and for "
+                    f"{option.group!r}; give the groups words that differ in this sentence"
+                )
         return Blank(tuple(pieces), tuple(options))
 
     def _parts(self) -> list[tuple[str, str | None]]:
@@ -92,9 +96,10 @@ class Template:
         return [(literal, name) for literal, name, _, _ in parsed]
 
 
-def _starts_sentence(before: str, earlier_blanks: int) -> bool:
-    before = before.rstrip(" \"'“‘(«")
-    return before.endswith(SENTENCE_ENDS) if before else earlier_blanks == 0
+def _starts_sentence(literal: str, *, first: bool) -> bool:
+    """Whether the text between the hole before and this one, if any, ends a sentence or begins the text."""
+    bare = literal.rstrip(OPENING_SIGNS)
+    return bare.endswith(SENTENCE_ENDS) if bare else first
 
 
 def _capital(word: str) -> str:

@@ -27,7 +27,7 @@ class Request:
     """The model that a user asks for.
 
     Attributes:
-        name: a name of the catalog, `family:rest`, a hub id, or the path of a folder or GGUF file.
+        name: a name of the catalog, the toy with its settings, a hub id, or the path of a folder or GGUF file.
         revision: branch, tag or commit of a hub id; "" for the default.
         dtype: one of `DTYPES`.
         device: `auto`, or what torch calls it (`cpu`, `cuda`, `cuda:1`, `mps`).
@@ -62,9 +62,21 @@ class TokenPath:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A query in tokens: one path for each option, in the query's order."""
+    """A query in tokens.
+
+    Attributes:
+        paths: one for each option, in the query's order.
+        repeats: options that are spelled like an earlier one of their group, and count once.
+    """
 
     paths: tuple[TokenPath, ...]
+    repeats: frozenset[int] = frozenset()
+
+
+def shared_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two paths have in common from the start."""
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))
 
 
 @dataclass(frozen=True, slots=True)

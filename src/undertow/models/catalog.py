@@ -51,14 +51,18 @@ def find(request: Request) -> Found:
     )
 
 
+def _own() -> list[str]:
+    return [name for _, name, _ in pkgutil.iter_modules(undertow.models.__path__) if name not in NOT_FAMILIES]
+
+
 def _names() -> list[str]:
-    own = [name for _, name, _ in pkgutil.iter_modules(undertow.models.__path__) if name not in NOT_FAMILIES]
-    return [*own, *(entry.name for entry in entry_points(group=ENTRY_POINTS) if entry.name not in own)]
+    """Own families first; another package cannot take the place of one."""
+    return list(dict.fromkeys([*_own(), *(entry.name for entry in entry_points(group=ENTRY_POINTS))]))
 
 
 def _module(name: str) -> ModuleType:
-    for entry in entry_points(group=ENTRY_POINTS):
-        if entry.name == name:
-            module: ModuleType = entry.load()
-            return module
-    return importlib.import_module(f"undertow.models.{name}")
+    if name in _own():
+        return importlib.import_module(f"undertow.models.{name}")
+    (entry,) = entry_points(group=ENTRY_POINTS, name=name)
+    module: ModuleType = entry.load()
+    return module

@@ -13,7 +13,7 @@ Knows torch and transformers; both are imported when a model is opened, not befo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +31,7 @@ from undertow.models.base import (
     TokenPath,
     TokenTree,
     UnscorableError,
+    shared_length,
 )
 from undertow.models.weights import Weights, explain_loading, find_weights
 from undertow.types import Blank, Floats, ModelCard, Query, UndertowError
@@ -104,6 +105,7 @@ class CausalModel:
     limits: Limits
     notes: tuple[str, ...]
     context_tokens: int
+    closing_tokens: int
     head_apart: bool = True
 
     @classmethod
@@ -112,38 +114,41 @@ class CausalModel:
         config = network.config.get_text_config()
         context = int(getattr(config, "max_position_embeddings", 0) or 2**20)
         budget = GPU_BUDGET_TOKENS if network.device.type == "cuda" else CPU_BUDGET_TOKENS
-        model = cls(card, network, tokenizer, Limits(budget, context), (), context)
+        n_before, n_after = _added_tokens(tokenizer)
+        model = cls(card, network, tokenizer, Limits(budget, context), (), context, n_after)
         refusal = _check_reading(model)
         depth = 0 if refusal else min(context, _window(config))
         model.limits = Limits(budget, depth)
         if refusal:
             model.notes += (f"read in plain batches, since {refusal}",)
-        model.notes += (_start_note(tokenizer),)
+        model.notes += (_start_note(tokenizer, n_before),)
         return model
 
     def encode(self, queries: Sequence[Query]) -> list[Encoded | UnscorableError]:
         """Each query as one token path per option; see `undertow.models.base.TokenModel`."""
-        contexts = [query.pieces[0].rstrip() if isinstance(query, Blank) else query.context for query in queries]
-        texts = [_texts(query) for query in queries]
-        before = self._tokens(contexts)
+        befores = [query.pieces[0] if isinstance(query, Blank) else query.context for query in queries]
+        texts = [query.texts() for query in queries]
+        bare, spaced = self._tokens([before.rstrip() for before in befores]), self._tokens(befores)
         whole = iter(self._tokens([text for options in texts for text in options]))
-        return [
-            self._paths(context, [next(whole) for _ in options]) for context, options in zip(before, texts, strict=True)
-        ]
+        encoded = []
+        for query, contexts in zip(queries, zip(bare, spaced, strict=True), strict=True):
+            options = [next(whole) for _ in query.texts()]
+            encoded.append(self._encoded(query, contexts, options))
+        return encoded
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
         if not texts:
             return []
         ids: list[list[int]] = self.tokenizer(list(texts), return_attention_mask=False)["input_ids"]
-        ends = self.tokenizer.eos_token_id
-        # Some tokenizers close every text; what is scored is the text, not its end.
-        closes = bool(ids) and ends is not None and self.tokenizer("a")["input_ids"][-1] == ends
-        return [tokens[:-1] if closes and tokens and tokens[-1] == ends else tokens for tokens in ids]
+        # Some tokenizers close every text with a token; what is scored is the text, not its end.
+        return [tokens[: len(tokens) - self.closing_tokens] for tokens in ids]
 
-    def _paths(self, context: list[int], options: list[list[int]]) -> Encoded | UnscorableError:
-        # Where a token spans the end of the context, all options are read from before it, so that
-        # they stay conditioned on the same tokens.
-        start = min(_common(context, tokens) for tokens in options)
+    def _encoded(
+        self, query: Query, contexts: Sequence[list[int]], options: list[list[int]]
+    ) -> Encoded | UnscorableError:
+        # Where a token spans the end of the context, all options are read from before it, so that they stay
+        # conditioned on the same tokens; a space that is a token of its own belongs to the context.
+        start = max(min(shared_length(context, tokens) for tokens in options) for context in contexts)
         if start == 0:
             opening = self._opening()
             if opening is None:
@@ -159,7 +164,7 @@ class CausalModel:
             unknown = self.tokenizer.unk_token_id
             if unknown is not None and unknown in tokens[start:]:
                 return UnscorableError("an option holds a character that this tokenizer cannot spell")
-        return Encoded(tuple(_path(tokens, start) for tokens in options))
+        return _with_repeats(query, tuple(_path(tokens, start) for tokens in options))
 
     def _opening(self) -> int | None:
         for token in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id):
@@ -229,7 +234,9 @@ class CausalModel:
         weights = sum(parameter.nbytes for parameter in self.network.parameters())
         config = self.network.config.get_text_config()
         width = max(int(getattr(config, "intermediate_size", 0) or 0), 4 * int(config.hidden_size))
-        activations = 4 * budget_tokens * (8 * width + budget_tokens * int(config.num_attention_heads))
+        activations = (
+            4 * budget_tokens * (8 * width + budget_tokens * int(getattr(config, "num_attention_heads", 1) or 1))
+        )
         vocabulary = self.network.get_output_embeddings().weight.shape[0]
         logits = 2 * 4 * min(LOGITS_AT_ONCE, budget_tokens * vocabulary)
         return int(weights + activations + logits)
@@ -249,17 +256,21 @@ def _explain_memory() -> Iterator[None]:
         ) from error
 
 
-def _texts(query: Query) -> list[str]:
-    if isinstance(query, Blank):
-        return [query.text(option.fills) for option in query.options]
-    return [query.context + continuation for continuation in query.continuations]
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two texts share from the start."""
-    return next(
-        (at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
+def _with_repeats(query: Query, paths: tuple[TokenPath, ...]) -> Encoded | UnscorableError:
+    """Options of one group that are the same tokens count once; of two groups, they cannot be told apart."""
+    groups = (
+        [option.group for option in query.options] if isinstance(query, Blank) else list(map(str, range(len(paths))))
     )
+    owner: dict[tuple[int, ...], str] = {}
+    repeats = set()
+    for option, (path, group) in enumerate(zip(paths, groups, strict=True)):
+        whole = (*path.tokens, path.reads[-1][1])
+        if whole in owner and owner[whole] != group:
+            return UnscorableError(f"this tokenizer spells an option of {owner[whole]} and one of {group} alike")
+        if whole in owner:
+            repeats.add(option)
+        owner[whole] = group
+    return Encoded(paths, frozenset(repeats))
 
 
 def _path(tokens: Sequence[int], start: int) -> TokenPath:
@@ -275,40 +286,75 @@ def _window(config: Any) -> int:
 def _check_reading(model: CausalModel) -> str:
     """Read two texts in every way and compare with the network's plain forward; "" or why the tree must not be used.
 
-    text 0   p p p p a a a a          tree   p p p p a a a a b b b b
-    text 1   p p p p b b b b
+        text 0   p p p p a a a a          tree   p p p p a a a a  x x x x  ...  x x x x  b b b b
+        text 1   p p p p b b b b
+
+    The tree is filled up to the width of a real one, since some networks attend by the place in the pack.
+
+    Raises:
+        UndertowError: the network looks at what comes after, so it is no causal model.
     """
     import torch
 
-    shared, own, next_token = 4, 4, 8
+    shared, own = 4, 4
+    length = shared + own
     vocabulary = model.network.get_output_embeddings().weight.shape[0]
-    texts = np.random.default_rng(0).integers(vocabulary // 4, vocabulary // 2, size=(2, shared + own + 1))
-    texts[1, :shared] = texts[0, :shared]
-    fed, last = texts[:, :next_token], texts[:, next_token]
+    branches = max(2, (model.limits.budget_tokens - shared) // own)
+    draws = np.random.default_rng(0).integers(vocabulary // 4, vocabulary // 2, size=(branches, length + 1))
+    draws[:, :shared] = draws[0, :shared]
+    fed, last = draws[[0, -1], :length], draws[[0, -1], length]
     with torch.inference_mode():
-        logits = model.network(input_ids=torch.from_numpy(fed).to(model.network.device), use_cache=False).logits
-        expected = logits[:, -1].float().log_softmax(-1).cpu().numpy()[[0, 1], last]
-    batch = TokenBatch(fed, np.array([0, 1]), np.array([next_token - 1, next_token - 1]), last)
+        logits = model.network(input_ids=torch.from_numpy(fed).to(model.network.device), use_cache=False).logits.float()
+        shared_logits = logits[:, shared - 1]
+        if (shared_logits[0] - shared_logits[1]).abs().max() > AGREEMENT_NATS[model.card.dtype]:
+            raise UndertowError(
+                f"{model.card.name}: what it says of a token depends on those after it, so it is no causal model"
+            )
+        expected = logits[:, -1].log_softmax(-1).cpu().numpy()[[0, 1], last]
+    batch = TokenBatch(fed, np.array([0, 1]), np.array([length - 1, length - 1]), last)
+    n_nodes = shared + own * branches
+    starts = shared + own * np.arange(branches)
     tree = TokenTree(
-        tokens=np.concatenate([fed[0], fed[1, shared:]]),
-        depths=np.array([*range(next_token), *range(shared, next_token)]),
-        ends=np.array([next_token + own] * shared + [next_token] * own + [next_token + own] * own),
-        read_nodes=np.array([next_token - 1, next_token + own - 1]),
+        tokens=np.concatenate([draws[0, :shared], draws[:, shared:length].ravel()]),
+        depths=np.concatenate([np.arange(shared), np.tile(np.arange(shared, length), branches)]),
+        ends=np.concatenate([np.full(shared, n_nodes), np.repeat(starts + own, own)]),
+        read_nodes=np.array([starts[0] + own - 1, n_nodes - 1]),
         read_tokens=last,
     )
 
-    def agrees(logprobs: Floats) -> bool:
-        return bool(np.abs(logprobs - expected).max() <= AGREEMENT_NATS[model.card.dtype])
+    def trouble(read: Callable[[], Floats]) -> str:
+        try:
+            differs = np.abs(read() - expected).max() > AGREEMENT_NATS[model.card.dtype]
+        except (
+            TypeError,
+            ValueError,
+            RuntimeError,
+            IndexError,
+            KeyError,
+            AttributeError,
+            NotImplementedError,
+        ) as error:
+            return f"its attention takes no tree ({type(error).__name__})"
+        return "it reads a tree of texts differently from the texts one by one" if differs else ""
 
-    try:
-        model.head_apart = agrees(model.read_batch(batch))
-        return "" if agrees(model.read_tree(tree)) else "it reads a tree of texts differently from the texts one by one"
-    except (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError) as error:
-        return f"its attention takes no tree ({type(error).__name__})"
+    model.head_apart = True
+    model.head_apart = not trouble(lambda: model.read_batch(batch))
+    return trouble(lambda: model.read_tree(tree))
 
 
-def _start_note(tokenizer: Any) -> str:
-    if tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id]:
-        return f"the tokenizer begins every text with {tokenizer.bos_token}"
+def _added_tokens(tokenizer: Any) -> tuple[int, int]:
+    """How many tokens the tokenizer puts before and after every text."""
+    plain, added = (list(tokenizer("a", add_special_tokens=special)["input_ids"]) for special in (False, True))
+    places = [at for at in range(len(added) - len(plain) + 1) if added[at : at + len(plain)] == plain]
+    before = places[0] if places else 0
+    return before, len(added) - len(plain) - before if places else 0
+
+
+def _start_note(tokenizer: Any, n_before: int) -> str:
+    if n_before:
+        begun = tokenizer.convert_ids_to_tokens(tokenizer("a")["input_ids"][:n_before])
+        return f"the tokenizer begins every text with {' '.join(begun)}"
     opening = tokenizer.bos_token or tokenizer.eos_token
+    if opening is None:
+        return "no token is added before a text, and the tokenizer has none to begin one with its blank"
     return f"no token is added before a text, but {opening} before one that begins with its blank"

@@ -21,7 +21,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from undertow.models.base import Encoded, Found, Limits, Request, TokenBatch, TokenPath, TokenTree, UnscorableError
+from undertow.models.base import (
+    Encoded,
+    Found,
+    Limits,
+    Request,
+    TokenBatch,
+    TokenPath,
+    TokenTree,
+    UnscorableError,
+    shared_length,
+)
 from undertow.types import Blank, Floats, ModelCard, Query, UndertowError
 
 SUMMARY = "deterministic, no download: planted answers, for trying things out"
@@ -43,9 +53,11 @@ def find(request: Request) -> Found | None:
     name, _, given = request.name.partition(":")
     if name != "toy":
         return None
+    if request.revision:
+        raise UndertowError("toy has no revisions; leave --revision out")
     settings = SETTINGS | dict(_setting(part) for part in given.split(",") if part)
     slope = settings["slope"]
-    card = ModelCard(request.name, "toy", "undertow", f"toy version 1, slope {slope:g}", request.dtype, "likelihood")
+    card = ModelCard(request.name, "toy", "undertow", f"toy version 1, slope {slope!r}", request.dtype, "likelihood")
     return Found(card, lambda: Toy(card, slope_per_year=slope / 10_000, pause_s=settings["pause"]))
 
 
@@ -78,12 +90,13 @@ class Toy:
         return [self._encode(query) for query in queries]
 
     def _encode(self, query: Query) -> Encoded:
-        if isinstance(query, Blank):
-            before, texts = query.pieces[0].rstrip(), [query.text(option.fills) for option in query.options]
-        else:
-            before, texts = query.context, [query.context + continuation for continuation in query.continuations]
-        first_read = len(self._tokens(before)) - 1
-        return Encoded(tuple(self._path(self._tokens(text), first_read) for text in texts))
+        before = query.pieces[0] if isinstance(query, Blank) else query.context
+        paths = [self._tokens(text) for text in query.texts()]
+        # A space belongs to the word after it, a line break to the text before.
+        start = max(
+            min(shared_length(self._tokens(part), path) for path in paths) for part in (before, before.rstrip())
+        )
+        return Encoded(tuple(self._path(path, start - 1) for path in paths))
 
     def _path(self, tokens: tuple[int, ...], first_read: int) -> TokenPath:
         return TokenPath(tokens[:-1], tuple((at, tokens[at + 1]) for at in range(first_read, len(tokens) - 1)))

@@ -24,8 +24,8 @@ from undertow.types import UndertowError, digest
 
 NEEDS_EXTRA = "install the model extra: pip install 'undertow[models]'"
 HUB_PATIENCE_S = 10.0
-WEIGHT_FILES = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja", "*.tiktoken")
-"""What a local folder's revision is made of: weights, configuration, tokenizer and chat template."""
+NOT_READ = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".md", ".png")
+"""What a local folder's revision leaves out: other formats of the weights, and pages for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,13 @@ def find_weights(request: Request, architectures: Sequence[str]) -> Weights | No
     Raises:
         UndertowError: there is no such model here, or it cannot be identified.
     """
-    path = Path(request.name).expanduser()
+    try:
+        path = Path(request.name).expanduser()
+    except RuntimeError as error:
+        raise UndertowError(f"{request.name}: there is no such home folder; check the path") from error
+    local = request.name in PULLABLE or path.suffix == ".gguf" or path.exists()
+    if local and request.revision:
+        raise UndertowError(f"{request.name}: has no revisions, its files are what they are; leave --revision out")
     if request.name in PULLABLE:
         return _gguf(pulled_file(request.name), PULLABLE[request.name].source, architectures)
     if path.suffix == ".gguf":
@@ -88,10 +94,10 @@ def _folder(path: Path, architectures: Sequence[str]) -> Weights | None:
         raise UndertowError(f"{path}: holds no config.json, so it is not a model folder; name the folder that holds it")
     if not _is_of(config, architectures):
         return None
-    files = sorted({file for pattern in WEIGHT_FILES for file in path.glob(pattern)})
+    files = sorted(file for file in path.rglob("*") if file.is_file() and file.suffix not in NOT_READ)
     if not any(file.suffix == ".safetensors" for file in files):
         raise UndertowError(f"{path}: holds no .safetensors weights; save the model with save_pretrained")
-    revision = digest({file.name: _file_digest(file) for file in files})
+    revision = digest({str(file.relative_to(path)): _file_digest(file) for file in files})
     return Weights(str(path), _options() | {"local_files_only": True}, path.name, revision)
 
 

@@ -16,8 +16,13 @@ ENTRY_POINTS = "undertow.probes"
 
 def names() -> list[str]:
     """The probes of the package, by file name, and those of installed packages, by entry point."""
-    own = [name.replace("_", "-") for _, name, _ in pkgutil.iter_modules(__path__) if name != "base" and name[0] != "_"]
-    return sorted({*own, *(entry.name for entry in entry_points(group=ENTRY_POINTS))})
+    return sorted({*_own(), *(entry.name for entry in entry_points(group=ENTRY_POINTS))})
+
+
+def _own() -> list[str]:
+    return [
+        name.replace("_", "-") for _, name, _ in pkgutil.iter_modules(__path__) if name != "base" and name[0] != "_"
+    ]
 
 
 def load(name: str) -> Probe:
@@ -28,7 +33,7 @@ def load(name: str) -> Probe:
     """
     if name not in names():
         raise UndertowError(f"there is no probe called {name!r}; there is {', '.join(names())}{closest(name, names())}")
-    for entry in entry_points(group=ENTRY_POINTS):
-        if entry.name == name:
-            return cast(Probe, entry.load())
-    return cast(Probe, importlib.import_module(f"{__name__}.{name.replace('-', '_')}"))
+    if name in _own():
+        return cast(Probe, importlib.import_module(f"{__name__}.{name.replace('-', '_')}"))
+    (entry,) = entry_points(group=ENTRY_POINTS, name=name)
+    return cast(Probe, entry.load())

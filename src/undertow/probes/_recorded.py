@@ -75,10 +75,14 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str]]:
     for group in groups:
         frame[group] = _percent(table, group)
     _check_sums(table, frame[groups])
-    unscored = frame[groups].isna().any(axis=1)
-    frame.loc[unscored, groups] = np.nan
-    frame["unclaimed"] = (100 - frame[groups].sum(axis=1, skipna=False)).clip(lower=0)
-    frame["unscored"] = np.where(unscored, "the recorded table has no value", "")
+    # A group that was never recorded takes nothing from the others; a row without any number is unscored.
+    empty = frame[groups].isna().all(axis=1).to_numpy()
+    left = (100 - frame[groups].sum(axis=1, skipna=False)).clip(lower=0)
+    frame["unclaimed"] = _percent(table, "unclaimed") if "unclaimed" in columns else left
+    given = table.cells["unscored"].str.strip() if "unscored" in columns else pd.Series("", index=frame.index)
+    said = given.mask(given.isin(NO_VALUE), "")
+    frame["unscored"] = np.where((said == "") & empty, "the recorded table has no value", said)
+    frame.loc[frame["unscored"] != "", [*groups, "unclaimed"]] = np.nan
     return frame, groups
 
 

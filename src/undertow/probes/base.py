@@ -70,7 +70,11 @@ class Probe(Protocol):
         """The items to ask."""
         ...
 
-    def observe(self, settings: Any, items: Sequence[Item], scores: Scores, model: str) -> Evidence:
+    def design(self, settings: Any) -> Mapping[str, Any]:
+        """JSON-serialisable facts that the measures need beside the table; had before anything is asked."""
+        ...
+
+    def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Evidence:
         """Answers of one model as a table."""
         ...
 

@@ -61,7 +61,8 @@ def _items(settings: Settings) -> list[Item]:
     # The package's date list follows the date options wherever a set names it.
     published = challenge.Dates().spectrum()
     own = [dates.spectrum() if spectrum == published else spectrum for spectrum in chosen.spectra]
-    return chosen.items([challenge.spectrum(name, dates) for name in names] or own)
+    of_set = {spectrum.name: spectrum for spectrum in own}
+    return chosen.items([of_set.get(name) or challenge.spectrum(name, dates) for name in names] or own)
 
 
 def _challenge(settings: Settings) -> challenge.ChallengeSet:
@@ -96,23 +97,26 @@ def _cell(item: Item) -> tuple[tuple[str, object], ...]:
     return tuple((name, level) for name, level in item.factors.items() if name not in ("w", "w_index"))
 
 
-def observe(settings: Settings, items: Sequence[Item], scores: Scores, model: str) -> Evidence:
-    """Masses in percent, normalised over the groups, from each option's log-likelihood."""
-    import pandas as pd
-
+def design(settings: Settings) -> dict[str, Any]:
+    """Word groups, their forms and the gaps that are compared."""
     chosen = _challenge(settings)
     groups = chosen.words.groups
-    rows = [_row(item, answer, groups, model) for item, answer in zip(items, scores.answers, strict=True)]
-    words = {group: [" ".join(forms) for name, forms in chosen.words.forms if name == group] for group in groups}
-    design = {
+    return {
         "groups": list(groups),
-        "words": words,
+        "words": {group: [" ".join(forms) for name, forms in chosen.words.forms if name == group] for group in groups},
         "gaps": [list(pair) for pair in chosen.gaps],
         "title": chosen.title,
         "source": chosen.source,
         "normalised": True,
         "protocol": EXACT,
     }
+
+
+def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Evidence:
+    """Masses in percent, normalised over the groups, from each option's log-likelihood."""
+    import pandas as pd
+
+    rows = [_row(item, answer, design["groups"], model) for item, answer in zip(items, scores.answers, strict=True)]
     return Evidence(pd.DataFrame(rows), design)
 
 
@@ -141,7 +145,8 @@ def _masses(query: Blank, answer: Answer, groups: Sequence[str]) -> dict[str, fl
     if answer.unscored:
         return dict.fromkeys(groups, math.nan)
     logprobs = np.array(answer.logprobs_nats)
-    shares = np.exp(logprobs - logprobs.max())
+    # An option that is spelled like an earlier one (NaN) counts with it.
+    shares = np.nan_to_num(np.exp(logprobs - np.nanmax(logprobs)))
     shares *= 100 / shares.sum()
     of_group = np.array([option.group for option in query.options])
     return {group: float(shares[of_group == group].sum()) for group in groups}
@@ -153,11 +158,13 @@ def read_table(path: Path, protocol: str) -> tuple[Evidence, str]:
     Raises:
         UndertowError: the file is no such table, or the protocol cannot be had from it.
     """
-    if protocol == EXACT:
-        raise UndertowError(
-            f"{path}: holds masses among the top answers (protocol paper); the exact masses cannot be had from it, "
-            "leave --protocol out"
+    if protocol not in ("", PAPER):
+        known = (
+            "the exact masses cannot be had from recorded ones"
+            if protocol == EXACT
+            else f"there is no protocol {protocol!r}"
         )
+        raise UndertowError(f"{path}: is measured as it was recorded (protocol paper): {known}, leave --protocol out")
     frame, groups = read_recorded(path)
     gaps = [["female", "male"]] if {"female", "male"} <= set(groups) else [[groups[0], other] for other in groups[1:]]
     design = {
@@ -208,7 +215,7 @@ def _finding(result: Result, r: Result | None, evidence: Evidence) -> Finding:
     if not (result.q < ALPHA and (result.low > 0 or result.high < 0)):
         least = result.detail["detectable_slope"]
         missed = (
-            f"; {least:.{places}f} points a step or more would have been found 8 times in 10"
+            f"; {least:.{places}f} points a step would have had p < .05 in 8 of 10 such runs"
             if math.isfinite(least)
             else ""
         )
@@ -258,7 +265,8 @@ def _p(value: float) -> str:
 
 def _ends(facet: pd.DataFrame) -> tuple[str, str]:
     """The first and the last W value."""
-    values = facet["w"].astype(str).to_numpy()[np.argsort(facet["w_index"].to_numpy(), kind="stable")]
+    scored = facet[facet["unscored"] == ""] if (facet["unscored"] == "").any() else facet
+    values = scored["w"].astype(str).to_numpy()[np.argsort(scored["w_index"].to_numpy(), kind="stable")]
     return values[0], values[-1]
 
 
@@ -331,7 +339,7 @@ def _notes(design: Mapping[str, Any], frame: pd.DataFrame) -> list[str]:
     normalised = (
         "Masses are shares of the likelihood that the listed words have between them, so they add up to 100%."
         if design["normalised"]
-        else "Masses are as recorded, among the top answers only and not normalised; a row of zeros means that none was listed."
+        else "Masses are as recorded and not normalised; a row of zeros is a measurement: no listed word was among what was recorded."
     )
     return [
         normalised,

@@ -82,7 +82,7 @@ COLUMNS = {
     "unscored": "how many more should have counted and have no answer",
     "OLS low": "with OLS high: the 95% interval of the straight line alone, the band of the figure, over the values of W",
     "Fisher low": "with Fisher high: the 95% interval of r by Fisher's z, over the values of W",
-    "detectable": "the smallest slope that this design would have found 8 times in 10, at p below .05",
+    "detectable": "the smallest slope that this design would give p below .05 in 8 of 10 runs, before the correction for many tests",
 }
 """What the columns of the results table mean."""
 

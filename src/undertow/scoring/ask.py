@@ -5,6 +5,7 @@ Knows the plan, the store and what a model offers; knows nothing about any model
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -151,20 +152,13 @@ def _read(
 
 
 def _answer(query: Encoded, reads_nats: Sequence[Floats]) -> Answer:
-    """An option's log-likelihood is the sum over its path; what the tokens at the blank leave is unclaimed."""
-    logprobs = tuple(float(reads.sum()) for reads in reads_nats)
+    """An option's log-likelihood is the sum over its path; what the first tokens at the blank leave is unclaimed."""
+    logprobs = [float(reads.sum()) for reads in reads_nats]
     if not all(np.isfinite(logprobs)):
         return Answer.none("the model gave a probability that is not a number")
-    at = _blank_read(query)
     claimed: dict[tuple[tuple[int, ...], int], float] = {}
     for path, reads in zip(query.paths, reads_nats, strict=True):
-        position, token = path.reads[at]
-        claimed[path.tokens[: position + 1], token] = float(np.exp(reads[at]))
-    return Answer(logprobs, max(0.0, 1.0 - sum(claimed.values())))
-
-
-def _blank_read(query: Encoded) -> int:
-    """The first read in which the options differ: a token that all of them begin with (a lone space) is no choice."""
-    tokens = [[token for _, token in path.reads] for path in query.paths]
-    shortest = min(map(len, tokens))
-    return next((at for at in range(shortest) if len({read[at] for read in tokens}) > 1), 0)
+        position, token = path.reads[0]
+        claimed[path.tokens[: position + 1], token] = float(np.exp(reads[0]))
+    counted = tuple(math.nan if option in query.repeats else value for option, value in enumerate(logprobs))
+    return Answer(counted, max(0.0, 1.0 - sum(claimed.values())))

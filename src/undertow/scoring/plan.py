@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from undertow.models.base import Encoded, Ints, Limits, TokenBatch, TokenPath, TokenTree
+from undertow.models.base import Encoded, Ints, Limits, TokenBatch, TokenPath, TokenTree, shared_length
 from undertow.types import Floats
 
 Lookup: TypeAlias = list[list[Ints]]
@@ -124,7 +124,7 @@ def grow_tree(queries: Sequence[Encoded]) -> tuple[TokenTree, Lookup]:
     open_tokens: tuple[int, ...] = ()
     open_nodes: list[int] = []
     for path in distinct:
-        shared = _shared(open_tokens, path)
+        shared = shared_length(open_tokens, path)
         for node in open_nodes[shared:]:
             ends[node] = len(tokens)
         open_nodes = open_nodes[:shared] + list(range(len(tokens), len(tokens) + len(path) - shared))
@@ -143,16 +143,6 @@ def grow_tree(queries: Sequence[Encoded]) -> tuple[TokenTree, Lookup]:
 
 def _numbers(reads: _Reads, nodes: list[int], path: TokenPath) -> Ints:
     return _ints([reads.number(nodes[position], token) for position, token in path.reads])
-
-
-def _shared(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    """How many tokens two paths have in common from the start."""
-    length = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        length += 1
-    return length
 
 
 def cut_batches(queries: Sequence[Encoded], budget_tokens: int) -> tuple[list[TokenBatch], Lookup]:
