@@ -88,7 +88,7 @@ class Job:
         options: the probe's own options, by name.
         protocol: "" for the probe's default.
         seed: of everything random.
-        limit: ask about so many items at most; 0 for all.
+        limit: ask about so many items, whole sentences over W; 0 for all.
     """
 
     probe: str
@@ -303,6 +303,8 @@ def score(  # noqa: PLR0913 - likewise
     source = Path(path)
     if source.is_dir():
         return _score_run(source, probe, protocol, seed, Place(Path(out) if out else source, overwrite))
+    if not source.exists():
+        raise UndertowError(f"{source}: there is no such run folder or recorded table; check the path")
     if not probe:
         raise UndertowError(
             f"{source}: name the audit that the table belongs to, for example --probe spurious-correlation"

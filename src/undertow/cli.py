@@ -47,6 +47,24 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a folder t
 Protocol = Annotated[str, typer.Option("--protocol", help="exact or paper, where there is a choice.")]
 
 
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"undertow {version('undertow')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Audit language models for the bias that flows in when a question does not decide its answer."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class CommonOptions:
     """Options that every `undertow run PROBE` has."""
@@ -60,7 +78,7 @@ class CommonOptions:
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto"
     protocol: Protocol = ""
     seed: Annotated[int, typer.Option(help="Seed of sampling, bootstrap and permutations.")] = 0
-    limit: Annotated[int, typer.Option(help="Ask about so many items at most, whole sentences over W; 0 for all.")] = 0
+    limit: Annotated[int, typer.Option(help="Ask about so many items, whole sentences over W; 0 for all.")] = 0
     out: Out = None
     overwrite: Overwrite = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the run will take, and ask nothing.")] = False
@@ -234,7 +252,9 @@ def show_challenge(
     from undertow import challenge
 
     chosen = challenge.load(name, words)
-    items = chosen.items([challenge.spectrum(one.strip()) for one in w.split(",") if one.strip()])
+    of_set = {spectrum.name: spectrum for spectrum in chosen.spectra}
+    names = [one.strip() for one in w.split(",") if one.strip()]
+    items = chosen.items([of_set.get(name) or challenge.spectrum(name) for name in names])
     rows = [{"item": item.id, **item.factors, "text": item.query.shown()} for item in items]  # type: ignore[union-attr]
     groups = {
         group: [" ".join(form) for owner, form in chosen.words.forms if owner == group] for group in chosen.words.groups

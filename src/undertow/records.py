@@ -17,6 +17,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,8 @@ DRAFT_PREFIX = ".undertow-draft-"
 OLD_S = 24 * 3600.0
 PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", "report.html", "figures")
 NEEDED: Mapping[str, type] = {
-    "schema_version": int, "probe": str, "model": str, "design": dict, "run_key": str, "seed": int, "protocol": str,
-    "command": str, "python": str, "created": str, "versions": dict, "machine": dict,
+    "schema_version": int, "probe": str, "model": str, "design": dict, "run_key": str, "asked_key": str, "seed": int,
+    "protocol": str, "command": str, "python": str, "created": str, "versions": dict, "machine": dict,
 }  # fmt: skip
 """What every manifest holds, so that a run can be measured and told anew."""
 
@@ -155,8 +156,9 @@ def _move(draft: Path, folder: Path) -> None:
 def _forget_old_drafts(parent: Path) -> None:
     """Drafts of processes that were killed while they wrote; a day is longer than any write."""
     for draft in parent.glob(f"{DRAFT_PREFIX}*"):
-        if time.time() - draft.stat().st_mtime > OLD_S:
-            shutil.rmtree(draft, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another process has just moved its draft into place
+            if time.time() - draft.stat().st_mtime > OLD_S:
+                shutil.rmtree(draft, ignore_errors=True)
 
 
 def read_record(folder: Path) -> Record:

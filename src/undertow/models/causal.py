@@ -306,6 +306,10 @@ def _check_reading(model: CausalModel) -> str:
     with torch.inference_mode():
         logits = model.network(input_ids=torch.from_numpy(fed).to(model.network.device), use_cache=False).logits.float()
         shared_logits = logits[:, shared - 1]
+        if not torch.isfinite(logits[:, -1]).all():
+            raise UndertowError(
+                f"{model.card.name}: its weights give probabilities that are not numbers; fetch it again"
+            )
         if (shared_logits[0] - shared_logits[1]).abs().max() > AGREEMENT_NATS[model.card.dtype]:
             raise UndertowError(
                 f"{model.card.name}: what it says of a token depends on those after it, so it is no causal model"
@@ -324,7 +328,7 @@ def _check_reading(model: CausalModel) -> str:
 
     def trouble(read: Callable[[], Floats]) -> str:
         try:
-            differs = np.abs(read() - expected).max() > AGREEMENT_NATS[model.card.dtype]
+            differs = not np.abs(read() - expected).max() <= AGREEMENT_NATS[model.card.dtype]
         except (
             TypeError,
             ValueError,

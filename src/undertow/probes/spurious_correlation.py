@@ -288,6 +288,11 @@ def draw(evidence: Evidence, results: Sequence[Result]) -> Iterator[Drawing]:
     from undertow.report.spectrum import FittedLine, describe_spectrum, spectrum
 
     frame, groups = evidence.frame, list(evidence.design["groups"])
+    missing = [name for name in (*FACETS, *groups) if name not in frame]
+    if missing:
+        raise UndertowError(
+            f"the observations have no column {missing[0]!r}, so they are of another table; run the audit again"
+        )
     for levels, facet in frame.groupby(list(FACETS), sort=False):
         if not any(facet[group].notna().any() for group in groups):
             continue

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -116,7 +116,7 @@ class AnswerStore:
         """How the model was read when its answers were stored; () if none are."""
         with self._explained():
             row = self._database.execute("SELECT notes FROM models WHERE key = ?", (model_key,)).fetchone()
-        return tuple(json.loads(row[0])) if row else ()
+            return tuple(_parsed(row[0])) if row else ()
 
     def put(self, card: ModelCard, protocol: str, answers: Mapping[str, Answer], notes: Sequence[str] = ()) -> None:
         """Keep answers, all or none of them, and how the model was read to get them."""
@@ -138,7 +138,7 @@ class AnswerStore:
             rows = self._database.execute(
                 "SELECT key, card, protocol, used, (SELECT count(*) FROM answers WHERE model = key) FROM models ORDER BY used DESC"
             ).fetchall()
-        cards = [(key, json.loads(card), protocol, used, n) for key, card, protocol, used, n in rows]
+            cards = [(key, _parsed(card), protocol, used, n) for key, card, protocol, used, n in rows]
         return [
             Shelf(card["name"], card["revision"], card["dtype"], protocol, n, used, key)
             for key, card, protocol, used, n in cards
@@ -186,6 +186,13 @@ class AnswerStore:
             raise sqlite3.DatabaseError(f"answer {query[:12]} is cut short")
         unclaimed, *logprobs = np.frombuffer(numbers, dtype="<f8").tolist()
         return Answer(tuple(logprobs), unclaimed, unscored)
+
+
+def _parsed(text: object) -> Any:
+    try:
+        return json.loads(str(text))
+    except ValueError as error:
+        raise sqlite3.DatabaseError("what it says of a model is no JSON") from error
 
 
 def _pack(answer: Answer) -> bytes:

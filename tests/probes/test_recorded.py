@@ -1,0 +1,227 @@
+"""Recorded tables through the command line: golden numbers of real ones, and one sentence for each bad one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from conftest import Cli
+from refusal import refused
+from undertow.probes._recorded import read_recorded
+from undertow.types import UndertowError
+
+slow = pytest.mark.slow
+SCORE = ["score", "--probe", "spurious-correlation", "--out", "run", "--json"]
+HEADER = "model,w_name,w_index,w,text_index,xe,ze"
+ROWS = [
+    f"m,season,{index},{season},{text},{10 + 3 * index + text},{40 - 2 * index + text}"
+    for index, season in enumerate(["spring", "summer", "autumn", "winter"])
+    for text in range(3)
+]
+
+
+def table(*changes: tuple[str, str]) -> str:
+    """A good table, or one with changes made to its text."""
+    text = "\n".join([HEADER, *ROWS, ""])
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def results(folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((folder / "results.json").read_text(encoding="utf-8"))["results"]
+    return rows
+
+
+# Real recorded outputs.
+
+
+@pytest.fixture(scope="module")
+def published(reference_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("published")
+    line = [sys.executable, "-c", "from undertow.cli import main; main()"]
+    arguments = [str(reference_data / "recorded/mgc_pronoun_mass.csv.gz"), "--probe", "spurious-correlation"]
+    environment = os.environ | {"UNDERTOW_CACHE": str(folder / "cache")}
+    done = subprocess.run(
+        [*line, "score", *arguments, "--protocol", "paper", "--out", str(folder / "run"), "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["counts"] == {"items": 24_000, "unscored": 0}
+    assert not (folder / "cache").exists()
+    return folder / "run"
+
+
+@slow
+@pytest.mark.parametrize(
+    ("of", "slope", "r"),
+    [
+        (("bert-base-uncased", "", "date", "female"), 0.550, 0.934),
+        (("bert-base-uncased", "", "date", "male"), -0.194, -0.701),
+        (("bert-base-uncased", "", "place", "male"), -0.388, -0.583),
+        (("roberta-base", "", "date", "female"), 0.208, 0.845),
+        (("text-davinci-002", "A", "date", "male"), -1.190, -0.873),
+    ],
+)
+def test_published_slopes(of: tuple[str, ...], slope: float, r: float, published: Path) -> None:
+    wanted = dict(zip(("model", "prompt", "w_name", "pronoun"), of, strict=True)) | {"challenge": "recorded"}
+    found = {row["measure"]: row for row in results(published) if row["group"] == wanted}
+    assert found["slope"]["value"] == pytest.approx(slope, abs=0.001)
+    assert found["pearson_r"]["value"] == pytest.approx(r, abs=0.001)
+    assert found["slope"]["low"] <= found["slope"]["value"] <= found["slope"]["high"]
+
+
+@slow
+def test_every_recorded_model_is_measured_and_drawn(published: Path) -> None:
+    facets = {tuple(row["group"][key] for key in ("model", "prompt", "w_name")) for row in results(published)}
+    prompts = {"bert-base-uncased": [""], "roberta-base": [""], "davinci": "ABC", "text-davinci-002": "ABC"}
+    assert facets == {(model, one, w) for model, some in prompts.items() for one in some for w in ("date", "place")}
+    assert len(list((published / "figures").glob("*.svg"))) == len(facets) == 16
+
+
+@slow
+def test_exact_masses_cannot_be_had_from_the_top_five(reference_data: Path, cli: Cli, tmp_path: Path) -> None:
+    path = str(reference_data / "recorded/mgc_pronoun_mass.csv.gz")
+    refused(cli(*SCORE, path, "--protocol", "exact"), path, "exact masses cannot be had", "leave --protocol out")
+    assert not (tmp_path / "run").exists()
+
+
+# A user's own tables.
+
+
+@pytest.mark.parametrize(
+    "kind", ["csv", pytest.param("tsv", marks=slow), pytest.param("csv.gz", marks=slow), "parquet"]
+)
+def test_tables_of_every_kind_with_groups_of_any_name(kind: str, cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / f"own.{kind}"
+    text = table()
+    if kind == "parquet":
+        pd.DataFrame([row.split(",") for row in ROWS], columns=HEADER.split(",")).astype(
+            {"w_index": int, "xe": float, "ze": float}
+        ).to_parquet(path)
+    elif kind == "csv.gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text.replace(",", "\t") if kind == "tsv" else text, encoding="utf-8")
+    done = cli(*SCORE, path.name)
+    assert (done.returncode, done.stderr) == (0, "")
+    slopes = {row["group"]["pronoun"]: row["value"] for row in results(tmp_path / "run") if row["measure"] == "slope"}
+    assert slopes == {"xe": pytest.approx(3), "ze": pytest.approx(-2)}
+    gaps = {row["group"]["pronoun"]: row["value"] for row in results(tmp_path / "run") if row["measure"] == "slope_gap"}
+    assert gaps == {"xe-ze": pytest.approx(5)}
+
+
+def test_empty_cells_are_unscored_and_counted_and_zeros_are_numbers(cli: Cli, tmp_path: Path) -> None:
+    text = table((ROWS[4], "m,season,1,summer,1,,"), (ROWS[5], "m,season,1,summer,2,0,0"))
+    (tmp_path / "own.csv").write_text(text, encoding="utf-8")
+    done = cli(*SCORE, "own.csv")
+    assert json.loads(done.stdout)["counts"] == {"items": 12, "unscored": 1}
+    (slope,) = [
+        row for row in results(tmp_path / "run") if row["measure"] == "slope" and row["group"]["pronoun"] == "xe"
+    ]
+    assert (slope["n"], slope["n_unscored"]) == (11, 1)
+    frame = pd.read_parquet(tmp_path / "run/observations.parquet")
+    assert frame["xe"].isna().tolist() == [row == 4 for row in range(12)]
+    assert frame.loc[4, "unscored"] == "the recorded table has no value"
+    assert frame.loc[5, "unclaimed"] == 100
+
+
+BAD: dict[str, tuple[str | bytes, str, list[str]]] = {
+    "no model column": (table(("model,", "who,")), "csv", ["no column 'model'", "model, w_name, w_index, w"]),
+    "no rows": (HEADER + "\n", "csv", ["holds no rows"]),
+    "no group": ("model,w_name,w_index,w\nm,date,0,1900\n", "csv", ["no column of masses"]),
+    "empty": ("", "csv", ["no column 'model'"]),
+    "above 100": (table((ROWS[2], "m,season,0,spring,2,120,0")), "csv", ["line 4", "xe is '120'", "from 0 to 100"]),
+    "negative": (table((ROWS[2], "m,season,0,spring,2,1,-3")), "csv", ["line 4", "ze is '-3'"]),
+    "text": (table((ROWS[2], "m,season,0,spring,2,much,3")), "csv", ["line 4", "xe is 'much'", "must be a number"]),
+    "infinite": (table((ROWS[2], "m,season,0,spring,2,inf,3")), "csv", ["line 4", "xe is 'inf'"]),
+    "more than all": (table((ROWS[2], "m,season,0,spring,2,60,50")), "csv", ["line 4", "add up to 110.0 percent"]),
+    "index not whole": (table(("m,season,1,summer,0", "m,season,1.5,summer,0")), "csv", ["line 5", "w_index is '1.5'"]),
+    "index no number": (table(("m,season,1,summer,0", "m,season,one,summer,0")), "csv", ["line 5", "w_index is 'one'"]),
+    "two values": (table(("1,summer,1", "1,Summer,1")), "csv", ["line 6", "'Summer'", "was 'summer' before"]),
+    "repeated": (table((ROWS[7], ROWS[6])), "csv", ["line 9", "repeats the sentence and W of line 8"]),
+    "cell too many": (table((ROWS[2], ROWS[2] + ",1")), "csv", ["line 4", "has 8 cells, but the header has 7"]),
+    "cell too few": (table((ROWS[2], "m,season,0,spring,2,1")), "csv", ["line 4", "has 6 cells"]),
+    "open quote": (table((ROWS[2], '"m,season,0,spring,2,1,2')), "csv", ["is not a table"]),
+    "column twice": (table((",xe,ze", ",xe,xe")), "csv", ["two columns called 'xe'"]),
+    "blank lines": (
+        table((ROWS[0], "\n" + ROWS[0] + "\n"), (ROWS[2], "m,season,0,spring,2,120,0")),
+        "csv",
+        ["line 6", "xe is '120'"],
+    ),
+    "line breaks in cells": (
+        table((ROWS[0], ROWS[0].replace("m,", '"m\nn",', 1)), (ROWS[2], "m,season,0,spring,2,120,0")),
+        "csv",
+        ["line 5", "xe is '120'"],
+    ),
+    "not text": (bytes(range(128, 256)), "csv", ["is not a table that can be read", "use CSV, TSV or Parquet"]),
+    "not gzip": (table(), "csv.gz", ["is not a table that can be read"]),
+    "half a gzip": (gzip.compress(table().encode())[:60], "csv.gz", ["is not a table that can be read"]),
+    "damaged gzip": (
+        gzip.compress(table().encode())[:20] + b"\x55" * 40 + gzip.compress(table().encode())[60:],
+        "csv.gz",
+        ["is not a table that can be read"],
+    ),
+    "not parquet": (table(), "parquet", ["is not a table that can be read"]),
+}
+QUICK = ("no model column", "more than all", "blank lines", "damaged gzip")
+
+
+def written(case: str, folder: Path) -> Path:
+    content, kind, _ = BAD[case]
+    path = folder / f"own.{kind}"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize("case", [name if name in QUICK else pytest.param(name, marks=slow) for name in BAD])
+def test_a_bad_table_is_one_sentence(case: str, cli: Cli, tmp_path: Path) -> None:
+    path = written(case, tmp_path)
+    refused(cli(*SCORE, path.name), path.name, *BAD[case][2])
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_the_library_says_the_same(case: str, tmp_path: Path) -> None:
+    with pytest.raises(UndertowError) as caught:
+        read_recorded(written(case, tmp_path))
+    assert "\n" not in str(caught.value)
+    assert all(word in str(caught.value) for word in BAD[case][2]), str(caught.value)
+
+
+def test_rows_of_a_parquet_file_are_numbered(tmp_path: Path) -> None:
+    frame = pd.DataFrame([row.split(",") for row in ROWS], columns=HEADER.split(","))
+    frame.loc[3, "xe"] = "-1"
+    frame.to_parquet(tmp_path / "own.parquet")
+    with pytest.raises(UndertowError, match="row 4: xe is '-1'"):
+        read_recorded(tmp_path / "own.parquet")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["no-such-file.csv", "--probe", "spurious-correlation"], ["no-such-file.csv", "there is no such"]),
+        pytest.param(["no-such-file.csv"], ["no-such-file.csv", "there is no such"], marks=slow),
+        (["own.csv"], ["own.csv: name the audit that the table belongs to", "--probe spurious-correlation"]),
+        (["own.csv", "--probe", "spurious"], ["there is no probe called 'spurious'"]),
+        pytest.param(
+            ["own.csv", "--probe", "spurious-correlation", "--protocol", "rough"], ["protocol", "rough"], marks=slow
+        ),
+    ],
+)
+def test_what_a_table_is_asked_for(arguments: list[str], words: list[str], cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text(table(), encoding="utf-8")
+    refused(cli("score", *arguments), *words)
+    assert [path.name for path in tmp_path.iterdir()] == ["own.csv"]

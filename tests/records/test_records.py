@@ -1,0 +1,267 @@
+"""The run folder: what is wrong with one is said in one sentence, and nothing is overwritten unasked."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import undertow
+from conftest import Cli
+from refusal import refused
+from undertow.records import (
+    DRAFT_PREFIX,
+    MANIFEST,
+    OBSERVATIONS,
+    OLD_S,
+    RESULTS,
+    SCHEMA_VERSION,
+    UNFINISHED,
+    check_place,
+    read_record,
+)
+
+slow = pytest.mark.slow
+TOY = ["run", "spurious-correlation", "-m", "toy", "--w", "date", "--limit", "90"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the toy model, and its cache beside it."""
+    place = tmp_path_factory.mktemp("finished")
+    environment = os.environ | {"UNDERTOW_CACHE": str(place / "cache")}
+    line = [sys.executable, "-c", "from undertow.cli import main; main()", *TOY, "--out", str(place / "run")]
+    subprocess.run(line, check=True, capture_output=True, env=environment)
+    return place / "run"
+
+
+@pytest.fixture
+def own_cache(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache that holds the toy's answers."""
+    monkeypatch.setenv("UNDERTOW_CACHE", str(finished.parent / "cache"))
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def half(name: str) -> Callable[[Path], None]:
+    return lambda folder: os.truncate(folder / name, (folder / name).stat().st_size // 2)
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def with_text(name: str, text: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / name).write_text(text, encoding="utf-8")
+
+    return change
+
+
+def with_entry(name: str, value: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        (folder / MANIFEST).write_text(json.dumps(manifest | {name: value}), encoding="utf-8")
+
+    return change
+
+
+def flipped(name: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(whole[:300] + bytes(byte ^ 0xFF for byte in whole[300:1500]) + whole[1500:])
+
+    return change
+
+
+def removed(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def replaced_by_a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("a letter", encoding="utf-8")
+
+
+def emptied(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], None], list[str]]] = {
+    "missing": (removed, ["run: there is no such run folder", "check the path"]),
+    "empty": (emptied, [f"run: has no {MANIFEST}"]),
+    "no manifest": (without(MANIFEST), [f"run: has no {MANIFEST}", "not finished"]),
+    "half a manifest": (half(MANIFEST), [f"run/{MANIFEST}: ", "is damaged", "run the audit again"]),
+    "empty manifest": (with_text(MANIFEST, ""), [f"run/{MANIFEST}: ", "is damaged"]),
+    "manifest of something else": (
+        with_text(MANIFEST, '{"name": "x"}'),
+        [f"run/{MANIFEST}: ", "is damaged (it has no"],
+    ),
+    "manifest that is a list": (with_text(MANIFEST, "[]"), [f"run/{MANIFEST}: ", "not a JSON object"]),
+    "manifest without a seed": (with_entry("seed", None), [f"run/{MANIFEST}: ", "it has no seed"]),
+    "manifest with a wrong design": (with_entry("design", []), [f"run/{MANIFEST}: ", "it has no design"]),
+    "newer": (with_entry("schema_version", SCHEMA_VERSION + 1), [f"run/{MANIFEST}: ", "newer Undertow", "update"]),
+    "unknown probe": (with_entry("probe", "nosuch"), ["no probe called 'nosuch'"]),
+    "no observations": (without(OBSERVATIONS), [f"run: has no {OBSERVATIONS}", "run the audit again"]),
+    "half the observations": (half(OBSERVATIONS), [f"run/{OBSERVATIONS}: ", "is damaged", "run the audit again"]),
+    "flipped observations": (flipped(OBSERVATIONS), [f"run/{OBSERVATIONS}: ", "is damaged"]),
+    "observations that are text": (with_text(OBSERVATIONS, "hello"), [f"run/{OBSERVATIONS}: ", "is damaged"]),
+    "no results": (without(RESULTS), [f"run: has no {RESULTS}", "run the audit again"]),
+    "half the results": (half(RESULTS), [f"run/{RESULTS}: ", "is damaged", "run the audit again"]),
+    "results without results": (with_text(RESULTS, "{}"), [f"run/{RESULTS}: ", "is damaged (it lacks 'results')"]),
+    "results that are numbers": (with_text(RESULTS, '{"results": [1]}'), [f"run/{RESULTS}: ", "is damaged"]),
+    "results without a group": (
+        with_text(RESULTS, '{"results": [{"value": 1}]}'),
+        [f"run/{RESULTS}: ", "is damaged (it lacks"],
+    ),
+    "a file in its place": (replaced_by_a_file, ["run: "]),
+}
+QUICK = ("missing", "no manifest", "half a manifest", "newer", "half the observations", "half the results")
+
+
+@pytest.mark.parametrize("command", ["report", "score"])
+@pytest.mark.parametrize("case", [name if name in QUICK else pytest.param(name, marks=slow) for name in DAMAGE])
+def test_a_damaged_run_folder(case: str, command: str, copied: Path, cli: Cli) -> None:
+    damage, words = DAMAGE[case]
+    damage(copied)
+    before = content(copied)
+    refused(cli(command, "run"), *words)
+    assert content(copied) == before
+
+
+@slow
+def test_observations_of_another_table(copied: Path, cli: Cli) -> None:
+    """A table that is whole, but not this run's: a column that the design names is not there."""
+    pd.read_parquet(copied / OBSERVATIONS).drop(columns="female").to_parquet(copied / OBSERVATIONS)
+    for command in ("report", "score"):
+        refused(cli(command, "run"), "female")
+
+
+@pytest.mark.parametrize("case", [name for name in DAMAGE if name not in ("missing", "unknown probe")])
+def test_the_library_says_the_same(case: str, copied: Path) -> None:
+    damage, words = DAMAGE[case]
+    damage(copied)
+    with pytest.raises(undertow.UndertowError) as caught:
+        read_record(copied)
+    assert "\n" not in str(caught.value)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+# Where a run goes.
+
+
+def test_a_place_that_holds_something_else_is_left_alone(own_cache: None, cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "a.txt").write_text("dear", encoding="utf-8")
+    for overwrite in ([], ["--overwrite"]):
+        refused(cli(*TOY, "--out", "letters", *overwrite), "letters", "holds no run", "--out")
+    assert content(tmp_path) == {"letters/a.txt": b"dear"}
+
+
+def test_another_run_is_replaced_only_when_asked(own_cache: None, copied: Path, cli: Cli) -> None:
+    before = content(copied)
+    other = ["run", "spurious-correlation", "-m", "toy:slope=-5", "--w", "date", "--limit", "90", "--out", "run"]
+    refused(cli(*other), "run", "holds another run", "--out", "--overwrite")
+    assert content(copied) == before
+    assert cli(*other, "--overwrite").returncode == 0
+    assert read_record(copied).manifest["model"] == "toy:slope=-5"
+    stems = {path.stem for path in (copied / "figures").iterdir()}
+    assert len(stems) == 1
+    assert stems != {"date_mgc_toy"}
+
+
+def test_the_same_run_is_written_again(own_cache: None, copied: Path, cli: Cli) -> None:
+    (copied / RESULTS).unlink()
+    done = cli(*TOY, "--out", "run", "--json")
+    assert json.loads(done.stdout)["counts"]["computed"] == 0
+    assert (copied / RESULTS).is_file()
+
+
+@pytest.mark.parametrize("damage", [half(MANIFEST), with_text(MANIFEST, ""), with_entry("schema_version", 99)])
+def test_a_run_that_cannot_be_read_is_replaced_only_when_asked(
+    damage: Callable[[Path], None], copied: Path, finished: Path
+) -> None:
+    damage(copied)
+    run_key = str(read_record(finished).manifest["run_key"])
+    with pytest.raises(undertow.UndertowError, match=r"holds another run, or a damaged one; .* --overwrite"):
+        check_place(copied, run_key)
+    check_place(copied, run_key, overwrite=True)
+    again = undertow.score(finished, out=copied, overwrite=True)
+    assert read_record(copied).manifest["run_key"] == again.manifest["run_key"] == run_key
+
+
+def test_what_a_killed_process_left_is_taken_over_or_removed(copied: Path, finished: Path, tmp_path: Path) -> None:
+    (copied / MANIFEST).unlink()
+    (copied / UNFINISHED).touch()
+    old, fresh = (tmp_path / f"{DRAFT_PREFIX}{name}" for name in ("old", "fresh"))
+    for draft in (old, fresh):
+        draft.mkdir()
+    os.utime(old, (time.time() - 2 * OLD_S,) * 2)
+    undertow.score(finished, out=copied)
+    assert content(copied).keys() == content(finished).keys()
+    assert (old.exists(), fresh.exists()) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("file", ["file: is a file"]),
+        pytest.param("file/run", ["file: is a file"], marks=slow),
+        pytest.param("x" * 300, ["File name too long", "--out"], marks=slow),
+    ],
+)
+def test_a_place_where_no_folder_can_be(out: str, words: list[str], own_cache: None, cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    refused(cli(*TOY, "--out", out), *words)
+    assert content(tmp_path) == {"file": b"x"}
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the root user may write everywhere")
+def test_a_folder_that_may_not_be_written_to(own_cache: None, cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir(mode=0o500)
+    refused(cli(*TOY, "--out", "locked/run"), "locked: cannot be written to", "--out")
+
+
+# Measured and told anew.
+
+
+def test_scoring_a_run_gives_the_same_numbers(finished: Path, cli: Cli, tmp_path: Path) -> None:
+    done = cli("score", str(finished), "--out", "again", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    again = content(tmp_path / "again")
+    assert again[RESULTS] == (finished / RESULTS).read_bytes()
+    assert again["results.csv"] == (finished / "results.csv").read_bytes()
+    assert set(again) == set(content(finished))
+
+
+def test_scoring_under_another_name_or_protocol_is_refused(finished: Path, cli: Cli) -> None:
+    refused(cli("score", str(finished), "--protocol", "paper"), str(finished), "protocol exact", "cannot be had")
+    refused(cli("score", str(finished), "--probe", "nosuch"), str(finished), "leave --probe out")
+
+
+def test_a_report_is_restored(copied: Path, cli: Cli) -> None:
+    before = content(copied)
+    shutil.rmtree(copied / "figures")
+    (copied / "report.html").unlink()
+    done = cli("report", "run")
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "run/report.html\n")
+    after = content(copied)
+    assert set(after) == set(before)
+    svg = "figures/date_mgc_toy.svg"
+    assert (after["report.html"], after[svg]) == (before["report.html"], before[svg])
