@@ -35,9 +35,9 @@ slow = pytest.mark.slow
     [
         (["run", "spurious-corelation", "-m", "toy"], ["'spurious-corelation'", "did you mean 'spurious-correlation'"]),
         ([*RUN, "-m", "toy", "--challenge", "mcg"], ["no challenge called 'mcg'", "use mgc, mgt, mgt-icml"]),
-        ([*RUN, "-m", "toy", "--w", "dates"], ["no W called 'dates'", "did you mean 'date'"]),
+        pytest.param([*RUN, "-m", "toy", "--w", "dates"], ["no W called 'dates'", "did you mean 'date'"], marks=slow),
         ([*TOY, "--limit", "-1"], ["limit -1 is negative", "leave it out"]),
-        ([*TOY, "--dtype", "int3"], ["dtype 'int3' is not known", "use float32"]),
+        pytest.param([*TOY, "--dtype", "int3"], ["dtype 'int3' is not known", "use float32"], marks=slow),
         ([*TOY, "--device", "nosuch"], ["device 'nosuch' is not known", "cpu", "cuda:1"]),
         pytest.param([*RUN, "-m", "toy", "--words", "pronuns"], ["did you mean 'pronouns'"], marks=slow),
         pytest.param([*TOY, "--seed", "-1"], ["seed -1 is negative", "use 0 or more"], marks=slow),
@@ -127,6 +127,7 @@ def test_a_list_that_holds_no_list(content: bytes, words: list[str], cli: Cli, t
     refused(cli("challenge", "mgc", "--w", "own.txt"), "own.txt", *words)
 
 
+@slow
 def test_a_run_of_a_bad_file_asks_nothing(cli: Cli, tmp_path: Path, cache: Path) -> None:
     (tmp_path / "own.toml").write_text(GOOD.replace("{blank} ", ""), encoding="utf-8")
     refused(cli(*RUN, "-m", "toy", "--challenge", "own.toml"), "own.toml", "write {blank}")
@@ -187,7 +188,7 @@ def good_gguf(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("missing.gguf", None, ["there is no such GGUF file", "check the path"]),
+        pytest.param("missing.gguf", None, ["there is no such GGUF file", "check the path"], marks=slow),
         ("text.gguf", b"this is a letter, not a model\n", ["is not a GGUF file", "fetch it again"]),
         pytest.param("empty.gguf", b"", ["is not a GGUF file"], marks=slow),
         pytest.param("model.bin", b"weights", ["is neither a model folder nor a .gguf file"], marks=slow),
@@ -264,7 +265,7 @@ LLAMA = '{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}'
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        (None, ["./model: there is no such folder or file", "check the path"]),
+        pytest.param(None, ["./model: there is no such folder or file", "check the path"], marks=slow),
         pytest.param({}, ["holds no config.json"], marks=slow),
         ({"config.json": "{}"}, ["names no architectures"]),
         pytest.param({"config.json": '{"architectures": []}'}, ["names no architectures"], marks=slow),
@@ -420,15 +421,8 @@ def cells_overwritten(path: Path) -> None:
     database.close()
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pages_overwritten,
-        pytest.param(text_instead, marks=slow),
-        pytest.param(cut_short, marks=slow),
-        pytest.param(cells_overwritten, marks=slow),
-    ],
-)
+@slow
+@pytest.mark.parametrize("damage", [text_instead, pages_overwritten, cut_short, cells_overwritten])
 def test_a_damaged_store_is_named_left_alone_and_replaced_by_hand(
     damage: Callable[[Path], None], cli: Cli, tmp_path: Path
 ) -> None:
@@ -447,6 +441,7 @@ def test_a_damaged_store_is_named_left_alone_and_replaced_by_hand(
     assert (tmp_path / "again/results.json").read_bytes() == (tmp_path / "filled/results.json").read_bytes()
 
 
+@slow
 def test_a_missing_store_is_made_anew_and_a_cache_that_cannot_be_one_is_named(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -497,15 +492,15 @@ def test_a_full_disk_under_the_store_keeps_every_answer(
 
 
 def test_a_store_that_cannot_grow_keeps_every_answer(cli: Cli, tmp_path: Path) -> None:
-    """Where no disk can be mounted: the system refuses any file of more than 300 KB."""
+    """Where no disk can be mounted: the system refuses any file of more than 120 KB."""
     resource = pytest.importorskip("resource")
-    command = [*RUN, "-m", "toy", "--json", "--out", str(tmp_path / "run")]
-    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (300_000, 300_000))
+    command = [*TOY, "--limit", "900", "--json", "--out", str(tmp_path / "run")]
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (120_000, 120_000))
     refused(cli(*command, preexec_fn=limit), str(store_file()), "cannot be used (disk I/O error); check the folder")
     assert not (tmp_path / "run").exists()
     kept = n_stored()
-    assert 0 < kept < 3000
-    assert computed(cli(*command)) == 3000 - kept
+    assert 0 < kept < 900
+    assert computed(cli(*command)) == 900 - kept
 
 
 @slow
@@ -525,6 +520,7 @@ def test_a_full_disk_under_the_run_folder_keeps_the_answers_and_the_run_before(s
     assert computed(cli(*command)) == 0
 
 
+@slow
 def test_a_run_folder_that_cannot_grow_keeps_the_answers(cli: Cli, tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     filled(cli)

@@ -160,6 +160,7 @@ def test_a_dry_run_says_what_it_takes_and_does_nothing(work: Workplace) -> None:
     assert all(shelf["model"] != "toy:slope=3" for shelf in work.json("store", "info"))
 
 
+@slow
 def test_a_run_finds_its_own_folder(work: Workplace) -> None:
     printed = work.json(*TOY)
     folder = Path(printed["folder"])
@@ -193,7 +194,9 @@ def test_the_store_tells_and_forgets_what_was_named(tmp_path: Path) -> None:
 # A user's own files, from the examples.
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    "name", ["neopronouns", pytest.param("adjectives", marks=slow), pytest.param("french", marks=slow)]
+)
 def test_an_example_is_measured_and_drawn(name: str, work: Workplace) -> None:
     groups, w_name, gaps = EXAMPLES[name]
     chosen = challenge.load(str(ROOT / "examples" / f"{name}.toml"))

@@ -25,7 +25,7 @@ from undertow.models import causal
 from undertow.models.base import Encoded, Found, Limits, Request, TokenModel, UnscorableError
 from undertow.scoring.ask import ask, estimate
 from undertow.scoring.store import AnswerStore
-from undertow.types import Answer, Blank, Continuations, Floats, Option, Query, UndertowError
+from undertow.types import Answer, Blank, Continuations, Option, Query, UndertowError
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 TOLERANCE_NATS = 2e-3
@@ -97,21 +97,6 @@ def test_unclaimed_mass_is_what_the_first_tokens_leave(smollm2: Any, tmp_path: P
     with torch.inference_mode():
         probs = smollm2.network(torch.tensor([context])).logits[0, -1].softmax(-1)
     assert answer.unclaimed_prob == pytest.approx(1 - float(probs[firsts].sum()), abs=1e-4)
-
-
-@pytest.mark.model
-@pytest.mark.slow
-def test_slopes_of_the_default_model(smollm2: TokenModel, tmp_path: Path) -> None:
-    """Issue golden values: percent per step and r, within 0.01, for places; dates are checked through the demo."""
-    items = challenge.load("mgc").items([challenge.spectrum("place")])
-    found = answers(smollm2, [item.query for item in items], tmp_path / "s")
-    logprobs = np.array([answer.logprobs_nats for answer in found])
-    shares = np.exp(logprobs - logprobs.max(axis=1, keepdims=True))
-    means: Floats = 100 * (shares / shares.sum(axis=1, keepdims=True)).reshape(20, 60, 3).mean(axis=1)
-    for column, (slope, r) in enumerate([(1.277, 0.597), (-1.138, -0.589), (-0.140, -0.210)]):
-        fitted = np.polynomial.polynomial.polyfit(np.arange(20), means[:, column], 1)[1]
-        assert fitted == pytest.approx(slope, abs=0.01)
-        assert np.corrcoef(np.arange(20), means[:, column])[0, 1] == pytest.approx(r, abs=0.01)
 
 
 def dry_run_tokens(model: TokenModel, store: Path) -> int:

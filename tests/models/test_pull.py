@@ -241,6 +241,7 @@ def test_a_full_disk_is_named_and_the_same_command_finishes_when_there_is_room(
         subprocess.run(["umount", disk], check=True)
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_grow_is_named(index: Index, cache: Path) -> None:
     """Where no disk can be mounted: the system refuses any file of more than a megabyte."""
     resource = pytest.importorskip("resource")
@@ -304,7 +305,10 @@ def test_a_damaged_model_is_not_used_and_pulling_mends_it(index: Index, cache: P
     assert model.read_bytes() == MODEL
 
 
-@pytest.mark.parametrize("arguments", [["pull", "no-such-model"], ["run", "spurious-correlation", "-m", "smollm2"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["pull", "no-such-model"], pytest.param(["run", "spurious-correlation", "-m", "smollm2"], marks=pytest.mark.slow)],
+)
 def test_what_is_not_there_is_named(arguments: list[str], tmp_path: Path) -> None:
     environment = os.environ | {"UNDERTOW_CACHE": str(tmp_path / "empty")}
     line = [sys.executable, "-c", "from undertow.cli import main; main()", *arguments]

@@ -132,7 +132,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     ),
     "a file in its place": (replaced_by_a_file, ["run: "]),
 }
-QUICK = ("missing", "no manifest", "half a manifest", "newer", "half the observations", "half the results")
+QUICK = ("missing", "half a manifest", "half the observations")
 
 
 @pytest.mark.parametrize("command", ["report", "score"])
@@ -166,14 +166,17 @@ def test_the_library_says_the_same(case: str, copied: Path) -> None:
 # Where a run goes.
 
 
-def test_a_place_that_holds_something_else_is_left_alone(own_cache: None, cli: Cli, tmp_path: Path) -> None:
+@pytest.mark.parametrize("overwrite", [[], pytest.param(["--overwrite"], marks=slow)])
+def test_a_place_that_holds_something_else_is_left_alone(
+    overwrite: list[str], own_cache: None, cli: Cli, tmp_path: Path
+) -> None:
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "a.txt").write_text("dear", encoding="utf-8")
-    for overwrite in ([], ["--overwrite"]):
-        refused(cli(*TOY, "--out", "letters", *overwrite), "letters", "holds no run", "--out")
+    refused(cli(*TOY, "--out", "letters", *overwrite), "letters", "holds no run", "--out")
     assert content(tmp_path) == {"letters/a.txt": b"dear"}
 
 
+@slow
 def test_another_run_is_replaced_only_when_asked(own_cache: None, copied: Path, cli: Cli) -> None:
     before = content(copied)
     other = ["run", "spurious-correlation", "-m", "toy:slope=-5", "--w", "date", "--limit", "90", "--out", "run"]
@@ -186,6 +189,7 @@ def test_another_run_is_replaced_only_when_asked(own_cache: None, copied: Path, 
     assert stems != {"date_mgc_toy"}
 
 
+@slow
 def test_the_same_run_is_written_again(own_cache: None, copied: Path, cli: Cli) -> None:
     (copied / RESULTS).unlink()
     done = cli(*TOY, "--out", "run", "--json")
@@ -250,6 +254,7 @@ def test_scoring_a_run_gives_the_same_numbers(finished: Path, cli: Cli, tmp_path
     assert set(again) == set(content(finished))
 
 
+@slow
 def test_scoring_under_another_name_or_protocol_is_refused(finished: Path, cli: Cli) -> None:
     refused(cli("score", str(finished), "--protocol", "paper"), str(finished), "protocol exact", "cannot be had")
     refused(cli("score", str(finished), "--probe", "nosuch"), str(finished), "leave --probe out")
