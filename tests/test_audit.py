@@ -171,7 +171,10 @@ def test_what_a_run_holds(tmp_path: Path) -> None:
         assert (run.folder / name).stat().st_size > 0
 
 
-@pytest.mark.parametrize("w", ["place", ["date", "place"], "file"])
+@pytest.mark.parametrize(
+    "w",
+    ["place", pytest.param(["date", "place"], marks=pytest.mark.slow), pytest.param("file", marks=pytest.mark.slow)],
+)
 def test_the_printed_command_repeats_the_run(w: str | list[str], tmp_path: Path) -> None:
     towns = tmp_path / "my towns.txt"
     towns.write_text("Rome\nParis\nOslo\nBern\n")
