@@ -123,7 +123,7 @@ def run(  # noqa: PLR0913 - a keyword for each choice a user has
         device: `auto`, `cpu`, `cuda`, ...
         protocol: `exact` or `paper`, where the probe knows both.
         seed: of sampling, bootstrap and permutations.
-        limit: ask about so many items at most.
+        limit: ask about so many items, whole sentences over W; 0 for all.
         out: the run folder; chosen from what is asked if not given.
         overwrite: replace a folder that holds another run.
         progress: called with (queries done, queries in all).

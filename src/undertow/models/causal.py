@@ -131,9 +131,8 @@ class CausalModel:
         bare, spaced = self._tokens([before.rstrip() for before in befores]), self._tokens(befores)
         whole = iter(self._tokens([text for options in texts for text in options]))
         encoded = []
-        for query, contexts in zip(queries, zip(bare, spaced, strict=True), strict=True):
-            options = [next(whole) for _ in query.texts()]
-            encoded.append(self._encoded(query, contexts, options))
+        for query, asked, contexts in zip(queries, texts, zip(bare, spaced, strict=True), strict=True):
+            encoded.append(self._encoded(query, contexts, [next(whole) for _ in asked]))
         return encoded
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow import challenge
-from undertow.measures.correlation import correlate, line_of
-from undertow.probes._recorded import read_recorded
 from undertow.probes.base import EXACT, PAPER, Evidence, Rounds, Sampling
 from undertow.types import Answer, Blank, Finding, Item, Result, Scores, Told, UndertowError
 
@@ -165,6 +163,8 @@ def read_table(path: Path, protocol: str) -> tuple[Evidence, str]:
             else f"there is no protocol {protocol!r}"
         )
         raise UndertowError(f"{path}: is measured as it was recorded (protocol paper): {known}, leave --protocol out")
+    from undertow.probes._recorded import read_recorded
+
     frame, groups = read_recorded(path)
     gaps = [["female", "male"]] if {"female", "male"} <= set(groups) else [[groups[0], other] for other in groups[1:]]
     design = {
@@ -181,6 +181,9 @@ def read_table(path: Path, protocol: str) -> tuple[Evidence, str]:
 
 def measure(evidence: Evidence, seed: int) -> list[Result]:
     """Mean mass, slope, Pearson r and slope gaps of every model, challenge, prompt and W."""
+    # Statistics and tables take most of a second to load: listing, help and refusals do without.
+    from undertow.measures.correlation import correlate
+
     gaps = [(str(first), str(second)) for first, second in evidence.design["gaps"]]
     return correlate(evidence.frame, evidence.design["groups"], gaps, seed=seed)
 
@@ -284,6 +287,7 @@ def _facet(frame: pd.DataFrame, group: Mapping[str, str]) -> pd.DataFrame:
 
 def draw(evidence: Evidence, results: Sequence[Result]) -> Iterator[Drawing]:
     """The papers' figure for every model, challenge, prompt and W."""
+    from undertow.measures.correlation import line_of
     from undertow.report.drawing import Drawing
     from undertow.report.spectrum import FittedLine, describe_spectrum, spectrum
 

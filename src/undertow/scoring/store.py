@@ -182,7 +182,7 @@ class AnswerStore:
             ) from error
 
     def _unpack(self, query: str, numbers: bytes, unscored: str) -> Answer:
-        if not isinstance(numbers, bytes) or len(numbers) % 8 or not numbers:
+        if not isinstance(numbers, bytes) or len(numbers) % 8 or len(numbers) < (8 if unscored else 16):
             raise sqlite3.DatabaseError(f"answer {query[:12]} is cut short")
         unclaimed, *logprobs = np.frombuffer(numbers, dtype="<f8").tolist()
         return Answer(tuple(logprobs), unclaimed, unscored)
