@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from undertow import challenge
-from undertow.types import Blank, Item, Query
+from undertow.types import Blank, Generation, Item, Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,8 @@ def requests(query: Query) -> list[tuple[str, str]]:
 
     In 1801, ___ was a child.   ->   ("In 1801,", " she was a child."), ("In 1801,", " he was a child."), ...
     """
+    if isinstance(query, Generation):
+        raise TypeError("a prompt has no continuations to compare")
     if not isinstance(query, Blank):
         return [(query.context, continuation) for continuation in query.continuations]
     context = query.pieces[0].rstrip()

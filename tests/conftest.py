@@ -56,7 +56,8 @@ def smollm2_found() -> Found:
 @pytest.fixture(scope="session")
 def smollm2(smollm2_found: Found) -> TokenModel:
     """The default model, loaded once."""
-    return smollm2_found.open()
+    model: TokenModel = smollm2_found.open()
+    return model
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from undertow.models import toy
 from undertow.models.base import Encoded, Found, Request, TokenBatch, TokenTree, UnscorableError
 from undertow.places import store_file
 from undertow.probes.task_specification import Settings
-from undertow.types import Floats, Query, UndertowError
+from undertow.types import Floats, TextQuery, UndertowError
 
 NOMINATIVE = "female: she; male: he; neutral: they"
 POSSESSIVE = "female: her; male: his; neutral: their"
@@ -70,7 +70,7 @@ def found(model: type[toy.Toy], name: str, opened: list[str] | None = None) -> F
 class Deaf(toy.Toy):
     """Cannot be asked about anything unspeakable."""
 
-    def encode(self, queries: Sequence[Query]) -> list[Encoded | UnscorableError]:
+    def encode(self, queries: Sequence[TextQuery]) -> list[Encoded | UnscorableError]:
         return [
             UnscorableError("it is too long for this model") if "unspeakable" in query.texts()[0] else encoded
             for query, encoded in zip(queries, super().encode(queries), strict=True)

@@ -18,7 +18,7 @@ from undertow.places import store_file
 from undertow.probes.base import Evidence, Probe, Rounds, Sampling
 from undertow.provenance import circumstances, code_sha256, python_call, shell_command
 from undertow.records import SCHEMA_VERSION, Record, check_place, read_record, write_record
-from undertow.scoring.ask import Asked, Estimate, Progress, ask, check_protocol, estimate
+from undertow.scoring.ask import Asked, Estimate, Progress, ask, check_asks, estimate
 from undertow.scoring.store import AnswerStore
 from undertow.types import Finding, Item, Query, Scores, UndertowError, digest
 
@@ -155,7 +155,7 @@ def _run(job: Job, request: Request, place: Place, progress: Progress) -> Run:
     first = next(rounds)
     design = dict(probe.design(settings)) | {"protocol": protocol}
     found = models.find(request)
-    check_protocol(found, protocol)
+    check_asks(found, [item.query for item in first], protocol)
     asked_key = digest([job.probe, found.card.key(protocol), challenge_digest(first), design])
     run_key = key_of_run(asked_key, job.seed)
     folder = place.folder or Path("runs") / _folder_name(job, found, run_key)

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float64]
 READING_VERSION = 2
 """Raised when the same model would be read to other numbers than before, so that older answers are not served."""
-LIKELIHOOD = "likelihood"
+LIKELIHOOD, PROMPT = "likelihood", "prompt"
+"""Read-outs that others must know: shares of a sentence's likelihood, and steps of an answer to a prompt."""
 Factor: TypeAlias = str | int | float | bool
 """One level of one factor of the design; stays a column all the way to the report."""
 
@@ -81,7 +82,43 @@ class Continuations:
         return [self.context + continuation for continuation in self.continuations]
 
 
-Query: TypeAlias = Blank | Continuations
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A prompt to be answered greedily, and the words whose probability is read at every step of the answer.
+
+    Attributes:
+        prompt: the text to go on with; what the user says, where `chat` is set.
+        options: the words, one fill each.
+        max_tokens: steps, at most.
+        chat: whether the model's own chat template goes around the prompt.
+    """
+
+    prompt: str
+    options: tuple[Option, ...]
+    max_tokens: int = 20
+    chat: bool = False
+
+    def __post_init__(self) -> None:
+        if any(len(option.fills) != 1 for option in self.options) or self.max_tokens < 1:
+            raise ValueError("a prompt has options of one word each, and at least one step")
+
+    def shown(self) -> str:
+        """The prompt, as a reader sees it."""
+        return self.prompt
+
+
+TextQuery: TypeAlias = Blank | Continuations
+"""Queries whose texts are read as they stand."""
+Query: TypeAlias = TextQuery | Generation
+
+BLANK, CONTINUATIONS, GENERATION = "blank", "continuations", "generation"
+"""Kinds of query, by the names that models say they can be asked them."""
+_KINDS: Mapping[type, str] = {Blank: BLANK, Continuations: CONTINUATIONS, Generation: GENERATION}
+
+
+def kind_of(query: Query) -> str:
+    """The kind of a query."""
+    return _KINDS[type(query)]
 
 
 def query_digest(query: Query) -> str:
@@ -156,11 +193,18 @@ class Answer:
             minus infinity for one that is not among the tokens that the protocol looks at.
         unclaimed_prob: the probability that none of the options took, in 0 to 1; NaN where not readable.
         unscored: why there are no numbers; "" where there are. Unscored is never zero.
+        text: what the model wrote, where it was asked to write.
+        ceilings_prob: probability that each option may have had beyond what was shown [option], of a model that shows the
+            most probable tokens only; () where everything was seen.
+        unseen_prob: probability that was not shown at all, which all options together cannot exceed.
     """
 
     logprobs_nats: tuple[float, ...]
     unclaimed_prob: float
     unscored: str = ""
+    text: str = ""
+    ceilings_prob: tuple[float, ...] = ()
+    unseen_prob: float = 0.0
 
     @classmethod
     def none(cls, reason: str) -> Answer:

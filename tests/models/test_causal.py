@@ -25,12 +25,12 @@ from undertow.models import causal
 from undertow.models.base import Encoded, Found, Limits, Request, TokenModel, UnscorableError
 from undertow.scoring.ask import ask, estimate
 from undertow.scoring.store import AnswerStore
-from undertow.types import Answer, Blank, Continuations, Option, Query, UndertowError
+from undertow.types import Answer, Blank, Continuations, Option, TextQuery, UndertowError
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 TOLERANCE_NATS = 2e-3
 
-QUERIES: list[Query] = [
+QUERIES: list[TextQuery] = [
     Continuations("In 1801,", (" he was a child.", " she was a child.", " they was a child.")),
     Blank(("In 1801, ", " was a child."), (Option("f", ("she",)), Option("m", ("he",)))),
     Blank(
@@ -41,12 +41,12 @@ QUERIES: list[Query] = [
 ]
 
 
-def answers(model: TokenModel, queries: list[Query], store: Path) -> tuple[Answer, ...]:
+def answers(model: TokenModel, queries: list[TextQuery], store: Path) -> tuple[Answer, ...]:
     with AnswerStore(store) as opened:
         return ask(Found(model.card, lambda: model), queries, opened, "exact", lambda done, total: None).scores.answers
 
 
-def one_at_a_time(model: Any, query: Query) -> list[float]:
+def one_at_a_time(model: Any, query: TextQuery) -> list[float]:
     """Log-likelihood of each option by the plainest means: one text, one forward, full logits."""
     if isinstance(query, Blank):
         context, texts = query.pieces[0].rstrip(), [query.text(option.fills) for option in query.options]
@@ -133,7 +133,7 @@ def test_every_architecture_reads_as_one_text_at_a_time(
         assert any("read in plain batches" in note for note in model.notes)
     assert dry_run_tokens(model, tmp_path / "dry") > 0
     # Enough texts for packs as wide as they come.
-    queries = [*QUERIES, *(item.query for item in challenge.load("mgc").items()[:60])]
+    queries = [*QUERIES, *(item.query for item in challenge.load("mgc").items()[:60] if isinstance(item.query, Blank))]
     found = answers(model, queries, tmp_path / "s")
     for query, answer in list(zip(queries, found, strict=True))[:: 4 if reads_trees else 1]:
         assert answer.logprobs_nats == pytest.approx(one_at_a_time(model, query), abs=TOLERANCE_NATS)

@@ -33,7 +33,7 @@ from undertow.places import store_file
 from undertow.probes._masses import masses_percent
 from undertow.scoring.ask import ask, estimate
 from undertow.scoring.store import AnswerStore
-from undertow.types import Answer, Blank, Continuations, Option, Query, UndertowError
+from undertow.types import BLANK, CONTINUATIONS, GENERATION, Answer, Blank, Continuations, Option, Query, UndertowError
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 # The models are trained once; on several workers they would be trained once each.
@@ -90,7 +90,7 @@ def one(request: pytest.FixtureRequest) -> Trained:
 
 
 def answers(model: Any, queries: Sequence[Query], store: Path, protocol: str = EXACT) -> tuple[Answer, ...]:
-    found = Found(model.card, lambda: model, protocols=(EXACT, PAPER))
+    found = Found(model.card, lambda: model, asks={BLANK: (EXACT, PAPER)})
     with AnswerStore(store) as kept:
         return ask(found, queries, kept, protocol, lambda done, total: None).scores.answers
 
@@ -427,7 +427,7 @@ def test_a_head_that_needs_the_text_is_found_out_and_read_whole(name: str, one: 
 def test_batches_and_the_order_of_queries_do_not_matter(one: Trained, tmp_path: Path) -> None:
     model = one.fresh()
     model.limits = Limits(60, 0)
-    found = Found(model.card, lambda: model, protocols=(EXACT, PAPER))
+    found = Found(model.card, lambda: model, asks={BLANK: (EXACT, PAPER)})
     with AnswerStore(tmp_path / "dry") as store:
         assert estimate(found, QUERIES, store, EXACT).n_passes > 2
     forwards = answers(model, QUERIES, tmp_path / "forwards")
@@ -514,10 +514,10 @@ def test_a_missing_head_is_one_sentence_on_the_command_line(cli: Cli, tmp_path: 
 def test_every_model_goes_to_its_own_family(bert: Trained, roberta: Trained, tmp_path: Path) -> None:
     gpt2 = saved(tmp_path / "gpt2", tiny_gpt2())
     found = {folder: models.find(Request(folder)) for folder in (bert.folder, roberta.folder, gpt2)}
-    assert [(one.card.family, one.card.readout, one.protocols) for one in found.values()] == [
-        ("masked", "mask", (EXACT, PAPER)),
-        ("masked", "mask", (EXACT, PAPER)),
-        ("causal", "likelihood", (EXACT,)),
+    assert [(one.card.family, one.card.readout, one.asks) for one in found.values()] == [
+        ("masked", "mask", {BLANK: (EXACT, PAPER)}),
+        ("masked", "mask", {BLANK: (EXACT, PAPER)}),
+        ("causal", "likelihood", {BLANK: (EXACT,), CONTINUATIONS: (EXACT,), GENERATION: (EXACT, PAPER)}),
     ]
     assert masked.find(Request(gpt2)) is None
     assert causal.find(Request(bert.folder)) is None

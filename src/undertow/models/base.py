@@ -7,14 +7,14 @@ knows neither torch nor any family.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.types import Floats, ModelCard, Query, UndertowError
+from undertow.types import BLANK, CONTINUATIONS, Answer, Floats, ModelCard, Query, TextQuery, UndertowError
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -34,16 +34,22 @@ class Request:
         revision: branch, tag or commit of a hub id; "" for the default.
         dtype: one of `DTYPES`.
         device: `auto`, or what torch calls it (`cpu`, `cuda`, `cuda:1`, `mps`).
+        settings: a family's own, by name; each family's `Settings` says which, their defaults and their help.
     """
 
     name: str
     revision: str = ""
     dtype: str = FLOAT32
     device: str = "auto"
+    settings: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
 
 class UnscorableError(UndertowError):
     """A query that this model cannot be asked; the message is the reason that is kept with its answer."""
+
+
+class LostError(UndertowError):
+    """A query that got no answer this time (a server failed); the message is the reason, and it is asked again next time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,7 @@ class TokenPath:
     Attributes:
         tokens: what is fed, in order.
         reads: (position, token) pairs: after `tokens[position]`, how probable is `token`?
+        source: what an encoder is fed before, where the model has one apart from its decoder.
 
         text      In  1801  ,   she  was  a  child  .
         tokens    0    1    2    3    4   5    6          <- the last token is read, never fed
@@ -61,6 +68,7 @@ class TokenPath:
 
     tokens: tuple[int, ...]
     reads: tuple[tuple[int, int], ...]
+    source: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +126,16 @@ class TokenBatch:
     Attributes:
         tokens: [row, position].
         read_rows, read_positions, read_tokens: what is read [read].
+        sources: distinct encoder inputs of one exact length [source, position]; none for a model without an encoder.
+        source_of_row: which of them belongs to each row [row].
     """
 
     tokens: Ints
     read_rows: Ints
     read_positions: Ints
     read_tokens: Ints
+    sources: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    source_of_row: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +164,7 @@ class TokenModel(Protocol):
     notes: tuple[str, ...]
     limits: Limits
 
-    def encode(self, queries: Sequence[Query]) -> list[Encoded | UnscorableError]:
+    def encode(self, queries: Sequence[TextQuery]) -> list[Encoded | UnscorableError]:
         """Each query in tokens, or why this model cannot be asked it, in order."""
         ...
 
@@ -178,15 +190,72 @@ class TopModel(TokenModel, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Effort:
+    """What answering takes.
+
+    Attributes:
+        n_tokens: tokens read and written, estimated.
+        n_passes: forward passes, or requests.
+        seconds: estimated; NaN where that cannot be said.
+        memory_bytes: of this machine, estimated.
+        passes: what `n_passes` counts.
+    """
+
+    n_tokens: int
+    n_passes: int
+    seconds: float
+    memory_bytes: int
+    passes: str = "forward passes"
+
+
+class AnsweringModel(Protocol):
+    """A loaded model that is asked whole queries: prompts to be answered step by step, or anything, if it has no tokens to show.
+
+    A model may be this and a `TokenModel`: prompts go to `answer`, everything else to `encode` and the reads.
+
+    Attributes:
+        card: who it is.
+        notes: what a reader of the results must know about how it was read; may grow while it answers.
+    """
+
+    card: ModelCard
+    notes: tuple[str, ...]
+
+    def answer(
+        self, queries: Sequence[Query], protocol: str
+    ) -> Iterator[Mapping[int, Answer | UnscorableError | LostError]]:
+        """Answers by their places in `queries`, as they arrive: what is yielded is stored before more is asked.
+
+        Raises:
+            UndertowError: nothing more can be asked; what was yielded is kept.
+        """
+        ...
+
+    def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
+        """What answering these would take."""
+        ...
+
+
+LoadedModel: TypeAlias = Any
+"""A `TokenModel`, an `AnsweringModel`, or both.
+
+It may have `facts`: `parameters` (a number), `objective` and `post_training` (words), for comparing models with each other.
+"""
+
+BY_TOKENS: Mapping[str, tuple[str, ...]] = {BLANK: (EXACT,), CONTINUATIONS: (EXACT,)}
+"""What a model that is read by its tokens can be asked, and under which protocols."""
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """A model that exists, not loaded yet.
 
     Attributes:
         card: who it is.
         open: loads it.
-        protocols: how it can be read.
+        asks: kinds of query that it can be asked, each with the protocols that it can be read under.
     """
 
     card: ModelCard
-    open: Callable[[], TokenModel]
-    protocols: tuple[str, ...] = (EXACT,)
+    open: Callable[[], LoadedModel]
+    asks: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: BY_TOKENS)

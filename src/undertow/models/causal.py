@@ -34,7 +34,7 @@ from undertow.models.base import (
 )
 from undertow.models.running import AGREEMENT_NATS, LOGITS_AT_ONCE, chosen_device, explain_memory, repeats_of
 from undertow.models.weights import Weights, explain_loading, find_weights, parsed_once
-from undertow.types import Blank, Floats, ModelCard, Query, UndertowError
+from undertow.types import Blank, Floats, ModelCard, TextQuery, UndertowError
 
 if TYPE_CHECKING:
     import torch
@@ -108,7 +108,7 @@ class CausalModel:
         model.notes += (_start_note(tokenizer, n_before),)
         return model
 
-    def encode(self, queries: Sequence[Query]) -> list[Encoded | UnscorableError]:
+    def encode(self, queries: Sequence[TextQuery]) -> list[Encoded | UnscorableError]:
         """Each query as one token path per option; see `undertow.models.base.TokenModel`."""
         befores = [query.pieces[0] if isinstance(query, Blank) else query.context for query in queries]
         texts = [query.texts() for query in queries]
@@ -127,7 +127,7 @@ class CausalModel:
         return [tokens[: len(tokens) - self.closing_tokens] for tokens in ids]
 
     def _encoded(
-        self, query: Query, contexts: Sequence[list[int]], options: list[list[int]]
+        self, query: TextQuery, contexts: Sequence[list[int]], options: list[list[int]]
     ) -> Encoded | UnscorableError:
         # Where a token spans the end of the context, all options are read from before it, so that they stay
         # conditioned on the same tokens; a space that is a token of its own belongs to the context.

@@ -37,7 +37,7 @@ from undertow.models.base import (
 )  # fmt: skip
 from undertow.models.running import AGREEMENT_NATS, LOGITS_AT_ONCE, chosen_device, explain_memory, repeats_of
 from undertow.models.weights import Weights, explain_loading, find_weights
-from undertow.types import Blank, Floats, ModelCard, Query, UndertowError
+from undertow.types import BLANK, Blank, Floats, ModelCard, TextQuery, UndertowError
 
 if TYPE_CHECKING:
     import torch
@@ -66,7 +66,7 @@ def find(request: Request) -> Found | None:
         dtype=request.dtype,
         readout=READOUT,
     )
-    return Found(card, partial(_open, card, weights, request.device), protocols=(EXACT, PAPER))
+    return Found(card, partial(_open, card, weights, request.device), asks={BLANK: (EXACT, PAPER)})
 
 
 def _open(card: ModelCard, weights: Weights, device: str) -> MaskedModel:
@@ -134,7 +134,7 @@ class MaskedModel:
         model.notes = ("read at the mask: probabilities are of the word in its place, not of the whole sentence",)
         return model
 
-    def encode(self, queries: Sequence[Query]) -> list[Encoded | UnscorableError]:
+    def encode(self, queries: Sequence[TextQuery]) -> list[Encoded | UnscorableError]:
         """Each query as masked texts; see `undertow.models.base.TokenModel`."""
         texts = [text for query in queries if isinstance(query, Blank) for text in query.texts()]
         spans = [

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from undertow.models.base import UnscorableError
-from undertow.types import Blank, Query, UndertowError
+from undertow.types import Blank, TextQuery, UndertowError
 
 LOGITS_AT_ONCE = 2**22
 """Logits held at a time: 16 MiB in float32, whatever the vocabulary. Four times as many were no faster."""
@@ -48,7 +48,7 @@ def explain_memory() -> Iterator[None]:
         ) from error
 
 
-def repeats_of(query: Query, spellings: Sequence[tuple[int, ...]]) -> frozenset[int] | UnscorableError:
+def repeats_of(query: TextQuery, spellings: Sequence[tuple[int, ...]]) -> frozenset[int] | UnscorableError:
     """Options of one group that are the same tokens count once; of two groups, they cannot be told apart.
 
     Args:

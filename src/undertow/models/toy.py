@@ -32,7 +32,7 @@ from undertow.models.base import (
     UnscorableError,
     shared_length,
 )
-from undertow.types import Blank, Floats, ModelCard, Query, UndertowError
+from undertow.types import Blank, Floats, ModelCard, TextQuery, UndertowError
 
 SUMMARY = "deterministic, no download: planted answers, for trying things out"
 SETTINGS = {"slope": 10.0, "pause": 0.0}
@@ -85,11 +85,11 @@ class Toy:
     limits: Limits = LIMITS
     words: dict[int, str] = field(default_factory=lambda: {START: ""})
 
-    def encode(self, queries: Sequence[Query]) -> list[Encoded | UnscorableError]:
+    def encode(self, queries: Sequence[TextQuery]) -> list[Encoded | UnscorableError]:
         """Tokens are words with the space before them."""
         return [self._encode(query) for query in queries]
 
-    def _encode(self, query: Query) -> Encoded:
+    def _encode(self, query: TextQuery) -> Encoded:
         before = query.pieces[0] if isinstance(query, Blank) else query.context
         paths = [self._tokens(text) for text in query.texts()]
         # A space belongs to the word after it, a line break to the text before.

@@ -1,26 +1,56 @@
 """Asking: queries in, answers out, whatever is stored not asked again.
 
-Knows the plan, the store and what a model offers; knows nothing about any model family or challenge.
+Texts to be read go through the plan, pack by pack; prompts to be answered go to the model whole. Knows the plan, the
+store and what a model offers; knows nothing about any model family or challenge.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
 import numpy as np
 
-from undertow.models.base import PAPER, PAPER_TOP, Encoded, Found, TokenModel, TopModel, UnscorableError
+from undertow.models.base import (
+    PAPER,
+    PAPER_TOP,
+    AnsweringModel,
+    Effort,
+    Encoded,
+    Found,
+    LoadedModel,
+    LostError,
+    TokenModel,
+    TopModel,
+    UnscorableError,
+)
 from undertow.scoring.plan import Pack, plan, read_pack
 from undertow.scoring.store import AnswerStore
-from undertow.types import Answer, Floats, Query, Scores, UndertowError, query_digest
+from undertow.types import (
+    GENERATION,
+    PROMPT,
+    Answer,
+    Floats,
+    Generation,
+    Query,
+    Scores,
+    TextQuery,
+    UndertowError,
+    kind_of,
+    query_digest,
+)
 
 Progress = Callable[[int, int], None]
 """Called with (queries done, queries in all)."""
+KIND_WORDS = {
+    "blank": "a sentence with a blank",
+    "continuations": "how a text goes on",
+    "generation": "a prompt to answer",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +61,11 @@ class Asked:
         scores: in the order of the queries.
         n_distinct: different queries among them.
         n_computed: queries that were not in the store.
-        n_tokens: tokens fed for these.
+        n_tokens: tokens fed for these; of whole answers, an estimate.
         seconds: time spent asking, loading the model not counted.
         notes: what the model said about how it was read, now or when its answers were stored.
+        facts: what is known of the model: `parameters`, `objective`, `post_training`; without those that are not.
+        n_lost: queries that got no answer this time, and are asked again next time.
     """
 
     scores: Scores
@@ -42,6 +74,8 @@ class Asked:
     n_tokens: int
     seconds: float
     notes: tuple[str, ...]
+    facts: Mapping[str, str | float] = field(default_factory=dict)
+    n_lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +85,10 @@ class Estimate:
     Attributes:
         n_queries, n_distinct, n_stored: queries, different ones, and those already answered.
         n_tokens: tokens to feed for the rest.
-        n_passes: forward passes.
-        seconds: estimated from one timed pass; 0 if nothing is left to ask.
+        n_passes: forward passes, or requests.
+        seconds: estimated from one timed pass; 0 if nothing is left to ask, NaN where it cannot be said.
         memory_bytes: weights and the largest pass, estimated.
+        passes: what `n_passes` counts.
     """
 
     n_queries: int
@@ -63,63 +98,142 @@ class Estimate:
     n_passes: int
     seconds: float
     memory_bytes: int
+    passes: str = "forward passes"
 
 
 def ask(found: Found, queries: Sequence[Query], store: AnswerStore, protocol: str, progress: Progress) -> Asked:
-    """Answers to all queries, in order. Each forward pass is stored before the next one begins."""
-    check_protocol(found, protocol)
+    """Answers to all queries, in order. What arrives is stored before more is asked."""
+    check_asks(found, queries, protocol)
     digests = [query_digest(query) for query in queries]
     distinct = dict(zip(digests, queries, strict=True))
     key = found.card.key(protocol)
     answers = store.get(key, list(distinct))
     n_stored, n_tokens, seconds = len(answers), 0, 0.0
-    notes = store.notes(key)
+    lost: dict[str, Answer] = {}
+    notes, facts = store.notes(key), store.facts(key)
     progress(len(answers), len(distinct))
     if n_stored < len(distinct):
         model = found.open()
-        started, notes = time.perf_counter(), model.notes
-        encoded, refused = _encode(model, distinct)
-        missing = {digest: answer for digest, answer in refused.items() if digest not in answers}
-        if missing:
-            store.put(found.card, protocol, missing, notes)
-        answers |= refused
-        for members, pack in _passes(model, encoded, answers):
-            fresh = _read(model, encoded, members, protocol, as_tree=pack.as_tree)
-            store.put(found.card, protocol, fresh, notes)
+        started, facts = time.perf_counter(), dict(getattr(model, "facts", {}))
+        for arrived in _arriving(model, distinct, answers, protocol):
+            notes = model.notes
+            fresh = {digest: answer for digest, answer in arrived.answers.items() if digest not in answers}
+            if fresh:
+                store.put(found.card, protocol, fresh, notes, facts)
             answers |= fresh
-            n_tokens += pack.n_tokens
-            progress(len(answers), len(distinct))
+            lost |= {digest: Answer.none(reason) for digest, reason in arrived.lost.items()}
+            n_tokens += arrived.n_tokens
+            progress(len(answers) + len(lost), len(distinct))
         seconds = time.perf_counter() - started
+    given = answers | lost
+    readout = PROMPT if all(isinstance(query, Generation) for query in queries) else found.card.readout
     return Asked(
-        scores=Scores(tuple(answers[digest] for digest in digests), found.card.readout),
+        scores=Scores(tuple(given[digest] for digest in digests), readout),
         n_distinct=len(distinct),
-        n_computed=len(distinct) - n_stored,
+        n_computed=len(answers) - n_stored,
         n_tokens=n_tokens,
         seconds=seconds,
         notes=notes,
+        facts=facts,
+        n_lost=len(lost),
     )
 
 
-def check_protocol(found: Found, protocol: str) -> None:
-    """Refuse a protocol that this model cannot be read under.
+def check_asks(found: Found, queries: Sequence[Query], protocol: str) -> None:
+    """Refuse queries that this model cannot be asked, and a protocol that it cannot be read under.
 
     Raises:
-        UndertowError: says which it can be.
+        UndertowError: says what it can be.
     """
-    if protocol not in found.protocols:
-        raise UndertowError(
-            f"{found.card.name}: is read by {found.card.readout}, which has no protocol {protocol!r}; use {' or '.join(found.protocols)}"
-        )
+    for kind in dict.fromkeys(map(kind_of, queries)):
+        if kind not in found.asks:
+            can = " and ".join(KIND_WORDS.get(one, one) for one in found.asks)
+            hint = ", so add --prompts A,B,C" if list(found.asks) == [GENERATION] else ""
+            raise UndertowError(f"{found.card.name}: cannot be asked {KIND_WORDS[kind]}; it can be asked {can}{hint}")
+        if protocol not in found.asks[kind]:
+            how = "prompts" if kind == GENERATION else found.card.readout
+            raise UndertowError(
+                f"{found.card.name}: is read by {how}, which has no protocol {protocol!r}; use {' or '.join(found.asks[kind])}"
+            )
 
 
 def estimate(found: Found, queries: Sequence[Query], store: AnswerStore, protocol: str) -> Estimate:
-    """What asking would take. Loads the model and times one forward pass if anything is left to ask."""
-    check_protocol(found, protocol)
+    """What asking would take. Loads the model and times a little of it if anything is left to ask."""
+    check_asks(found, queries, protocol)
     distinct = {query_digest(query): query for query in queries}
     stored = store.get(found.card.key(protocol), list(distinct))
     if len(stored) == len(distinct):
         return Estimate(len(queries), len(distinct), len(stored), 0, 0, 0.0, 0)
     model = found.open()
+    read, whole = _by_route(model, distinct)
+    efforts = [_effort_of_reading(cast(TokenModel, model), read, stored, protocol)] if read else []
+    left = [query for digest, query in whole.items() if digest not in stored]
+    if left:
+        efforts.append(cast(AnsweringModel, model).effort(left, protocol))
+    return Estimate(
+        len(queries),
+        len(distinct),
+        len(stored),
+        n_tokens=sum(effort.n_tokens for effort in efforts),
+        n_passes=sum(effort.n_passes for effort in efforts),
+        seconds=sum(effort.seconds for effort in efforts),
+        memory_bytes=max(effort.memory_bytes for effort in efforts),
+        passes=efforts[-1].passes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrived:
+    """What came back at once: answers and losses by query digest."""
+
+    answers: dict[str, Answer]
+    lost: dict[str, str] = field(default_factory=dict)
+    n_tokens: int = 0
+
+
+def _by_route(model: LoadedModel, distinct: dict[str, Query]) -> tuple[dict[str, TextQuery], dict[str, Query]]:
+    """Queries that are read token by token, and those that the model answers whole."""
+    reads = hasattr(model, "encode")
+    read = {digest: query for digest, query in distinct.items() if reads and not isinstance(query, Generation)}
+    return read, {digest: query for digest, query in distinct.items() if digest not in read}
+
+
+def _arriving(
+    model: LoadedModel, distinct: dict[str, Query], stored: Mapping[str, Answer], protocol: str
+) -> Iterator[_Arrived]:
+    read, whole = _by_route(model, distinct)
+    if read:
+        yield from _read_all(cast(TokenModel, model), read, dict(stored), protocol)
+    left = {digest: query for digest, query in whole.items() if digest not in stored}
+    if left:
+        digests = list(left)
+        for arrived in cast(AnsweringModel, model).answer(list(left.values()), protocol):
+            yield _sorted_out({digests[place]: answer for place, answer in arrived.items()})
+
+
+def _sorted_out(arrived: Mapping[str, Answer | UnscorableError | LostError]) -> _Arrived:
+    answers, lost = {}, {}
+    for digest, answer in arrived.items():
+        if isinstance(answer, LostError):
+            lost[digest] = str(answer)
+        else:
+            answers[digest] = Answer.none(str(answer)) if isinstance(answer, UnscorableError) else answer
+    return _Arrived(answers, lost)
+
+
+def _read_all(
+    model: TokenModel, distinct: dict[str, TextQuery], stored: dict[str, Answer], protocol: str
+) -> Iterator[_Arrived]:
+    encoded, refused = _encode(model, distinct)
+    if refused:
+        yield _Arrived(refused)
+    for members, pack in _passes(model, encoded, stored | refused):
+        yield _Arrived(_read(model, encoded, members, protocol, as_tree=pack.as_tree), n_tokens=pack.n_tokens)
+
+
+def _effort_of_reading(
+    model: TokenModel, distinct: dict[str, TextQuery], stored: dict[str, Answer], protocol: str
+) -> Effort:
     encoded, refused = _encode(model, distinct)
     passes = _passes(model, encoded, stored | refused)
     n_tokens = sum(left.n_tokens for _, left in passes)
@@ -133,11 +247,10 @@ def estimate(found: Found, queries: Sequence[Query], store: AnswerStore, protoco
         started = time.perf_counter()
         _read(model, encoded, members, protocol, as_tree=timed.as_tree)
         seconds = (time.perf_counter() - started) * n_tokens / timed.n_tokens
-    memory = model.memory_bytes(max(largest, 1))
-    return Estimate(len(queries), len(distinct), len(stored), n_tokens, len(passes), seconds, memory)
+    return Effort(n_tokens, len(passes), seconds, model.memory_bytes(max(largest, 1)))
 
 
-def _encode(model: TokenModel, distinct: dict[str, Query]) -> tuple[dict[str, Encoded], dict[str, Answer]]:
+def _encode(model: TokenModel, distinct: dict[str, TextQuery]) -> tuple[dict[str, Encoded], dict[str, Answer]]:
     encoded: dict[str, Encoded] = {}
     refused: dict[str, Answer] = {}
     for digest, result in zip(distinct, model.encode(list(distinct.values())), strict=True):

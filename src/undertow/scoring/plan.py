@@ -11,7 +11,7 @@ same way when it is taken up again, and its numbers are bit for bit those of a r
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -47,7 +47,7 @@ def plan(encoded: Sequence[Encoded], limits: Limits) -> list[Pack]:
     plain = [index for index, query in enumerate(encoded) if _depth(query) > limits.tree_depth]
     # Neighbours in this order share prefixes, or lengths.
     tree.sort(key=lambda index: (min(path.tokens for path in encoded[index].paths), index))
-    plain.sort(key=lambda index: (sorted((len(path.tokens) for path in encoded[index].paths), reverse=True), index))
+    plain.sort(key=lambda index: (_lengths(encoded[index]), [path.source for path in encoded[index].paths], index))
     trie = _Trie()
     packs = _cut([(index, trie.nodes(encoded[index])) for index in tree], limits.budget_tokens, as_tree=True)
     packs += _cut([(index, _whole(encoded[index])) for index in plain], limits.budget_tokens, as_tree=False)
@@ -55,7 +55,12 @@ def plan(encoded: Sequence[Encoded], limits: Limits) -> list[Pack]:
 
 
 def _depth(query: Encoded) -> int:
-    return max(len(path.tokens) for path in query.paths)
+    """Tokens of the longest path; a text that an encoder reads first has no place in a tree."""
+    return max(2**62 if path.source else len(path.tokens) for path in query.paths)
+
+
+def _lengths(query: Encoded) -> list[tuple[int, int]]:
+    return sorted(((len(path.source), len(path.tokens)) for path in query.paths), reverse=True)
 
 
 class _Trie:
@@ -77,7 +82,8 @@ class _Trie:
 
 def _whole(query: Encoded) -> dict[Hashable, int]:
     """The paths that a query needs in a plain batch, at all of their tokens."""
-    return {path.tokens: len(path.tokens) for path in query.paths}
+    needed: dict[Hashable, int] = {(path.source, path.tokens): len(path.tokens) for path in query.paths}
+    return needed | {path.source: len(path.source) for path in query.paths if path.source}
 
 
 def _cut(needs: Sequence[tuple[int, dict[Hashable, int]]], budget_tokens: int, *, as_tree: bool) -> list[Pack]:
@@ -148,30 +154,56 @@ def _numbers(reads: _Reads, nodes: list[int], path: TokenPath) -> Ints:
 def cut_batches(queries: Sequence[Encoded], budget_tokens: int) -> tuple[list[TokenBatch], Lookup]:
     """The distinct paths of the queries in batches of one exact length, longest first, and where the reads are.
 
-    Reads are numbered over the batches in order, as if their results were joined end to end.
+    What an encoder is fed has one exact length in a batch too, and stands in it once. Reads are numbered over the batches in
+    order, as if their results were joined end to end.
     """
-    distinct = sorted({path.tokens for query in queries for path in query.paths}, key=lambda path: (-len(path), path))
-    rows: list[list[tuple[int, ...]]] = []
-    for path in distinct:
-        full = rows and (len(rows[-1][0]) != len(path) or (len(rows[-1]) + 1) * len(path) > budget_tokens)
-        if full or not rows:
+    distinct = sorted({(path.source, path.tokens) for query in queries for path in query.paths}, key=_longest_first)
+    rows: list[list[_Fed]] = []
+    for source, tokens in distinct:
+        cost = len(source) + len(tokens)
+        other = rows and _shape(rows[-1][0]) != _shape((source, tokens))
+        # What an encoder is fed is not torn apart from its rows, so that it runs once.
+        full = rows and (len(rows[-1]) + 1) * cost > budget_tokens and not (source and rows[-1][-1][0] == source)
+        if other or full or not rows:
             rows.append([])
-        rows[-1].append(path)
-    place_of = {path: (number, row) for number, batch in enumerate(rows) for row, path in enumerate(batch)}
+        rows[-1].append((source, tokens))
+    place_of = {fed: (number, row) for number, batch in enumerate(rows) for row, fed in enumerate(batch)}
     reads = [_Reads() for _ in rows]
     local: list[list[tuple[int, list[int]]]] = []
     for query in queries:
         numbered = []
-        for option in query.paths:
-            number, row = place_of[option.tokens]
-            numbered.append((number, [reads[number].number(row, position, token) for position, token in option.reads]))
+        for path in query.paths:
+            number, row = place_of[path.source, path.tokens]
+            numbered.append((number, [reads[number].number(row, position, token) for position, token in path.reads]))
         local.append(numbered)
     starts = np.cumsum([0, *(len(read.numbers) for read in reads)])
     lookup = [[_ints(numbers) + starts[number] for number, numbers in query] for query in local]
-    batches = [
-        TokenBatch(np.array(batch, dtype=np.int64), *read.columns(3)) for batch, read in zip(rows, reads, strict=True)
-    ]
+    batches = [_batch(batch, read) for batch, read in zip(rows, reads, strict=True)]
     return batches, lookup
+
+
+_Fed: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+"""What an encoder is fed, () for none, and what is fed after it."""
+
+
+def _shape(fed: _Fed) -> tuple[int, int]:
+    return len(fed[0]), len(fed[1])
+
+
+def _longest_first(fed: _Fed) -> tuple[int, int, _Fed]:
+    return -len(fed[0]), -len(fed[1]), fed
+
+
+def _batch(rows: Sequence[_Fed], reads: _Reads) -> TokenBatch:
+    tokens = np.array([tokens for _, tokens in rows], dtype=np.int64)
+    sources = list(dict.fromkeys(source for source, _ in rows))
+    read_rows, read_positions, read_tokens = reads.columns(3)
+    batch = TokenBatch(tokens, read_rows, read_positions, read_tokens)
+    if sources == [()]:
+        return batch
+    number = {source: at for at, source in enumerate(sources)}
+    source_of_row = _ints([number[source] for source, _ in rows])
+    return replace(batch, sources=np.array(sources, dtype=np.int64), source_of_row=source_of_row)
 
 
 def read_pack(queries: Sequence[Encoded], budget_tokens: int, readers: Readers, *, as_tree: bool) -> list[list[Floats]]:

@@ -20,19 +20,27 @@ import numpy as np
 
 from undertow.types import Answer, ModelCard, UndertowError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 WAIT_S = 120.0
 """How long another process may hold the store before we give up."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS models (
-    key TEXT PRIMARY KEY, card TEXT NOT NULL, protocol TEXT NOT NULL, notes TEXT NOT NULL, used REAL NOT NULL
+    key TEXT PRIMARY KEY, card TEXT NOT NULL, protocol TEXT NOT NULL, notes TEXT NOT NULL, used REAL NOT NULL,
+    facts TEXT NOT NULL DEFAULT '{}'
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS answers (
     model TEXT NOT NULL, query TEXT NOT NULL, numbers BLOB NOT NULL, unscored TEXT NOT NULL,
+    written TEXT NOT NULL DEFAULT '', hidden BLOB NOT NULL DEFAULT x'',
     PRIMARY KEY (model, query)
 ) WITHOUT ROWID;
 """
+FROM_1 = """
+ALTER TABLE models ADD COLUMN facts TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE answers ADD COLUMN written TEXT NOT NULL DEFAULT '';
+ALTER TABLE answers ADD COLUMN hidden BLOB NOT NULL DEFAULT x'';
+"""
+"""What a file of schema 1 lacks: what models wrote, what they did not show, and what is known of them."""
 ASK_AT_ONCE = 500
 """Queries in one SELECT; SQLite allows 32,766 variables, older builds 999."""
 
@@ -84,7 +92,16 @@ class AnswerStore:
         self._database.execute("PRAGMA journal_mode=WAL")
         self._database.execute("PRAGMA synchronous=FULL")
         if version < SCHEMA_VERSION:
-            self._database.executescript(SCHEMA + f"PRAGMA user_version={SCHEMA_VERSION};")
+            self._upgrade()
+
+    def _upgrade(self) -> None:
+        """One process does it; another that waited for the file finds it done."""
+        with self._transaction():
+            version = self._database.execute("PRAGMA user_version").fetchone()[0]
+            script = {0: SCHEMA, 1: FROM_1}.get(version, "")
+            for statement in filter(str.strip, script.split(";")):
+                self._database.execute(statement)
+            self._database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def __enter__(self) -> Self:
         return self
@@ -106,10 +123,10 @@ class AnswerStore:
                 asked = queries[start : start + ASK_AT_ONCE]
                 marks = ",".join("?" * len(asked))
                 rows = self._database.execute(
-                    f"SELECT query, numbers, unscored FROM answers WHERE model = ? AND query IN ({marks})",  # noqa: S608
+                    f"SELECT query, numbers, unscored, written, hidden FROM answers WHERE model = ? AND query IN ({marks})",  # noqa: S608
                     (model_key, *asked),
                 )
-                found |= {query: self._unpack(query, numbers, unscored) for query, numbers, unscored in rows}
+                found |= {query: self._unpack(query, *columns) for query, *columns in rows}
         return found
 
     def notes(self, model_key: str) -> tuple[str, ...]:
@@ -118,18 +135,41 @@ class AnswerStore:
             row = self._database.execute("SELECT notes FROM models WHERE key = ?", (model_key,)).fetchone()
             return tuple(_parsed(row[0])) if row else ()
 
-    def put(self, card: ModelCard, protocol: str, answers: Mapping[str, Answer], notes: Sequence[str] = ()) -> None:
-        """Keep answers, all or none of them, and how the model was read to get them."""
+    def facts(self, model_key: str) -> dict[str, str | float]:
+        """What was known of the model when its answers were stored: its parameters and training; {} if nothing."""
+        with self._explained():
+            row = self._database.execute("SELECT facts FROM models WHERE key = ?", (model_key,)).fetchone()
+            return dict(_parsed(row[0])) if row else {}
+
+    def put(
+        self,
+        card: ModelCard,
+        protocol: str,
+        answers: Mapping[str, Answer],
+        notes: Sequence[str] = (),
+        facts: Mapping[str, str | float] | None = None,
+    ) -> None:
+        """Keep answers, all or none of them, how the model was read to get them, and what is known of it."""
         key = card.key(protocol)
         with self._explained(), self._transaction():
             self._database.execute(
-                "INSERT INTO models VALUES (?, ?, ?, ?, ?) "
-                "ON CONFLICT (key) DO UPDATE SET notes = excluded.notes, used = excluded.used",
-                (key, json.dumps(asdict(card)), protocol, json.dumps(list(notes)), time.time()),
+                "INSERT INTO models (key, card, protocol, notes, used, facts) VALUES (?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (key) DO UPDATE SET notes = excluded.notes, used = excluded.used, facts = excluded.facts",
+                (
+                    key,
+                    json.dumps(asdict(card)),
+                    protocol,
+                    json.dumps(list(notes)),
+                    time.time(),
+                    json.dumps(facts or {}),
+                ),
             )
             self._database.executemany(
-                "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)",
-                [(key, query, _pack(answer), answer.unscored) for query, answer in answers.items()],
+                "INSERT OR REPLACE INTO answers (model, query, numbers, unscored, written, hidden) VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (key, query, _pack(answer), answer.unscored, answer.text, _pack_hidden(answer))
+                    for query, answer in answers.items()
+                ],
             )
 
     def shelves(self) -> list[Shelf]:
@@ -181,11 +221,14 @@ class AnswerStore:
                 f"{self.path}: the answer store cannot be made ({error.strerror}); set UNDERTOW_CACHE to a folder you can write to"
             ) from error
 
-    def _unpack(self, query: str, numbers: bytes, unscored: str) -> Answer:
+    def _unpack(self, query: str, numbers: bytes, unscored: str, text: str, hidden: bytes) -> Answer:
         if not isinstance(numbers, bytes) or len(numbers) % 8 or len(numbers) < (8 if unscored else 16):
             raise sqlite3.DatabaseError(f"answer {query[:12]} is cut short")
+        if not isinstance(hidden, bytes) or len(hidden) not in (0, len(numbers)):
+            raise sqlite3.DatabaseError(f"what answer {query[:12]} does not show is cut short")
         unclaimed, *logprobs = np.frombuffer(numbers, dtype="<f8").tolist()
-        return Answer(tuple(logprobs), unclaimed, unscored)
+        unseen, *ceilings = np.frombuffer(hidden, dtype="<f8").tolist() if hidden else [0.0]
+        return Answer(tuple(logprobs), unclaimed, unscored, text, tuple(ceilings), unseen)
 
 
 def _parsed(text: object) -> Any:
@@ -197,6 +240,12 @@ def _parsed(text: object) -> Any:
 
 def _pack(answer: Answer) -> bytes:
     return np.array([answer.unclaimed_prob, *answer.logprobs_nats], dtype="<f8").tobytes()
+
+
+def _pack_hidden(answer: Answer) -> bytes:
+    if not answer.ceilings_prob:
+        return b""
+    return np.array([answer.unseen_prob, *answer.ceilings_prob], dtype="<f8").tobytes()
 
 
 def _operational(path: Path, error: str) -> str:
