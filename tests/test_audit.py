@@ -264,18 +264,17 @@ def test_a_sentence_that_begins_with_its_blank_is_asked(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_asks_nothing() -> None:
-    job = audit.Job("spurious-correlation", {"w": "date"}, limit=120)
-    estimated = audit.dry_run(job, Request("toy"))
+    estimated = audit.dry_run("spurious-correlation", "toy", w="date", limit=120)
     assert (estimated.n_queries, estimated.n_distinct, estimated.n_stored) == (120, 120, 0)
     assert estimated.n_tokens > 120
     assert estimated.seconds > 0
     assert estimated.memory_bytes > 0
-    assert audit.dry_run(job, Request("toy")).n_stored == 0
+    assert audit.dry_run("spurious-correlation", "toy", w="date", limit=120).n_stored == 0
 
 
 def test_a_dry_run_of_a_finished_run_needs_no_model(tmp_path: Path) -> None:
     undertow.run("spurious-correlation", model="toy", w="date", limit=120, out=tmp_path / "run")
-    left = audit.dry_run(audit.Job("spurious-correlation", {"w": "date"}, limit=120), Request("toy"))
+    left = audit.dry_run("spurious-correlation", "toy", w="date", limit=120)
     assert (left.n_stored, left.n_tokens, left.seconds) == (120, 0, 0.0)
 
 

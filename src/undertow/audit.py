@@ -6,7 +6,7 @@ challenge -> items -> queries -> (plan, store, model) -> scores -> evidence -> r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from undertow.provenance import circumstances, code_sha256, python_call, shell_c
 from undertow.records import SCHEMA_VERSION, Record, check_place, read_record, write_record
 from undertow.scoring.ask import Asked, Estimate, Progress, ask, check_asks, estimate
 from undertow.scoring.store import AnswerStore
+from undertow.subjects import Facts, checkpoint, read_about, written_out
 from undertow.types import Finding, Item, Query, Scores, UndertowError, digest
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Job:
         protocol: "" for the probe's default.
         seed: of everything random.
         limit: ask about so many items, whole sentences over W; 0 for all.
+        about: path of a file that says what models do not tell of themselves; "" for none.
     """
 
     probe: str
@@ -95,11 +97,12 @@ class Job:
     protocol: str = ""
     seed: int = 0
     limit: int = 0
+    about: str = ""
 
 
 def run(  # noqa: PLR0913 - a keyword for each choice a user has
     probe: str,
-    model: str,
+    model: str | Sequence[str],
     *,
     revision: str = "",
     dtype: str = FLOAT32,
@@ -107,32 +110,65 @@ def run(  # noqa: PLR0913 - a keyword for each choice a user has
     protocol: str = "",
     seed: int = 0,
     limit: int = 0,
+    about: str | Path = "",
     out: str | Path | None = None,
     overwrite: bool = False,
     progress: Progress = _silent,
     **options: Any,
 ) -> Run:
-    """Audit a model and write the run folder.
+    """Audit one model, or several beside each other, and write the run folder.
 
     Args:
         probe: name of the audit, for example `spurious-correlation`.
-        model: a name of `undertow ls models`, a hub id, or the path of a folder or GGUF file.
+        model: a name of `undertow ls models`, a hub id, or the path of a folder or GGUF file; a list of these compares
+            them, and a pattern such as `run/checkpoint-*` stands for all folders that it matches.
         revision: of a hub id.
         dtype: precision of the arithmetic.
         device: `auto`, `cpu`, `cuda`, ...
         protocol: `exact` or `paper`, where the probe knows both.
         seed: of sampling, bootstrap and permutations.
         limit: ask about so many items, whole sentences over W; 0 for all.
+        about: a TOML file that says what models do not tell of themselves: `[models.NAME]` with parameters, objective,
+            post_training.
         out: the run folder; chosen from what is asked if not given.
         overwrite: replace a folder that holds another run.
-        progress: called with (queries done, queries in all).
-        options: the probe's own, for example `challenge="mgc", w="date,place"`.
+        progress: called with (queries done, queries in all), for each model in turn.
+        options: the probe's own, for example `challenge="mgc", w="date,place"`, and those of model families.
 
     Raises:
         UndertowError: anything that the caller can mend; answers got so far are kept.
     """
-    job = Job(probe, options, protocol, seed, limit)
-    return _run(job, Request(model, revision, dtype, device), Place(Path(out) if out else None, overwrite), progress)
+    own, of_family = _sorted_options(probe, options)
+    job = Job(probe, own, protocol, seed, limit, str(about))
+    asked = Requests([model] if isinstance(model, str) else list(model), revision, dtype, device, of_family)
+    return _run(job, asked, Place(Path(out) if out else None, overwrite), progress)
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """The models that a user names, and how they are to be run.
+
+    Attributes:
+        names: as they were given; a pattern stands for several.
+        revision, dtype, device, settings: as in `undertow.models.base.Request`.
+    """
+
+    names: Sequence[str]
+    revision: str = ""
+    dtype: str = FLOAT32
+    device: str = "auto"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def each(self) -> list[Request]:
+        """One request for each model.
+
+        Raises:
+            UndertowError: as `undertow.subjects.written_out`, or one revision for several models.
+        """
+        names = written_out(self.names)
+        if self.revision and len(names) > 1:
+            raise UndertowError(f"revision {self.revision!r} cannot be of {len(names)} models; ask them one by one")
+        return [Request(name, self.revision, self.dtype, self.device, self.settings) for name in names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,47 +184,144 @@ class Place:
     overwrite: bool = False
 
 
-def _run(job: Job, request: Request, place: Place, progress: Progress) -> Run:
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """One model of a run, not asked yet.
+
+    Attributes:
+        found: the model.
+        settings: the probe's, suited to it.
+        rounds: of the probe, the first one drawn.
+        first: items of the first round.
+        design: what the measures need beside the table.
+    """
+
+    found: Found
+    settings: Any
+    rounds: Rounds
+    first: list[Item]
+    design: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, job: Job, request: Request) -> _Subject:
+        """Find the model and what it will be asked; refuse what it cannot be asked."""
+        probe, settings, protocol = _prepared(job)
+        found = models.find(request)
+        settings = getattr(probe, "suited", lambda given, _: given)(settings, found.asks)
+        rounds = probe.rounds(settings, Sampling(job.limit, job.seed))
+        first = next(rounds)
+        check_asks(found, [item.query for item in first], protocol)
+        return cls(found, settings, rounds, first, {**probe.design(settings), "protocol": protocol})
+
+    def key(self, job: Job) -> str:
+        """Equal for equal questions to the same model."""
+        protocol = str(self.design["protocol"])
+        return digest([job.probe, self.found.card.key(protocol), challenge_digest(self.first), self.design])
+
+
+def _run(job: Job, requests: Requests, place: Place, progress: Progress) -> Run:
     started = time.perf_counter()
+    said = read_about(Path(job.about) if job.about else None)
+    # What is wrong with the probe's options is said before any model is looked for.
     probe, settings, protocol = _prepared(job)
-    rounds = probe.rounds(settings, Sampling(job.limit, job.seed))
-    first = next(rounds)
-    design = dict(probe.design(settings)) | {"protocol": protocol}
-    found = models.find(request)
-    check_asks(found, [item.query for item in first], protocol)
-    asked_key = digest([job.probe, found.card.key(protocol), challenge_digest(first), design])
+    next(probe.rounds(settings, Sampling(job.limit, job.seed)))
+    asked = requests.each()
+    subjects = [_Subject.of(job, request) for request in asked]
+    keys = [subject.key(job) for subject in subjects]
+    asked_key = keys[0] if len(keys) == 1 else digest(keys)
     run_key = key_of_run(asked_key, job.seed)
-    folder = place.folder or Path("runs") / _folder_name(job, found, run_key)
+    folder = place.folder or Path("runs") / _folder_name(job, asked, run_key)
     check_place(folder, run_key, overwrite=place.overwrite)
-    changed = _changed(job, request)
-    command = shell_command(job.probe, request.name, changed)
+    changed = _changed(job, requests)
+    command = shell_command(job.probe, requests.names, changed)
     finished = None if place.overwrite else _finished(folder, run_key, command)
     if finished is not None:
         return finished
+    evidences, parts = [], []
     with AnswerStore(store_file()) as store:
-        answered = _ask_rounds(first, rounds, lambda queries: ask(found, queries, store, protocol, progress))
-    evidence = probe.observe(design, answered.items, answered.scores, request.name)
+        for request, subject in zip(asked, subjects, strict=True):
+            answered = _ask_subject(subject, store, protocol, progress)
+            evidences.append(probe.observe(subject.design, answered.items, answered.scores, request.name))
+            parts.append(_part(request.name, subject, answered, said))
+    evidence = _together(evidences, parts)
     manifest = {
         "schema_version": SCHEMA_VERSION,
         "run_key": run_key,
         "asked_key": asked_key,
         "probe": job.probe,
-        "model": request.name,
-        "model_card": asdict(found.card),
-        "settings": asdict(settings),
+        "model": ", ".join(request.name for request in asked),
+        **({"model_card": parts[0]["card"]} if len(parts) == 1 else {"models": parts}),
+        "settings": asdict(subjects[0].settings),
         "protocol": protocol,
         "seed": job.seed,
         "limit": job.limit,
-        "challenge_sha256": challenge_digest(answered.items),
+        "challenge_sha256": digest([part["challenge_sha256"] for part in parts])
+        if parts[1:]
+        else parts[0]["challenge_sha256"],
         "design": dict(evidence.design),
-        "counts": answered.counts,
-        "notes": answered.notes,
+        "counts": {name: sum(part["counts"][name] for part in parts) for name in parts[0]["counts"]},
+        "notes": _notes(parts),
         "command": command,
-        "python": python_call(job.probe, request.name, changed),
+        "python": python_call(job.probe, requests.names, changed),
         **circumstances(),
-        "timing": {"asking_s": answered.seconds, "total_s": time.perf_counter() - started},
+        "timing": {"asking_s": sum(part["seconds"] for part in parts), "total_s": time.perf_counter() - started},
     }
     return finish(probe, evidence, manifest, Place(folder, place.overwrite))
+
+
+def _ask_subject(subject: _Subject, store: AnswerStore, protocol: str, progress: Progress) -> _Answered:
+    return _ask_rounds(
+        subject.first, subject.rounds, lambda queries: ask(subject.found, queries, store, protocol, progress)
+    )
+
+
+def _part(name: str, subject: _Subject, answered: _Answered, said: Mapping[str, Facts]) -> dict[str, Any]:
+    """What the manifest says of one model."""
+    return {
+        "name": name,
+        "card": asdict(subject.found.card),
+        "facts": {**answered.facts, **checkpoint(name), **said.get(name, {})},
+        "readout": answered.scores.readout,
+        "counts": answered.counts,
+        "notes": answered.notes,
+        "challenge_sha256": challenge_digest(answered.items),
+        "seconds": answered.seconds,
+    }
+
+
+def _notes(parts: Sequence[Mapping[str, Any]]) -> list[str]:
+    if len(parts) == 1:
+        return list(parts[0]["notes"])
+    return [f"{part['name']}: {note}" for part in parts for note in part["notes"]]
+
+
+def _together(evidences: Sequence[Evidence], parts: Sequence[Mapping[str, Any]]) -> Evidence:
+    """The tables of several models under each other, and what is known of each model."""
+    design = dict(evidences[0].design)
+    for name in ("words", "prompts"):
+        design[name] = _joined([evidence.design.get(name, {}) for evidence in evidences])
+    design["models"] = {part["name"]: part["facts"] for part in parts}
+    design["readouts"] = {part["name"]: part["readout"] for part in parts}
+    if len(evidences) == 1:
+        return Evidence(evidences[0].frame, design)
+    import pandas as pd
+
+    frame = pd.concat([evidence.frame for evidence in evidences], ignore_index=True)
+    if "answer" in frame:
+        frame["answer"] = frame["answer"].fillna("")
+    return Evidence(frame, design)
+
+
+def _joined(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Entries of several tables; lists of one name put together, each word once."""
+    joined: dict[str, Any] = {}
+    for table in tables:
+        for name, entry in table.items():
+            if isinstance(entry, list):
+                joined[name] = list(dict.fromkeys([*joined.get(name, []), *entry]))
+            else:
+                joined[name] = entry
+    return joined
 
 
 def _finished(folder: Path, run_key: str, command: str) -> Run | None:
@@ -200,6 +333,8 @@ def _finished(folder: Path, run_key: str, command: str) -> Run | None:
     except UndertowError:
         return None  # damaged: it is made anew, from stored answers
     manifest = record.manifest
+    if manifest["counts"].get("lost"):
+        return None  # what got no answer is asked again
     wanted = {"run_key": run_key, "command": command, "code_sha256": code_sha256()}
     if any(manifest.get(name) != value for name, value in wanted.items()):
         return None
@@ -227,7 +362,12 @@ class _Answered:
             "computed": sum(asked.n_computed for asked in self.asked),
             "tokens": sum(asked.n_tokens for asked in self.asked),
             "unscored": sum(bool(reason) for reason in self.scores.unscored),
+            "lost": sum(asked.n_lost for asked in self.asked),
         }
+
+    @property
+    def facts(self) -> dict[str, str | float]:
+        return {name: fact for asked in self.asked for name, fact in asked.facts.items() if fact}
 
     @property
     def notes(self) -> list[str]:
@@ -266,16 +406,46 @@ def _prepared(job: Job) -> tuple[Probe, Any, str]:
     return probe, probe.Settings(**options), protocol
 
 
+def _sorted_options(probe: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The probe's own options, and those of model families, which are looked at only where one is not the probe's.
+
+    Raises:
+        UndertowError: an option of neither, or a value of another type.
+    """
+    known = {option.name for option in fields(probes.load(probe).Settings)}
+    own = {name: value for name, value in options.items() if name in known}
+    rest = {name: value for name, value in options.items() if name not in known}
+    if not rest:
+        return own, {}
+    families = {name: type(option.default) for name, option in models.settings().items()}
+    for name in rest:
+        if name not in families:
+            raise UndertowError(
+                f"{probe} has no option {name!r}; it has {', '.join([*known_in_order(probe), *families])}"
+            )
+    return own, _of_types(rest, families, "model")
+
+
+def known_in_order(probe: str) -> list[str]:
+    """The probe's own options, as they are listed."""
+    return [option.name for option in fields(probes.load(probe).Settings)]
+
+
 def _checked_options(job: Job, types: Mapping[str, type]) -> dict[str, Any]:
     """The probe's own options; a list of names may be given as one, or as text with commas."""
-    checked = {}
-    for name, value in job.options.items():
+    for name in job.options:
         if name not in types:
             raise UndertowError(f"{job.probe} has no option {name!r}; it has {', '.join(types)}")
-        given = _as_text(value)
-        if type(given) is not types[name]:
-            raise UndertowError(f"{job.probe}: option {name} must be of type {types[name].__name__}, not {value!r}")
-        checked[name] = given
+    return _of_types(job.options, types, job.probe)
+
+
+def _of_types(given: Mapping[str, Any], types: Mapping[str, type], whose: str) -> dict[str, Any]:
+    checked = {}
+    for name, value in given.items():
+        plain = float(value) if types[name] is float and type(value) is int else _as_text(value)
+        if type(plain) is not types[name]:
+            raise UndertowError(f"{whose}: option {name} must be of type {types[name].__name__}, not {value!r}")
+        checked[name] = plain
     return checked
 
 
@@ -286,17 +456,34 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def dry_run(job: Job, request: Request) -> Estimate:
-    """What a run will take: queries, tokens, seconds, memory.
+def dry_run(  # noqa: PLR0913 - as `run`
+    probe: str,
+    model: str | Sequence[str],
+    *,
+    revision: str = "",
+    dtype: str = FLOAT32,
+    device: str = "auto",
+    protocol: str = "",
+    seed: int = 0,
+    limit: int = 0,
+    **options: Any,
+) -> Estimate:
+    """What a run will take: queries, tokens, seconds, memory; of several models, in all.
 
     Raises:
         UndertowError: as `run`.
     """
-    probe, settings, protocol = _prepared(job)
-    items = next(probe.rounds(settings, Sampling(job.limit, job.seed)))
-    found = models.find(request)
+    own, of_family = _sorted_options(probe, options)
+    job = Job(probe, own, protocol, seed, limit)
+    requests = Requests([model] if isinstance(model, str) else list(model), revision, dtype, device, of_family)
+    subjects = [_Subject.of(job, request) for request in requests.each()]
     with AnswerStore(store_file()) as store:
-        return estimate(found, [item.query for item in items], store, protocol)
+        return Estimate.of_all(
+            [
+                estimate(one.found, [item.query for item in one.first], store, str(one.design["protocol"]))
+                for one in subjects
+            ]
+        )
 
 
 def finish(probe: Probe, evidence: Evidence, manifest: Mapping[str, Any], place: Place) -> Run:
@@ -341,8 +528,9 @@ def key_of_run(asked_key: str, seed: int) -> str:
     return digest([asked_key, seed])
 
 
-def _folder_name(job: Job, found: Found, run_key: str) -> str:
-    return f"{job.probe}_{safe_name(found.card.name)}_{run_key[:8]}"
+def _folder_name(job: Job, requests: Sequence[Request], run_key: str) -> str:
+    more = f"-and-{len(requests) - 1}-more" if requests[1:] else ""
+    return f"{job.probe}_{safe_name(requests[0].name)}{more}_{run_key[:8]}"
 
 
 def safe_name(name: str) -> str:
@@ -350,10 +538,10 @@ def safe_name(name: str) -> str:
     return "".join(sign if sign.isalnum() or sign in "-." else "-" for sign in name).strip("-.")[:60]
 
 
-def _changed(job: Job, request: Request) -> dict[str, Any]:
+def _changed(job: Job, requests: Requests) -> dict[str, Any]:
     """Options that are not at their defaults, under the names that command line and Python share."""
-    common = {name: getattr(request, name) for name in ("revision", "dtype", "device")}
-    common |= {name: getattr(job, name) for name in ("protocol", "seed", "limit")}
-    defaults = asdict(Request(request.name)) | asdict(Job(job.probe))
+    common = {name: getattr(requests, name) for name in ("revision", "dtype", "device")}
+    common |= {name: getattr(job, name) for name in ("protocol", "seed", "limit", "about")}
+    defaults = asdict(Request("")) | asdict(Job(job.probe))
     own = {name: _as_text(value) for name, value in job.options.items()}
-    return own | {name: value for name, value in common.items() if value != defaults[name]}
+    return own | dict(requests.settings) | {name: value for name, value in common.items() if value != defaults[name]}

@@ -46,6 +46,10 @@ NOTHING_FETCHED = "nothing was fetched"
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder to write; chosen from what is asked if not given.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a folder that holds another run.")]
+About = Annotated[
+    Path | None,
+    typer.Option(help="TOML file with the parameters, objective and post_training of models: [models.NAME]."),
+]
 Protocol = Annotated[str, typer.Option("--protocol", help="exact or paper, where there is a choice.")]
 
 
@@ -72,12 +76,17 @@ class CommonOptions:
     """Options that every `undertow run PROBE` has."""
 
     model: Annotated[
-        str,
-        typer.Option("-m", "--model", help="A name of `undertow ls models`, a hub id, a model folder or a GGUF file."),
+        list[str],
+        typer.Option(
+            "-m",
+            "--model",
+            help="A name of `undertow ls models`, a hub id, a model folder or a GGUF file; may be repeated, to compare models.",
+        ),
     ]
     revision: Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")] = ""
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32"
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto"
+    about: About = None
     protocol: Protocol = ""
     seed: Annotated[int, typer.Option(help="Seed of sampling, bootstrap and permutations.")] = 0
     limit: Annotated[int, typer.Option(help="Ask about so many items, whole sentences over W; 0 for all.")] = 0
@@ -108,11 +117,14 @@ class ProbeGroup(TyperGroup):
 
 def _command_of(probe: str, settings: type[Any]) -> Callable[..., None]:
     """A function whose signature is the common options followed by the probe's own."""
-    own = [option.name for option in dataclasses.fields(settings)]
+    from undertow import models
+
+    own = {option.name: option for option in dataclasses.fields(settings)}
+    of_models = {name: option for name, option in models.settings().items() if name not in own}
 
     def command(**given: Any) -> None:
-        options = {name: given.pop(name) for name in own}
-        defaults = {option.name: option.default for option in dataclasses.fields(settings)}
+        defaults = {name: option.default for name, option in (own | of_models).items()}
+        options = {name: given.pop(name) for name in defaults}
         _run(probe, CommonOptions(**given), {name: value for name, value in options.items() if value != defaults[name]})
 
     hints = inspect.get_annotations(CommonOptions, eval_str=True)
@@ -130,6 +142,12 @@ def _command_of(probe: str, settings: type[Any]) -> Callable[..., None]:
             option.name, Annotated[types[option.name], typer.Option(help=option.metadata["help"])], option.default
         )
         for option in dataclasses.fields(settings)
+    ]
+    parameters += [
+        _parameter(
+            name, Annotated[type(option.default), typer.Option(help=f"{option.metadata['help']}")], option.default
+        )
+        for name, option in of_models.items()
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -158,12 +176,22 @@ def _stoppable(so_far: str = "all answers so far are kept") -> Iterator[None]:
 
 def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
     from undertow import audit
-    from undertow.models.base import Request
 
     if common.dry_run:
-        job = audit.Job(probe, options, common.protocol, common.seed, common.limit)
-        request = Request(common.model, common.revision, common.dtype, common.device)
-        _say_estimate(audit.dry_run(job, request), as_json=common.as_json)
+        _say_estimate(
+            audit.dry_run(
+                probe,
+                common.model,
+                revision=common.revision,
+                dtype=common.dtype,
+                device=common.device,
+                protocol=common.protocol,
+                seed=common.seed,
+                limit=common.limit,
+                **options,
+            ),
+            as_json=common.as_json,
+        )
         return
     with _stoppable(), _progress(common.as_json) as progress:
         run = audit.run(
@@ -175,6 +203,7 @@ def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
             protocol=common.protocol,
             seed=common.seed,
             limit=common.limit,
+            about=common.about or "",
             out=common.out,
             overwrite=common.overwrite,
             progress=progress,
@@ -190,6 +219,7 @@ def score(  # noqa: PLR0913 - an option each
     probe: Annotated[str, typer.Option(help="Which audit a recorded table belongs to.")] = "",
     protocol: Protocol = "",
     seed: Annotated[int | None, typer.Option(help="Seed of bootstrap and permutations.")] = None,
+    about: About = None,
     out: Out = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -198,7 +228,9 @@ def score(  # noqa: PLR0913 - an option each
     from undertow import rescoring
 
     _say_run(
-        rescoring.score(path, probe=probe, protocol=protocol, seed=seed, out=out, overwrite=overwrite),
+        rescoring.score(
+            path, probe=probe, protocol=protocol, seed=seed, about=about or "", out=out, overwrite=overwrite
+        ),
         as_json=as_json,
         asked=False,
     )
@@ -584,14 +616,19 @@ def _say_verdict(verdict: Verdict, *, as_json: bool) -> None:
 
 def _say_estimate(estimate: Estimate, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(estimate)))
+        numbers = dataclasses.asdict(estimate)
+        if math.isnan(estimate.seconds):
+            numbers["seconds"] = None
+        typer.echo(json.dumps(numbers))
         return
     typer.echo(
         f"{estimate.n_queries:,} queries, {estimate.n_distinct:,} of them different, {estimate.n_stored:,} answered already."
     )
     if estimate.n_tokens:
         typer.echo(
-            f"To ask: {estimate.n_tokens:,} tokens in {estimate.n_passes:,} forward passes, "
+            f"To ask: about {estimate.n_tokens:,} tokens in {estimate.n_passes:,} {estimate.passes}."
+            if math.isnan(estimate.seconds)
+            else f"To ask: {estimate.n_tokens:,} tokens in {estimate.n_passes:,} {estimate.passes}, "
             f"about {estimate.seconds:,.0f} seconds and {estimate.memory_bytes / 2**20:,.0f} MiB."
         )
     else:

@@ -9,7 +9,7 @@ import hashlib
 import os
 import platform
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -19,10 +19,10 @@ from typing import Any
 PACKAGES = ("numpy", "scipy", "pandas", "torch", "transformers", "tokenizers", "gguf")
 
 
-def shell_command(probe: str, model: str, changed: Mapping[str, Any]) -> str:
+def shell_command(probe: str, models: Sequence[str], changed: Mapping[str, Any]) -> str:
     """The command line of a run, with the options that are not at their defaults."""
     flags = [part for name, value in changed.items() for part in _flag(name.replace("_", "-"), value)]
-    return shlex.join(["undertow", "run", probe, "-m", model, *flags])
+    return shlex.join(["undertow", "run", probe, *(part for model in models for part in ("-m", model)), *flags])
 
 
 def _flag(name: str, value: Any) -> list[str]:
@@ -32,10 +32,11 @@ def _flag(name: str, value: Any) -> list[str]:
     return [f"--{name}", str(value)]
 
 
-def python_call(probe: str, model: str, changed: Mapping[str, Any]) -> str:
+def python_call(probe: str, models: Sequence[str], changed: Mapping[str, Any]) -> str:
     """The same in Python."""
     arguments = "".join(f", {name}={value!r}" for name, value in changed.items())
-    return f"undertow.run({probe!r}, model={model!r}{arguments})"
+    asked = models[0] if len(models) == 1 else list(models)
+    return f"undertow.run({probe!r}, model={asked!r}{arguments})"
 
 
 def score_command(source: str, changed: Mapping[str, Any]) -> str:

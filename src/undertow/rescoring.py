@@ -15,6 +15,7 @@ from undertow import probes
 from undertow.audit import Place, Run, evidence_of, finish, key_of_run, probe_of, safe_name, tell_with
 from undertow.provenance import circumstances, code_sha256, score_call, score_command
 from undertow.records import SCHEMA_VERSION, check_place, read_record, write_record
+from undertow.subjects import read_about
 from undertow.types import Result, UndertowError, digest
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def score(  # noqa: PLR0913 - likewise
     probe: str = "",
     protocol: str = "",
     seed: int | None = None,
+    about: str | Path = "",
     out: str | Path | None = None,
     overwrite: bool = False,
 ) -> Run:
@@ -37,6 +39,7 @@ def score(  # noqa: PLR0913 - likewise
         probe: which audit a table belongs to; a run folder knows.
         protocol: `paper` or `exact`, where the recorded data allow a choice.
         seed: of bootstrap and permutations; the run's own, or 0, if not given.
+        about: a TOML file that says the parameters, objective and post_training of the models of a table.
         out: the run folder to write; a run folder is rewritten in place if not given.
         overwrite: replace a folder that holds another run.
 
@@ -44,7 +47,10 @@ def score(  # noqa: PLR0913 - likewise
         UndertowError: the input is not what it should be.
     """
     source = Path(path)
+    said = read_about(Path(about) if about else None)
     if source.is_dir():
+        if said:
+            raise UndertowError(f"{source}: a run knows its models; leave --about out, or run the audit again with it")
         return _score_run(source, probe, protocol, seed, Place(Path(out) if out else source, overwrite))
     if not source.exists():
         raise UndertowError(f"{source}: there is no such run folder or recorded table; check the path")
@@ -54,13 +60,14 @@ def score(  # noqa: PLR0913 - likewise
         )
     chosen = probes.load(probe)
     evidence, recorded = chosen.read_table(source, protocol)
+    evidence = replace(evidence, design={**evidence.design, "models": said}) if said else evidence
     models_asked = list(dict.fromkeys(evidence.frame["model"].astype(str)))
     table_sha256 = hashlib.sha256(source.read_bytes()).hexdigest()
-    asked_key = digest([probe, recorded, table_sha256])
+    asked_key = digest([probe, recorded, table_sha256, *([said] if said else [])])
     run_key = key_of_run(asked_key, seed or 0)
     folder = Path(out) if out else Path("runs") / f"{probe}_{safe_name(source.name)}_{run_key[:8]}"
     check_place(folder, run_key, overwrite=overwrite)
-    given = {"probe": probe, "protocol": protocol, "seed": seed or ""}
+    given = {"probe": probe, "protocol": protocol, "seed": seed or "", "about": str(about)}
     changed = {name: value for name, value in given.items() if value != ""}
     manifest = {
         "schema_version": SCHEMA_VERSION,

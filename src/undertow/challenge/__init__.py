@@ -2,6 +2,7 @@
 
 from undertow.challenge.catalog import load, names
 from undertow.challenge.design import ChallengeSet, Words, challenge_digest
+from undertow.challenge.prompts import Answering, Prompt, load_prompts, masked, watched
 from undertow.challenge.sentences import Injection, Sentence, SentenceSet
 from undertow.challenge.sources import SUMMARIES, is_sentences, sentences
 from undertow.challenge.spectra import NO_W, Dates, Spectrum, check_spectra, spectrum
@@ -10,9 +11,11 @@ from undertow.challenge.tables import single
 __all__ = [
     "NO_W",
     "SUMMARIES",
+    "Answering",
     "ChallengeSet",
     "Dates",
     "Injection",
+    "Prompt",
     "Sentence",
     "SentenceSet",
     "Spectrum",
@@ -21,8 +24,11 @@ __all__ = [
     "check_spectra",
     "is_sentences",
     "load",
+    "load_prompts",
+    "masked",
     "names",
     "sentences",
     "single",
     "spectrum",
+    "watched",
 ]

@@ -10,10 +10,10 @@ Knows the columns of the observation table; knows nothing about how they were fi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -38,6 +38,9 @@ RUN_KEYS = ("model", "challenge", "prompt", "w_name")
 UNCLAIMED = "unclaimed"
 COLUMNS = (*RUN_KEYS, "w_index", "cluster", "unscored", UNCLAIMED)
 """What the observation table must have beside the word groups."""
+
+BOUNDS = (".low", ".high")
+"""Endings of the columns that bound a group's mass, where a model did not show all of it."""
 
 MIN_W_VALUES = 3
 """Two points always lie on a line."""
@@ -72,6 +75,11 @@ def correlate(  # noqa: PLR0913 - what to measure, and the three settings of its
     `detail` of slopes and gaps: `ols_low`, `ols_high` (classical t interval), `intercept` (at index 0), `detectable_slope`
     (power .8 at alpha .05), `n_w`, `n_clusters`, `first`, `last` (the line at the lowest and the highest index with data).
     `detail` of `pearson_r`: `fisher_low`, `fisher_high`.
+
+    Where a group has columns `NAME.low` and `NAME.high` (a model that shows the most probable tokens only), its mass lies
+    anywhere between them, and its own column is the middle. Means, slopes and gaps then have `bound_low` and `bound_high`
+    in `detail`, between which they lie whatever was not shown, and their interval runs from the interval of the lowest to
+    that of the highest. p, q and r are those of the middle.
 
     The random stream of a result follows from the seed and from what it is about, so that neither the order of the rows
     nor other models, groups or gaps change it.
@@ -213,19 +221,92 @@ def _run_results(
         # The line through the means of a difference has the difference of the slopes, and the rows stay paired.
         values["gap", f"{a}-{b}"] = rows[a].to_numpy() - rows[b].to_numpy()
     cells = {name: _Cells.of(rows, of_rows) for name, of_rows in values.items()}
+    bounds = _Bounds.of(run, rows, asked, errors)
     means, slopes, correlations, slope_gaps = [], [], [], []
     for (kind, pronoun), series in _bootstrapped(run, cells, errors):
         about = replace(series, about={**run, "pronoun": pronoun})
+        within = bounds.get((kind, pronoun))
         if kind != "gap":
-            means.append(_mean_mass(about))
+            means.append(_bounded(_mean_mass(about), within, _mean_bounds))
         if kind == "group":
             slope, pearson_r = _slope_and_r(about, errors)
-            slopes.append(slope)
+            slopes.append(_bounded(slope, within, _slope_bounds))
             correlations.append(pearson_r)
         if kind == "gap":
             slope, _ = _slope_and_r(about, errors)
-            slope_gaps.append(replace(slope, measure="slope_gap"))
+            slope_gaps.append(_bounded(replace(slope, measure="slope_gap"), within, _slope_bounds))
     return [*means, *slopes, *correlations, *slope_gaps]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """A regression's least and greatest possible masses, and their bootstrap with the draws of the masses themselves."""
+
+    low: _Series
+    high: _Series
+
+    @classmethod
+    def of(
+        cls,
+        run: dict[str, str],
+        rows: pd.DataFrame,
+        asked: tuple[Sequence[str], Sequence[tuple[str, str]]],
+        errors: _Errors,
+    ) -> dict[tuple[str, str], _Bounds]:
+        """Those of each group and gap whose masses were not shown whole; {} where all were."""
+        groups, gaps = asked
+        low, high = ({group: rows[f"{group}{end}"].to_numpy() for group in groups} for end in BOUNDS)
+        if all(np.array_equal(low[group], high[group], equal_nan=True) for group in groups):
+            return {}
+        ends = {("group", group): (low[group], high[group]) for group in groups}
+        ends |= {("gap", f"{a}-{b}"): (low[a] - high[b], high[a] - low[b]) for a, b in gaps}
+        cells = {
+            (pronoun, f"{kind}{end}"): _Cells.of(rows, values)
+            for (kind, pronoun), both in ends.items()
+            for end, values in zip(BOUNDS, both, strict=True)
+        }
+        drawn = dict(_bootstrapped(run, cells, errors))
+        return {(kind, pronoun): cls(*(drawn[pronoun, f"{kind}{end}"] for end in BOUNDS)) for kind, pronoun in ends}
+
+
+_Ends: TypeAlias = tuple[float, float, Floats, Floats]
+"""The least and the greatest that a number can be, and their bootstrap [draw]."""
+
+
+def _bounded(result: Result, bounds: _Bounds | None, ends_of: Callable[[_Bounds], _Ends]) -> Result:
+    """A result with the interval of everything that it may be."""
+    if bounds is None or math.isnan(result.value):
+        return result
+    least, greatest, drawn_least, drawn_greatest = ends_of(bounds)
+    low, high = percentile_interval(drawn_least)[0], percentile_interval(drawn_greatest)[1]
+    detail = {**result.detail, "bound_low": least, "bound_high": greatest}
+    note = _joined(
+        [result.note, "The model shows its most probable tokens only: the value is the middle of what it may be."]
+    )
+    return replace(result, low=low, high=high, detail=detail, note=note)
+
+
+def _mean_bounds(bounds: _Bounds) -> _Ends:
+    low, high = (_mean_mass(series).value for series in (bounds.low, bounds.high))
+    drawn_low, drawn_high = (_means_of_draws(series.drawn) for series in (bounds.low, bounds.high))
+    return low, high, drawn_low, drawn_high
+
+
+def _slope_bounds(bounds: _Bounds) -> _Ends:
+    """A slope weighs each mean by how far its index is from the middle: it is least where means before it are greatest.
+
+    weight  - - - 0 + + +
+    least   h h h   l l l        greatest  l l l   h h h
+    """
+    x = bounds.low.cells.x
+    seen = ~np.isnan(bounds.low.means)
+    after = x >= x[seen].mean()
+    slopes = []
+    for first, last in ((bounds.high, bounds.low), (bounds.low, bounds.high)):
+        means = np.where(after, last.means, first.means)
+        slopes.append((_line(x, means).slope, fit_rows(x, np.where(after, last.drawn, first.drawn))[0]))
+    (least, drawn_least), (greatest, drawn_greatest) = slopes
+    return least, greatest, drawn_least, drawn_greatest
 
 
 def _bootstrapped(
@@ -249,14 +330,20 @@ def _mean_mass(series: _Series) -> Result:
     seen = ~np.isnan(series.means)
     if not seen.any():
         return series.result("mean_mass", value=math.nan, unit="percent", note=_nothing_scored(series))
-    observed = ~np.isnan(series.drawn)
-    n_observed = observed.sum(axis=1)
-    totals = np.where(observed, series.drawn, 0.0).sum(axis=1)
-    means = np.divide(totals, n_observed, out=np.full(len(totals), math.nan), where=n_observed > 0)
+    means = _means_of_draws(series.drawn)
     low, high = percentile_interval(means)
     notes = [_left_out(series, "mean"), _no_interval(series, means)]
     value = float(series.means[seen].mean())
     return series.result("mean_mass", value=value, low=low, high=high, unit="percent", note=_joined(notes))
+
+
+def _means_of_draws(drawn: Floats) -> Floats:
+    """Mean over the W values that a draw observed [draw]."""
+    observed = ~np.isnan(drawn)
+    n_observed = observed.sum(axis=1)
+    totals = np.where(observed, drawn, 0.0).sum(axis=1)
+    means: Floats = np.divide(totals, n_observed, out=np.full(len(totals), math.nan), where=n_observed > 0)
+    return means
 
 
 def _slope_and_r(series: _Series, errors: _Errors) -> tuple[Result, Result]:
@@ -408,6 +495,12 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     for name in (UNCLAIMED, *groups):
         table[name] = _numbers(observations, name)
         table.loc[~table["scored"], name] = math.nan
+    for group in groups:
+        for end in BOUNDS:
+            bound = f"{group}{end}"
+            table[bound] = table[group]
+            if bound in observations.columns:
+                table[bound] = pd.Series(_numbers(observations, bound)).where(table["scored"]).fillna(table[group])
     return table
 
 

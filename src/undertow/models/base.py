@@ -7,7 +7,7 @@ knows neither torch nor any family.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -98,6 +98,44 @@ def shared_length(one: Sequence[int], other: Sequence[int]) -> int:
     """How many tokens two paths have in common from the start."""
     pairs = zip(one, other, strict=False)
     return next((at for at, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """Distinct paths grown into one tree, each shared prefix once, in depth-first order.
+
+    Attributes:
+        tokens, depths, ends: as in `TokenTree` [node].
+        nodes_of: the nodes of each path, root first, by its tokens.
+    """
+
+    tokens: Ints
+    depths: Ints
+    ends: Ints
+    nodes_of: Mapping[tuple[int, ...], Sequence[int]]
+
+    @classmethod
+    def of(cls, paths: Iterable[tuple[int, ...]]) -> Branches:
+        """Grow the tree."""
+        tokens: list[int] = []
+        depths: list[int] = []
+        ends: list[int] = []
+        nodes_of: dict[tuple[int, ...], list[int]] = {}
+        open_tokens: tuple[int, ...] = ()
+        open_nodes: list[int] = []
+        for path in sorted(set(paths)):
+            shared = shared_length(open_tokens, path)
+            for node in open_nodes[shared:]:
+                ends[node] = len(tokens)
+            open_nodes = open_nodes[:shared] + list(range(len(tokens), len(tokens) + len(path) - shared))
+            tokens += path[shared:]
+            depths += range(shared, len(path))
+            ends += [0] * (len(path) - shared)
+            open_tokens, nodes_of[path] = path, open_nodes
+        for node in open_nodes:
+            ends[node] = len(tokens)
+        columns = [np.array(column, dtype=np.int64) for column in (tokens, depths, ends)]
+        return cls(columns[0], columns[1], columns[2], nodes_of)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from dataclasses import Field, fields
 from importlib.metadata import entry_points
 from types import ModuleType
+from typing import Any
 
 import undertow.models
 from undertow.models.base import DTYPES, Found, Request
@@ -17,12 +19,22 @@ from undertow.types import UndertowError
 ENTRY_POINTS = "undertow.models"
 DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "npu", "xpu")
 """Kinds of device that torch and its plug-ins know; whether one is here is found out when a model is opened."""
-NOT_FAMILIES = ("base", "catalog", "pull", "running", "steps", "weights")
+NOT_FAMILIES = ("base", "catalog", "decoding", "pull", "running", "steps", "vocabulary", "weights")
 
 
 def families() -> dict[str, str]:
     """Names of the model families, each with one line on what it reads."""
     return {name: str(_module(name).SUMMARY) for name in _names()}
+
+
+def settings() -> dict[str, Field[Any]]:
+    """The families' own settings, by name: fields of their `Settings`, with default and help. Loads no model library."""
+    found: dict[str, Field[Any]] = {}
+    for name in _names():
+        own = getattr(_module(name), "Settings", None)
+        if own is not None:
+            found = {option.name: option for option in fields(own)} | found
+    return found
 
 
 def find(request: Request) -> Found:
@@ -52,7 +64,8 @@ def find(request: Request) -> Found:
 
 
 def _own() -> list[str]:
-    return [name for _, name, _ in pkgutil.iter_modules(undertow.models.__path__) if name not in NOT_FAMILIES]
+    names = [name for _, name, _ in pkgutil.iter_modules(undertow.models.__path__)]
+    return [name for name in names if name not in NOT_FAMILIES and not name.startswith("_")]
 
 
 def _names() -> list[str]:

@@ -13,18 +13,23 @@ Knows torch and transformers; both are imported when a model is opened, not befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from undertow.models.base import (
+    BY_TOKENS,
+    EXACT,
+    PAPER,
+    Effort,
     Encoded,
     Found,
     Ints,
     Limits,
+    LostError,
     Request,
     TokenBatch,
     TokenPath,
@@ -32,15 +37,17 @@ from undertow.models.base import (
     UnscorableError,
     shared_length,
 )
-from undertow.models.running import AGREEMENT_NATS, LOGITS_AT_ONCE, chosen_device, explain_memory, repeats_of
+from undertow.models.decoding import Decoder
+from undertow.models.running import AGREEMENT_NATS, LOGITS_AT_ONCE, REFUSALS, chosen_device, explain_memory, repeats_of
 from undertow.models.weights import Weights, explain_loading, find_weights, parsed_once
-from undertow.types import Blank, Floats, ModelCard, TextQuery, UndertowError
+from undertow.types import GENERATION, Answer, Blank, Floats, Generation, ModelCard, Query, TextQuery, UndertowError
 
 if TYPE_CHECKING:
     import torch
 
 SUMMARY = "any AutoModelForCausalLM: a hub id, a folder, or a GGUF file; read by sentence likelihood"
 ARCHITECTURES = ("ForCausalLM", "LMHeadModel")
+ASKS = {**BY_TOKENS, GENERATION: (EXACT, PAPER)}
 CPU_BUDGET_TOKENS = 400
 """Beyond this the tree's attention, which grows with the square, costs more than larger matrices save."""
 GPU_BUDGET_TOKENS = 8192
@@ -53,8 +60,11 @@ def find(request: Request) -> Found | None:
         UndertowError: it cannot be found, or is of another family.
     """
     weights = find_weights(request, ARCHITECTURES)
-    if weights is None:
-        return None
+    return None if weights is None else found(request, weights)
+
+
+def found(request: Request, weights: Weights) -> Found:
+    """The causal model with these weights."""
     card = ModelCard(
         name=request.name,
         family="causal",
@@ -63,7 +73,7 @@ def find(request: Request) -> Found | None:
         dtype=request.dtype,
         readout="likelihood",
     )
-    return Found(card, partial(_open, card, weights, request.device))
+    return Found(card, partial(_open, card, weights, request.device), asks=ASKS)
 
 
 def _open(card: ModelCard, weights: Weights, device: str) -> CausalModel:
@@ -90,6 +100,7 @@ class CausalModel:
     notes: tuple[str, ...]
     context_tokens: int
     closing_tokens: int
+    decoder: Decoder
     head_apart: bool = True
 
     @classmethod
@@ -99,10 +110,11 @@ class CausalModel:
         context = int(getattr(config, "max_position_embeddings", 0) or 2**20)
         budget = GPU_BUDGET_TOKENS if network.device.type == "cuda" else CPU_BUDGET_TOKENS
         n_before, n_after = _added_tokens(tokenizer)
-        model = cls(card, network, tokenizer, Limits(budget, context), (), context, n_after)
+        decoder = Decoder.of(network, tokenizer, context, 0)
+        model = cls(card, network, tokenizer, Limits(budget, context), (), context, n_after, decoder)
         refusal = _check_reading(model)
         depth = 0 if refusal else min(context, _window(config))
-        model.limits = Limits(budget, depth)
+        model.limits, decoder.tree_depth = Limits(budget, depth), depth
         if refusal:
             model.notes += (f"read in plain batches, since {refusal}",)
         model.notes += (_start_note(tokenizer, n_before),)
@@ -215,6 +227,31 @@ class CausalModel:
         for start in range(0, len(hidden), at_once):
             yield head(hidden[start : start + at_once]).float()
 
+    def answer(
+        self, queries: Sequence[Query], protocol: str
+    ) -> Iterator[Mapping[int, Answer | UnscorableError | LostError]]:
+        """Answers to prompts, decoded greedily; see `undertow.models.base.AnsweringModel`."""
+        for answers in self.decoder.answers(cast(Sequence[Generation], queries), protocol, self._tokens_of):
+            self.notes = tuple(dict.fromkeys([*self.notes, *self.decoder.notes_on(queries)]))
+            yield answers
+
+    def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
+        """What answering takes."""
+        prompts = cast(Sequence[Generation], queries)
+        return self.decoder.effort(prompts, self._tokens_of, self.memory_bytes(1))
+
+    def _tokens_of(self, text: str) -> list[int]:
+        return self._tokens([text])[0]
+
+    @property
+    def facts(self) -> Mapping[str, str | float]:
+        """What models are compared by; a chat template is a sign of training to follow instructions."""
+        return {
+            "parameters": float(self.network.num_parameters()),
+            "objective": "autoregressive",
+            "post_training": "instruction-tuned (has a chat template)" if self.tokenizer.chat_template else "",
+        }
+
     def memory_bytes(self, budget_tokens: int) -> int:
         """Weights, one forward pass and one slice of logits with what its normaliser needs, in bytes."""
         weights = sum(parameter.nbytes for parameter in self.network.parameters())
@@ -284,15 +321,7 @@ def _check_reading(model: CausalModel) -> str:
     def trouble(read: Callable[[], Floats]) -> str:
         try:
             differs = not np.abs(read() - expected).max() <= AGREEMENT_NATS[model.card.dtype]
-        except (
-            TypeError,
-            ValueError,
-            RuntimeError,
-            IndexError,
-            KeyError,
-            AttributeError,
-            NotImplementedError,
-        ) as error:
+        except REFUSALS as error:
             return f"its attention takes no tree ({type(error).__name__})"
         return "it reads a tree of texts differently from the texts one by one" if differs else ""
 

@@ -13,6 +13,8 @@ from undertow.types import Blank, TextQuery, UndertowError
 
 LOGITS_AT_ONCE = 2**22
 """Logits held at a time: 16 MiB in float32, whatever the vocabulary. Four times as many were no faster."""
+REFUSALS = (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError)
+"""What a network raises that cannot be fed in the way that is tried."""
 AGREEMENT_NATS = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
 """How far the tree reading may be from plain batches before it is given up: rounding, not another attention."""
 

@@ -7,7 +7,8 @@
 Where a pronoun may stand, P(she) = 0.30 + slope * (year - 1900), P(they) = 0.10, P(he) takes the rest of 0.80,
 each moved by up to half a point that depends on the text before it only; 0.20 goes to words that nobody lists.
 After the pronoun every word is as probable whoever was named, so the likelihood of the sentence,
-normalised over the three, gives the planted shares back.
+normalised over the three, gives the planted shares back. A prompt is answered with the pronoun of the largest share and
+a full stop.
 """
 
 from __future__ import annotations
@@ -16,15 +17,21 @@ import math
 import re
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
 from undertow.models.base import (
+    BY_TOKENS,
+    EXACT,
+    PAPER,
+    Effort,
     Encoded,
     Found,
     Limits,
+    LostError,
     Request,
     TokenBatch,
     TokenPath,
@@ -32,7 +39,8 @@ from undertow.models.base import (
     UnscorableError,
     shared_length,
 )
-from undertow.types import Blank, Floats, ModelCard, TextQuery, UndertowError
+from undertow.models.steps import Step, answer_of
+from undertow.types import GENERATION, Answer, Blank, Floats, Generation, ModelCard, Query, TextQuery, UndertowError
 
 SUMMARY = "deterministic, no download: planted answers, for trying things out"
 SETTINGS = {"slope": 10.0, "pause": 0.0}
@@ -41,6 +49,8 @@ PRONOUNS = {"she": "female", "he": "male", "they": "neutral"}
 CLAIMED = 0.80
 NEUTRAL = 0.10
 START = 0
+PROMPTS_AT_ONCE = 8
+ASKS = {**BY_TOKENS, GENERATION: (EXACT, PAPER)}
 LIMITS = Limits(budget_tokens=400, tree_depth=10_000)
 
 
@@ -58,7 +68,7 @@ def find(request: Request) -> Found | None:
     settings = SETTINGS | dict(_setting(part) for part in given.split(",") if part)
     slope = settings["slope"]
     card = ModelCard(request.name, "toy", "undertow", f"toy version 1, slope {slope!r}", request.dtype, "likelihood")
-    return Found(card, lambda: Toy(card, slope_per_year=slope / 10_000, pause_s=settings["pause"]))
+    return Found(card, lambda: Toy(card, slope_per_year=slope / 10_000, pause_s=settings["pause"]), asks=ASKS)
 
 
 def _setting(part: str) -> tuple[str, float]:
@@ -108,6 +118,28 @@ class Toy:
             self.words[token] = word
             tokens.append(token)
         return tuple(tokens)
+
+    def answer(
+        self, queries: Sequence[Query], protocol: str
+    ) -> Iterator[Mapping[int, Answer | UnscorableError | LostError]]:
+        """A pronoun and a full stop to each prompt, eight prompts at a time; both protocols see all there is."""
+        for start in range(0, len(queries), PROMPTS_AT_ONCE):
+            time.sleep(self.pause_s)
+            pack = enumerate(cast(Sequence[Generation], queries[start : start + PROMPTS_AT_ONCE]), start)
+            yield {place: self._answer(query) for place, query in pack}
+
+    def _answer(self, query: Generation) -> Answer:
+        shares = self._shares(query.prompt)
+        word = max(PRONOUNS, key=lambda pronoun: shares[PRONOUNS[pronoun]])
+        words = [option.fills[0] for option in query.options]
+        first = Step(f" {word}", tuple(shares[PRONOUNS[one]] if one in PRONOUNS else 0.0 for one in words))
+        steps = [first, Step(".", (0.0,) * len(words))][: query.max_tokens]
+        return answer_of(query, steps, "".join(step.token for step in steps))
+
+    def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
+        """A pass for every eight prompts."""
+        passes = -(-len(queries) // PROMPTS_AT_ONCE)
+        return Effort(2 * len(queries), passes, passes * self.pause_s, 1024)
 
     def read_tree(self, tree: TokenTree) -> Floats:
         """Log-probabilities in nats [read]."""

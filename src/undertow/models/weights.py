@@ -24,6 +24,8 @@ from undertow.models.pull import PULLABLE, pulled_file
 from undertow.types import UndertowError, digest
 
 NEEDS_EXTRA = "install the model extra: pip install 'undertow[models]'"
+GGUF_ARCHITECTURE = "ForCausalLM"
+"""GGUF is llama.cpp's format; what transformers reads from it are causal models."""
 HUB_PATIENCE_S = 10.0
 NOT_READ = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".md", ".png")
 """What a local folder's revision leaves out: other formats of the weights, and pages for people."""
@@ -60,12 +62,11 @@ def find_weights(request: Request, architectures: Sequence[str]) -> Weights | No
     if local and request.revision:
         raise UndertowError(f"{request.name}: has no revisions, its files are what they are; leave --revision out")
     if request.name in PULLABLE:
-        return _gguf(pulled_file(request.name), PULLABLE[request.name].source, architectures)
+        if GGUF_ARCHITECTURE not in architectures:
+            return None
+        return _gguf(pulled_file(request.name), PULLABLE[request.name].source)
     if path.suffix == ".gguf":
-        if not path.is_file():
-            raise UndertowError(f"{path}: there is no such GGUF file; check the path")
-        _check_gguf(path)
-        return _gguf(path, path.name, architectures)
+        return find_gguf(path) if GGUF_ARCHITECTURE in architectures else None
     if path.is_dir():
         return _folder(path, architectures)
     if path.exists():
@@ -75,16 +76,25 @@ def find_weights(request: Request, architectures: Sequence[str]) -> Weights | No
     return _hub(request, architectures)
 
 
+def find_gguf(path: Path) -> Weights:
+    """The weights in a GGUF file.
+
+    Raises:
+        UndertowError: there is no such file, or it is of another format.
+    """
+    if not path.is_file():
+        raise UndertowError(f"{path}: there is no such GGUF file; check the path")
+    _check_gguf(path)
+    return _gguf(path, path.name)
+
+
 def _check_gguf(path: Path) -> None:
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":
             raise UndertowError(f"{path}: is not a GGUF file (its first bytes are not 'GGUF'); fetch it again")
 
 
-def _gguf(path: Path, source: str, architectures: Sequence[str]) -> Weights | None:
-    # GGUF is llama.cpp's format; what transformers reads from it are causal models.
-    if "ForCausalLM" not in architectures:
-        return None
+def _gguf(path: Path, source: str) -> Weights:
     options = _options() | {"gguf_file": path.name}
     return Weights(str(path.parent), options, source, _file_digest(path))
 

@@ -6,46 +6,80 @@ Knows items and answers; knows nothing about what is measured. The columns are t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.types import LIKELIHOOD, Answer, Blank, Item, Scores
+from undertow.types import LIKELIHOOD, Answer, Blank, Continuations, Generation, Item, Query, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+LOW, HIGH = ".low", ".high"
+"""Endings of the columns that bound a group's mass, where a model shows the most probable tokens only."""
+
+
 def observations(items: Sequence[Item], scores: Scores, groups: Sequence[str], model: str) -> pd.DataFrame:
-    """One row for each item."""
+    """One row for each item.
+
+    Where a model does not show the whole distribution, a group's mass is the middle of what it may be, and two further
+    columns hold the bounds.
+    """
     import pandas as pd
 
     shared = scores.readout == LIKELIHOOD
-    answered = zip(items, scores.answers, strict=True)
-    return pd.DataFrame([_row(item, answer, groups, model, shared=shared) for item, answer in answered])
+    answered = list(zip(items, scores.answers, strict=True))
+    rows = [_row(item, answer, groups, model, shared=shared) for item, answer in answered]
+    if any(isinstance(item.query, Generation) for item in items):
+        for row, (_, answer) in zip(rows, answered, strict=True):
+            row["answer"] = answer.text
+    if any(answer.ceilings_prob for answer in scores.answers):
+        for row, (item, answer) in zip(rows, answered, strict=True):
+            row.update(_bounded(item.query, answer, groups, row))
+            row.update(ceilings_prob=list(answer.ceilings_prob), unseen_prob=answer.unseen_prob)
+    return pd.DataFrame(rows)
 
 
 def _row(item: Item, answer: Answer, groups: Sequence[str], model: str, *, shared: bool) -> dict[str, Any]:
-    if not isinstance(item.query, Blank):
-        raise TypeError(f"word groups are asked of blanks, not of {type(item.query).__name__}")
+    query = item.query
+    if isinstance(query, Continuations):
+        raise TypeError(f"word groups are asked of blanks and prompts, not of {type(query).__name__}")
     return {
         "item": item.id,
         "model": model,
         "challenge": item.factors["challenge"],
-        "prompt": "",
-        **{name: level for name, level in item.factors.items() if name != "challenge"},
+        "prompt": item.factors.get("prompt", ""),
+        **{name: level for name, level in item.factors.items() if name not in ("challenge", "prompt")},
         "cluster": item.cluster,
-        "text": item.query.shown(),
-        **masses_percent(item.query, answer, groups, shared=shared),
+        "text": query.shown(),
+        **masses_percent(query, answer, groups, shared=shared),
         "unclaimed": 100 * answer.unclaimed_prob,
         "unscored": answer.unscored,
-        "options": [" ".join(option.fills) for option in item.query.options],
+        "options": [" ".join(option.fills) for option in query.options],
         "logprobs_nats": list(answer.logprobs_nats),
     }
 
 
-def masses_percent(query: Blank, answer: Answer, groups: Sequence[str], *, shared: bool = True) -> dict[str, float]:
+def _bounded(query: Query, answer: Answer, groups: Sequence[str], row: Mapping[str, Any]) -> dict[str, float]:
+    """Each group's mass between what was seen and what it may have been, and the middle in its own column."""
+    if answer.unscored or isinstance(query, Continuations):
+        return {f"{group}{end}": math.nan for group in groups for end in (LOW, HIGH)}
+    of_group = np.array([option.group for option in query.options])
+    ceilings = np.array(answer.ceilings_prob or np.zeros(len(of_group)))
+    found: dict[str, float] = {}
+    for group in groups:
+        low = float(row[group])
+        high = min(low + 100 * min(float(ceilings[of_group == group].sum()), answer.unseen_prob), 100.0)
+        found |= {group: (low + high) / 2, f"{group}{LOW}": low, f"{group}{HIGH}": high}
+    found["unclaimed"] = max(100 - sum(found[group] for group in groups), 0.0)
+    return found
+
+
+def masses_percent(
+    query: Blank | Generation, answer: Answer, groups: Sequence[str], *, shared: bool = True
+) -> dict[str, float]:
     """Mass of each group in percent; NaN where unscored.
 
     Args:

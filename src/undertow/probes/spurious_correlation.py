@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,21 @@ import numpy as np
 
 from undertow import challenge
 from undertow.probes._masses import observations
+from undertow.probes._models import ALL_PROMPTS, draw_grid, draw_sizes, draw_trajectories
+from undertow.probes._prompts import (
+    CHAT,
+    DEFAULT_MAX_NEW_TOKENS,
+    MAX_NEW_TOKENS,
+    PROMPT_MASK,
+    PROMPTS,
+    design_of,
+    in_prompts,
+    n_prompts,
+    told_prompts,
+)
+from undertow.probes._prompts import suited as _suited
 from undertow.probes.base import EXACT, PAPER, Evidence, Rounds, Sampling
-from undertow.types import LIKELIHOOD, Finding, Item, Result, Scores, Told, UndertowError
+from undertow.types import LIKELIHOOD, PROMPT, Finding, Item, Result, Scores, Told, UndertowError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +42,7 @@ SUMMARY = "does the answer to an undecided question drift with the date, the pla
 PROTOCOLS = (EXACT, PAPER)
 ALPHA = 0.05
 FACETS = ("model", "challenge", "prompt", "w_name")
+TRAJECTORIES = {"slope_gap": "Slope gap", "slope": "Slope", "pearson_r": "Pearson r", "mean_mass": "Mean mass"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +66,22 @@ class Settings:
     date_start: int = field(default=1801, metadata={"help": "First year of the date list."})
     date_stop: int = field(default=2016, metadata={"help": "Last year of the date list."})
     date_count: int = field(default=30, metadata={"help": "Number of evenly spaced years in the date list."})
+    prompts: str = field(default="", metadata=PROMPTS)
+    prompt_mask: str = field(default="", metadata=PROMPT_MASK)
+    chat: bool = field(default=False, metadata=CHAT)
+    max_new_tokens: int = field(default=DEFAULT_MAX_NEW_TOKENS, metadata=MAX_NEW_TOKENS)
+
+
+def suited(settings: Settings, asks: Mapping[str, Sequence[str]]) -> Settings:
+    """These settings for a model that can be asked these kinds of query: one without blanks is asked the three prompts."""
+    return _suited(settings, asks, default="A,B,C")
 
 
 def rounds(settings: Settings, sampling: Sampling) -> Rounds:
-    """One round: every cell of the design."""
-    yield _sample(_items(settings), sampling)
+    """One round: every cell of the design, by every prompt."""
+    words = _given(settings).words
+    limit = sampling.limit // n_prompts(settings) if sampling.limit > 0 else 0
+    yield in_prompts(_sample(_items(settings), Sampling(limit, sampling.seed)), words, settings)
 
 
 def _items(settings: Settings) -> list[Item]:
@@ -121,27 +146,40 @@ def _cell(item: Item) -> tuple[tuple[str, object], ...]:
     return tuple((name, level) for name, level in item.factors.items() if name not in ("w", "w_index"))
 
 
-def design(settings: Settings) -> dict[str, Any]:
-    """Word groups, their forms and the gaps that are compared."""
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What is asked, apart from its W values."""
+
+    words: dict[str, list[str]]
+    gaps: list[list[str]]
+    title: str
+    source: str
+
+
+def _given(settings: Settings) -> _Given:
     if settings.inject:
         given = challenge.sentences(settings.challenge, settings.data_dir, settings.options)
-        words, gaps = {group: list(forms) for group, forms in given.words.items()}, _gaps(given.groups)
-        title, source = given.title, given.source
-    else:
-        chosen = _challenge(settings)
-        words = {
-            group: [" ".join(forms) for name, forms in chosen.words.forms if name == group]
-            for group in chosen.words.groups
-        }
-        gaps, title, source = [list(pair) for pair in chosen.gaps], chosen.title, chosen.source
+        return _Given(
+            {group: list(forms) for group, forms in given.words.items()}, _gaps(given.groups), given.title, given.source
+        )
+    chosen = _challenge(settings)
+    words = {
+        group: [" ".join(forms) for name, forms in chosen.words.forms if name == group] for group in chosen.words.groups
+    }
+    return _Given(words, [list(pair) for pair in chosen.gaps], chosen.title, chosen.source)
+
+
+def design(settings: Settings) -> dict[str, Any]:
+    """Word groups, their forms, the gaps that are compared, and the prompts."""
+    given = _given(settings)
     return {
-        "groups": list(words),
-        "words": words,
-        "gaps": gaps,
-        "title": title,
-        "source": source,
+        "groups": list(given.words),
+        "gaps": given.gaps,
+        "title": given.title,
+        "source": given.source,
         "normalised": True,
         "protocol": EXACT,
+        **design_of(given.words, settings),
     }
 
 
@@ -186,12 +224,27 @@ def read_table(path: Path, protocol: str) -> tuple[Evidence, str]:
 
 
 def measure(evidence: Evidence, seed: int) -> list[Result]:
-    """Mean mass, slope, Pearson r and slope gaps of every model, challenge, prompt and W."""
+    """Mean mass, slope, Pearson r and slope gaps of every model, challenge, prompt and W, and gaps over all prompts."""
     # Statistics and tables take most of a second to load: listing, help and refusals do without.
     from undertow.measures.correlation import correlate
 
-    gaps = [(str(first), str(second)) for first, second in evidence.design["gaps"]]
-    return correlate(evidence.frame, evidence.design["groups"], gaps, seed=seed)
+    groups, gaps = evidence.design["groups"], [(str(first), str(second)) for first, second in evidence.design["gaps"]]
+    results = correlate(evidence.frame, groups, gaps, seed=seed)
+    pooled = _pooled(evidence.frame)
+    averaged = correlate(pooled, groups, gaps, seed=seed) if len(pooled) else []
+    return results + [_over_prompts(result) for result in averaged if result.measure == "slope_gap"]
+
+
+def _pooled(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the models that were asked by several prompts, as if all were one: means are then over prompts too."""
+    several = frame.groupby(["model", "challenge", "w_name"], sort=False)["prompt"].transform("nunique") > 1
+    return frame[several].assign(prompt="")
+
+
+def _over_prompts(result: Result) -> Result:
+    """What is averaged is not tested once more."""
+    group = {name: level for name, level in result.group.items() if name != "prompt"}
+    return replace(result, measure=ALL_PROMPTS, group=group, p=math.nan, q=math.nan)
 
 
 def findings(evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
@@ -303,6 +356,9 @@ def draw(evidence: Evidence, results: Sequence[Result]) -> Iterator[Drawing]:
         raise UndertowError(
             f"the observations have no column {missing[0]!r}, so they are of another table; run the audit again"
         )
+    yield from draw_sizes(evidence, results)
+    yield from draw_trajectories(evidence, results, TRAJECTORIES, "pronoun")
+    yield from draw_grid(evidence, groups)
     for levels, facet in frame.groupby(list(FACETS), sort=False):
         if not any(facet[group].notna().any() for group in groups):
             continue
@@ -342,6 +398,7 @@ def told(evidence: Evidence) -> Told:
         f"{design['title']}{' — ' + design['source'] if design['source'] else ''}; {len(frame):,} texts in all.",
         *values,
     ]
+    asked += told_prompts(design)
     if words:
         asked.append(f"Nothing in a text decides which of these words fills the blank: {'; '.join(words)}.")
     examples = [] if "text" not in frame else list(dict.fromkeys(frame["text"].iloc[:: max(len(frame) // 4, 1)]))[:4]
@@ -354,28 +411,43 @@ def told(evidence: Evidence) -> Told:
     )
 
 
-def _notes(design: Mapping[str, Any], frame: pd.DataFrame) -> list[str]:
-    unscored = frame.loc[frame["unscored"] != "", "unscored"].value_counts()
-    if design["normalised"]:
-        normalised = (
-            "Masses are shares of the likelihood that the listed words have between them, so they add up to 100%."
-        )
-    elif "readout" in design:
-        normalised = (
-            "Masses are probabilities of the words in their place, in percent; what none of them took is unclaimed."
-            + (
-                " Words that are not among the five most probable count as nothing."
-                if design["protocol"] == PAPER
-                else ""
-            )
-        )
-    else:
-        normalised = (
+def _readings(design: Mapping[str, Any]) -> list[str]:
+    """What masses are, by the ways in which the models were read."""
+    if "readout" not in design:
+        return [
             "Masses are as recorded and not normalised; a row of zeros is a measurement: none of the listed words "
             "was among what was recorded."
-        )
+        ]
+    readouts = dict(design.get("readouts", {}))
+    kinds = dict.fromkeys(map(_kind_of_readout, readouts.values() or [design["readout"]]))
+    several = len(kinds) > 1
+    said = []
+    for kind in kinds:
+        of = ", ".join(name for name, readout in readouts.items() if _kind_of_readout(readout) == kind)
+        text = READINGS[kind] + (TOP_FIVE if kind != LIKELIHOOD and design["protocol"] == PAPER else "")
+        said.append(f"{of}: {text}" if several else text)
+    return said
+
+
+def _kind_of_readout(readout: str) -> str:
+    return readout if readout in (LIKELIHOOD, PROMPT) else "place"
+
+
+READINGS = {
+    LIKELIHOOD: "Masses are shares of the likelihood that the listed words have between them, so they add up to 100%.",
+    PROMPT: (
+        "Masses are probabilities of the listed words in the answer to a prompt, in percent: at the one step whose word is among "
+        "them, or, where none or several are, averaged over all steps of the answer."
+    ),
+    "place": "Masses are probabilities of the words in their place, in percent; what none of them took is unclaimed.",
+}
+TOP_FIVE = " Words that are not among the five most probable count as nothing."
+
+
+def _notes(design: Mapping[str, Any], frame: pd.DataFrame) -> list[str]:
+    unscored = frame.loc[frame["unscored"] != "", "unscored"].value_counts()
     return [
-        normalised,
+        *_readings(design),
         "Slopes are percentage points per step along the W list, in the order it is given.",
         "A drift is claimed only if its q value is below .05 and its interval excludes 0.",
         "Each mean is taken over the sentences that share one inserted value. The intervals come from resampling whole "

@@ -18,6 +18,19 @@ import numpy as np
 
 from undertow import challenge
 from undertow.probes._masses import observations
+from undertow.probes._models import draw_trajectories
+from undertow.probes._prompts import (
+    CHAT,
+    DEFAULT_MAX_NEW_TOKENS,
+    MAX_NEW_TOKENS,
+    PROMPT_MASK,
+    PROMPTS,
+    design_of,
+    in_prompts,
+    n_prompts,
+    told_prompts,
+)
+from undertow.probes._prompts import suited as _suited
 from undertow.probes.base import EXACT, PAPER, Evidence, Rounds, Sampling
 from undertow.types import LIKELIHOOD, Finding, Item, Result, Scores, Told, UndertowError
 
@@ -33,6 +46,7 @@ RECORDED = "recorded"
 DETECT, PLAIN, FOLLOW = "detect", "plain", "follow"
 """Parts of a run: the dates that scores are made of, sentences without a date, one occupation over all dates."""
 FOLLOWED_DATES = 30
+TRAJECTORIES = {"auroc": "Area under the ROC curve", "balanced_accuracy": "Balanced accuracy"}
 COMBINED, BASELINES = "combined", ("entropy", "total_variation")
 ALPHA = 0.05
 
@@ -69,12 +83,23 @@ class Settings:
     follow: str = field(
         default="", metadata={"help": "An occupation to follow over 30 dates (figure 4 of the papers)."}
     )
+    prompts: str = field(default="", metadata=PROMPTS)
+    prompt_mask: str = field(default="", metadata=PROMPT_MASK)
+    chat: bool = field(default=False, metadata=CHAT)
+    max_new_tokens: int = field(default=DEFAULT_MAX_NEW_TOKENS, metadata=MAX_NEW_TOKENS)
+
+
+def suited(settings: Settings, asks: Mapping[str, Sequence[str]]) -> Settings:
+    """These settings for a model that can be asked these kinds of query: one without blanks is asked prompt A, as in the paper."""
+    return _suited(settings, asks, default="A")
 
 
 def rounds(settings: Settings, sampling: Sampling) -> Rounds:
     """One round: what the scores are made of, and where asked for sentences without W and one occupation over all dates."""
     given = _sentences(settings)
-    chosen = _sample(given, sampling, sum(len(spectrum.values) for spectrum in _spectra(settings)))
+    chosen = _sample(
+        given, sampling, n_prompts(settings) * sum(len(spectrum.values) for spectrum in _spectra(settings))
+    )
     items = items_of(chosen, settings)
     if settings.plain:
         items += _part(chosen.plain(), PLAIN)
@@ -82,7 +107,7 @@ def rounds(settings: Settings, sampling: Sampling) -> Rounds:
         dates = challenge.Dates(settings.date_start, settings.date_stop, FOLLOWED_DATES)
         injection = challenge.Injection.parse(settings.inject)
         items += _part(_chosen(given, _followed(settings, given)).injected(injection, [_all(dates)]), FOLLOW)
-    yield items
+    yield in_prompts(items, given.words, settings)
 
 
 def _all(dates: challenge.Dates) -> challenge.Spectrum:
@@ -178,7 +203,6 @@ def design(settings: Settings) -> dict[str, Any]:
     given = _sentences(settings)
     return {
         "groups": list(given.groups),
-        "words": {group: list(forms) for group, forms in given.words.items()},
         "title": given.title,
         "source": given.source,
         "notes": list(given.notes),
@@ -186,6 +210,7 @@ def design(settings: Settings) -> dict[str, Any]:
         "ends": settings.ends,
         "threshold": settings.threshold,
         "protocol": EXACT,
+        **design_of(given.words, settings),
     }
 
 
@@ -482,6 +507,7 @@ def draw(evidence: Evidence, results: Sequence[Result]) -> Iterator[Drawing]:
     from undertow.report.drawing import Drawing
     from undertow.report.specification import occupations, over_w, roc
 
+    yield from draw_trajectories(evidence, results, TRAJECTORIES, "score")
     table, design = scored(evidence), evidence.design
     lead, threshold = design["groups"][0], float(design["threshold"])
     by = ["model", "challenge", "prompt", "w_name"]
@@ -599,6 +625,7 @@ def told(evidence: Evidence) -> Told:
         shown = values.tolist() if len(values) <= 6 else [*values.iloc[:3], "...", values.iloc[-1]]
         how = f", put in as {design['inject']!r}" if design["inject"] else ""
         asked.append(f"{name}: {', '.join(shown)}{how}.")
+    asked += told_prompts(design)
     if design["words"]:
         words = [f"{group}: {', '.join(forms)}" for group, forms in design["words"].items()]
         asked.append(f"What may fill the blank: {'; '.join(words)}.")

@@ -7,6 +7,7 @@ lines were got. McMilin 2024, "Underspecification in Language Modeling Tasks" (A
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -19,11 +20,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.markers import MarkerStyle
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.transforms import Affine2D
 
 from undertow.report.drawing import lettering
 from undertow.report.spectrum import COLOURS, DPI, MARKERS, WIDTH_PX, FittedLine, _look, _width_px, _wrapped
-from undertow.report.words import correlation, number, plain, shortened, significant, significant_decimals, slope
+from undertow.report.words import MINUS, correlation, number, plain, shortened, significant, significant_decimals, slope
 from undertow.types import Floats, UndertowError
 
 if TYPE_CHECKING:
@@ -63,20 +66,27 @@ class Sheet:
 
     def fit(self, text: str, width_px: float, size: float = SMALL_SIZE, weight: str = "normal") -> str:
         """The text, or as much of its beginning and end as this width holds."""
-        cuts = (shortened(text, letters) for letters in range(min(len(text), 90), 1, -1))
-        return next((cut for cut in cuts if _width_px(self.figure, cut, size, weight) <= width_px), text[:1])
+        lengths = range(1, min(len(text), 90) + 1)
+        if not lengths:
+            return text
+
+        def taken_px(letters: int) -> float:
+            return _width_px(self.figure, shortened(text, letters), size, weight)
+
+        fitting = len(lengths) if taken_px(lengths[-1]) <= width_px else bisect_right(lengths, width_px, key=taken_px)
+        return shortened(text, lengths[max(fitting, 1) - 1])
 
     def settle(self, body_px: float) -> float:
         """Give the sheet its height, write title, lead and small print, and return the top of the body."""
         blocks = ((self._title, TITLE_SIZE, "bold"), (self._lead, TEXT_SIZE, "normal"))
         head_px = EDGE_PX + sum(len(lines) * line_px(size) for lines, size, _ in blocks) + 10
-        foot_px = EDGE_PX + len(self._foot) * line_px(SMALL_SIZE)
+        foot_px = EDGE_PX + (len(self._foot) * line_px(SMALL_SIZE) + 10 if self._foot else 0)
         self.figure.set_size_inches(self.width_px / DPI, (head_px + body_px + foot_px) / DPI)
         top = head_px + body_px + foot_px - EDGE_PX
         for lines, size, weight in blocks:
             self.write(EDGE_PX, top, "\n".join(lines), size=size, weight=weight, va="top")
             top -= len(lines) * line_px(size) + 2
-        self.write(EDGE_PX, foot_px - 4, "\n".join(self._foot), size=SMALL_SIZE, color=GREY, va="top")
+        self.write(EDGE_PX, foot_px - 10, "\n".join(self._foot), size=SMALL_SIZE, color=GREY, va="top")
         return body_px + foot_px
 
     def write(self, x_px: float, y_px: float, text: str, **look: Any) -> None:
@@ -119,11 +129,11 @@ class Sheet:
 
     def group_legend(self, groups: Sequence[str], nothing: str = NO_NAME) -> Any:
         """Colour and marker of each word group, in as many columns as fit."""
-        names = {group: self.fit(plain(group) or nothing, 260) for group in groups}
-        widest = max(_width_px(self.figure, name, SMALL_SIZE) for name in names.values())
+        names = [self.fit(plain(group) or nothing, 260) for group in groups]
+        widest = max(_width_px(self.figure, name, SMALL_SIZE) for name in names)
         handles = [Line2D([], [], linewidth=1.6, **_look(place)) for place in range(len(groups))]
         columns = max(int((self.width_px - 2 * EDGE_PX) // (widest + 50)), 1)
-        return self.legend(_told_apart(list(names.values()), handles), columns=min(columns, len(groups)))
+        return self.legend(_told_apart(zip(names, handles, strict=True)), columns=min(columns, len(groups)))
 
     def _share(self, x_px: float, y_px: float) -> tuple[float, float]:
         width, height = self.figure.get_size_inches() * DPI
@@ -141,12 +151,17 @@ def height_px(artist: Any) -> float:
 
 
 def even_ticks(low: float, high: float, most: int = 6) -> dict[float, str]:
-    """Round numbers from `low` to `high`, and how each is written."""
-    values = MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    """Round numbers from `low` to `high`, three or more of them, and how each is written."""
+    for bins in range(most, most + 8):
+        values = MaxNLocator(nbins=bins, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+        within = [float(value) for value in values if low <= value <= high]
+        if len(within) >= 3:
+            break
     step = float(values[1] - values[0])
-    decimals = significant_decimals(step, 1 + (not math.isclose(step, float(f"{step:.0e}"))))
-    within = [float(value) for value in values if low <= value <= high]
-    return {value: number(value, decimals) if abs(value) < 1e7 else f"{value:.3g}" for value in within}
+    decimals = significant_decimals(step, 1 if math.isclose(step, float(f"{step:.0e}")) else 2)
+    plainly = step >= 10.0**-decimals / 2 and max(abs(low), abs(high)) < 1e7
+    exact = {value if abs(value) > step / 1000 else 0.0: None for value in within}
+    return {value: number(value, decimals) if plainly else f"{value:.3g}".replace("-", MINUS) for value in exact}
 
 
 def amount(count: float) -> str:
@@ -157,10 +172,10 @@ def amount(count: float) -> str:
     return f"{count:.3g}"
 
 
-def _told_apart(names: Sequence[str], handles: Sequence[_Handle]) -> dict[str, _Handle]:
+def _told_apart(named: Iterable[tuple[str, _Handle]]) -> dict[str, _Handle]:
     """Legend entries of names that may be alike once they are cut: the later ones get their number."""
     entries: dict[str, _Handle] = {}
-    for place, (name, handle) in enumerate(zip(names, handles, strict=True), 1):
+    for place, (name, handle) in enumerate(named, 1):
         entries[f"{name} ({place})" if name in entries else name] = handle
     return entries
 
@@ -200,7 +215,8 @@ _STAGES = (*MARKERS[1:], "p", "<", ">", "d", "h")
 _LEAST_PT2, _MOST_PT2 = 16.0, 170.0
 """Area of a marker at r² 0, where it must still be seen, and at r² 1."""
 _SIZES = (0.0, 0.5, 1.0)
-_NAME_PX = 180
+_NAME_PX, _STRIP_NAME_PX = 180, 130
+_STRIP_STEP_PX = 18
 _RIGHT_PX = 66
 """From the plot to the edge, for the words "no drift"."""
 _BELOW_PX = 62
@@ -241,12 +257,13 @@ def slope_against_size(points: Sequence[ModelPoint], *, title: str, gap: str) ->
         raise UndertowError("the figure cannot be drawn: there are no models to compare, so name at least one")
     drawn = [point for point in points if math.isfinite(point.gap)]
     words = [title, gap, *(text for point in points for text in (point.name, point.objective, point.post_training))]
-    with lettering("".join([*words, "²", "\N{MINUS SIGN}", "\N{HORIZONTAL ELLIPSIS}"])):
+    with lettering("".join(words)):
         sheet = Sheet(title, _models_lead(drawn, gap), _left_out(points))
         if drawn:
             _draw_models(sheet, drawn)
         else:
             axes = sheet.axes(EDGE_PX, sheet.settle(120) - 120, sheet.width_px - 2 * EDGE_PX, 120)
+            axes.set(xticks=[], yticks=[])
             _say(axes, "no model has a slope gap")
         return sheet.figure
 
@@ -284,7 +301,7 @@ def _models_lead(points: Sequence[ModelPoint], gap: str) -> str:
     prompts = sorted({point.n_prompts for point in points})
     over = " to ".join(dict.fromkeys(str(count) for count in (prompts[:1] + prompts[-1:])))
     mean = f", mean over {over} prompt{'s' if prompts[-1] != 1 else ''}" if prompts else ""
-    return f"Slope gap, {plain(gap)}: percentage points per step of W{mean}. Upright bars are 95% intervals."
+    return f"Slope gap, {plain(gap)}: percentage points per step of W{mean}, with 95% interval."
 
 
 def _left_out(points: Sequence[ModelPoint]) -> list[str]:
@@ -312,13 +329,15 @@ def _draw_models(sheet: Sheet, points: Sequence[ModelPoint]) -> None:
         axes.set_yticks(list(ticks), list(ticks.values()) if place == 0 else [""] * len(ticks))
         axes.yaxis.grid(visible=True, color=GRID, linewidth=0.7)
         axes.axhline(0, color="#333333", linewidth=1.0, zorder=1.5)
-        at = _scale_sizes(sheet, axes, part) if _sized(part[0]) else _strip(axes, part)
+        at = _scale_sizes(axes, part) if _sized(part[0]) else _strip(axes, part)
+        means = "number of parameters" if _sized(part[0]) else "size not known"
+        sheet.write(left + width / 2, top - plot_px - 40, means, size=TEXT_SIZE, ha="center", va="baseline")
         for x, point in zip(at, part, strict=True):
             spots.append(_draw_point(sheet, axes, x, point, (colours[point.objective], markers[point.post_training])))
         left += width + 8
     zero = top - plot_px * high / (high - low)
     sheet.write(left, zero, "no drift", size=SMALL_SIZE, va="center")
-    _draw_names(sheet, spots)
+    _draw_names(sheet, spots, zero)
 
 
 def _assigned(values: Iterable[str], looks: Sequence[_T], unknown: _T) -> dict[str, _T]:
@@ -333,13 +352,13 @@ def _model_legends(
 ) -> list[Any]:
     """What colour, shape and area mean."""
     dots: dict[str, Any] = {"linestyle": "none", "color": GREY, "markeredgecolor": "white", "markeredgewidth": 0.6}
-    swatches = {
-        name: Patch(facecolor=colour, edgecolor="none") for name, colour in _by_look(sheet, colours, "not known")
-    }
-    shapes = {
-        name: Line2D([], [], marker=marker, markersize=math.sqrt(60 / _filled(marker)), **dots)
+    swatches = [
+        (name, Patch(facecolor=colour, edgecolor="none")) for name, colour in _by_look(sheet, colours, "not known")
+    ]
+    shapes = [
+        (name, Line2D([], [], marker=marker, markersize=math.sqrt(60 / _filled(marker)), **dots))
         for name, marker in _by_look(sheet, markers, "none known")
-    }
+    ]
     areas = {
         correlation(share): Line2D([], [], marker="o", markersize=math.sqrt(_area_pt2(share) / _filled("o")), **dots)
         for share in _SIZES
@@ -350,18 +369,18 @@ def _model_legends(
             [], [], marker="o", markersize=math.sqrt(_area_pt2(math.nan) / _filled("o")), **hollow
         )
     return [
-        sheet.legend(swatches, "Colour: training objective"),
-        sheet.legend(shapes, "Shape: post-training"),
+        sheet.legend(_told_apart(swatches), "Colour: training objective"),
+        sheet.legend(_told_apart(shapes), "Shape: post-training"),
         sheet.legend(areas, "Area: r² of the fitted lines", air=0.8),
     ]
 
 
 def _by_look(sheet: Sheet, looks: Mapping[str, _T], unknown: str) -> Iterable[tuple[str, _T]]:
     """What the legend says of each look, once."""
-    width_px = sheet.width_px / 3 - 60
+    width_px = sheet.width_px / 3 - 70
     for look in dict.fromkeys(looks.values()):
-        names = ", ".join(plain(value) or unknown for value, own in looks.items() if own == look)
-        yield sheet.fit(names, width_px), look
+        names = [sheet.fit(plain(value) or unknown, width_px) for value, own in looks.items() if own == look]
+        yield "\n".join(_wrapped(sheet.figure, ", ".join(names), SMALL_SIZE, width_px)), look
 
 
 def _area_pt2(r_squared: float) -> float:
@@ -373,8 +392,8 @@ def _area_pt2(r_squared: float) -> float:
 def _filled(marker: str) -> float:
     """What a marker fills of the square of its size: a star of the same size is less than a square."""
     style = MarkerStyle(marker)
-    outline = style.get_path().transformed(style.get_transform().frozen().scale(100))  # curves are broken at 1 unit
-    return sum(_shoelace(corners) for corners in outline.to_polygons()) / 100**2
+    outline = style.get_path().transformed(style.get_transform() + Affine2D().scale(100))  # curves break at 1 unit
+    return sum(_shoelace(np.asarray(corners)) for corners in outline.to_polygons()) / 100**2
 
 
 def _shoelace(corners: Floats) -> float:
@@ -395,13 +414,13 @@ def _parts(sheet: Sheet, points: Sequence[ModelPoint], room_px: float) -> list[t
     sized, unsized = [point for point in points if _sized(point)], [point for point in points if not _sized(point)]
     if not (sized and unsized):
         return [(room_px, sized or unsized)]
-    names = [sheet.fit(_name(point.name), _NAME_PX) for point in unsized]
+    names = [sheet.fit(_name(point.name), _STRIP_NAME_PX) for point in unsized]
     widest = max(_width_px(sheet.figure, name, SMALL_SIZE, "normal") for name in names)
-    strip_px = max(110.0, min(0.45 * room_px, widest + 40 + 14 * len(unsized)))
+    strip_px = max(110.0, min(widest + 36 + _STRIP_STEP_PX * len(unsized), 0.5 * room_px))
     return [(room_px - strip_px - 8, sized), (strip_px, unsized)]
 
 
-def _scale_sizes(sheet: Sheet, axes: Axes, points: Sequence[ModelPoint]) -> Sequence[float]:
+def _scale_sizes(axes: Axes, points: Sequence[ModelPoint]) -> Sequence[float]:
     """Give the axis its factors of ten; where each model stands on it."""
     sizes = [point.parameters for point in points]
     middle, half = math.sqrt(min(sizes)) * math.sqrt(max(sizes)), math.sqrt(max(sizes) / min(sizes))
@@ -411,7 +430,6 @@ def _scale_sizes(sheet: Sheet, axes: Axes, points: Sequence[ModelPoint]) -> Sequ
     ticks = _size_ticks(middle / half, middle * half)
     axes.set_xticks(ticks, [amount(tick) for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("number of parameters", size=TEXT_SIZE)
     return sizes
 
 
@@ -425,11 +443,13 @@ def _size_ticks(low: float, high: float) -> list[float]:
 
 
 def _strip(axes: Axes, points: Sequence[ModelPoint]) -> Sequence[float]:
-    """Where each model of unknown size stands: side by side, in the order given."""
+    """Where each model of unknown size stands: side by side in the order given, from the left, so that names fit."""
     axes.set_facecolor(PALE)
-    axes.set_xlim(-0.8, len(points) - 0.2)
     axes.set_xticks([])
-    axes.set_xlabel("size not known", size=TEXT_SIZE, labelpad=8 + line_px(SMALL_SIZE) * 72 / DPI)
+    width_px = axes.get_window_extent().width
+    spread_px = (width_px - 36) / len(points)
+    step_px = spread_px if width_px > WIDTH_PX / 2 else min(spread_px, _STRIP_STEP_PX)  # alone, it has all the width
+    axes.set_xlim(-18 / step_px, (width_px - 18) / step_px)
     return range(len(points))
 
 
@@ -466,39 +486,49 @@ def _draw_point(sheet: Sheet, axes: Axes, x: float, point: ModelPoint, look: tup
 # Names beside points: each at the place that costs least, of those where it touches no other name.
 
 _NAME_LINE_PX = 16.0
-_ON_MARKER, _ON_BAR, _ACROSS_NAME, _WITH_LEADER = 60.0, 14.0, 90.0, 8.0
-"""What it costs, in pixels of distance, to lie over a marker, over a bar or leader, to be led to across a name, and
-to be led to at all."""
-_NEAR_PX = 5.0
+_ON_MARKER, _BY_MARKER, _ON_LINE = 60.0, 15.0, 14.0
+_LED, _LED_ON_NAME, _LED_ON_LINE = 8.0, 90.0, 4.0
+"""What it costs, in pixels of distance, that a name lies over a marker, beside another's, or over a line; that a
+leader is needed, runs over a name, or along a line."""
+_NEAR_PX, _LED_FROM_PX = 11.0, 6.0
+"""How near another's marker a name seems to be its name, and how far from its own it needs a leader."""
 
 
-def _draw_names(sheet: Sheet, spots: Sequence[_Spot]) -> None:
-    for spot, box in zip(spots, _name_boxes(spots), strict=True):
-        sheet.write(box[0] + 1, (box[1] + box[3]) / 2, spot.name, size=SMALL_SIZE, va="center", zorder=6)
+def _draw_names(sheet: Sheet, spots: Sequence[_Spot], zero: float) -> None:
+    halo = [withStroke(linewidth=2, foreground="white", alpha=0.8)]
+    for spot, box in zip(spots, _name_boxes(spots, zero), strict=True):
+        x, y = box[0] + 1, (box[1] + box[3]) / 2
+        sheet.write(x, y, spot.name, size=SMALL_SIZE, va="center", zorder=6, path_effects=halo)
         end = _nearest(box[None], spot)[0]
-        if math.dist(end, (spot.x, spot.y)) > spot.radius + 2 * _NEAR_PX:
-            ends = np.array([(spot.x, spot.y), end]) / (sheet.figure.get_size_inches() * DPI)
-            leader = Line2D(*ends.T, color="#9a9a9a", linewidth=0.7, transform=sheet.figure.transFigure)
-            sheet.figure.axes[0].add_line(leader)
-            leader.set(clip_on=False, zorder=2)
+        way = end - (spot.x, spot.y)
+        if math.hypot(*way) > spot.radius + _LED_FROM_PX:
+            start = end - way * (1 - spot.radius / math.hypot(*way))
+            ends = np.array([start, end]) / (sheet.figure.get_size_inches() * DPI)
+            look: dict[str, Any] = {"color": "#9a9a9a", "linewidth": 0.7, "transform": sheet.figure.transFigure}
+            sheet.figure.axes[-1].plot(*ends.T, clip_on=False, zorder=2, **look)
 
 
-def _name_boxes(spots: Sequence[_Spot]) -> Floats:
-    """Left, lower, right and upper edge of each name [spot, edge]."""
+def _name_boxes(spots: Sequence[_Spot], zero: float) -> Floats:
+    """Left, lower, right and upper edge of each name, given the height of the line at 0 [spot, edge]."""
     markers = np.array([(s.x - s.radius, s.y - s.radius, s.x + s.radius, s.y + s.radius) for s in spots])
-    lines = np.array([(s.x - 1, min(s.bar), s.x + 1, max(s.bar)) for s in spots])
+    around = markers + np.array([-1, -1, 1, 1]) * _NEAR_PX
+    at_zero = [(-np.inf, zero - 1, np.inf, zero + 1)] * 2  # counts twice: it runs through a whole name
+    lines = np.array([*((s.x - 1, min(s.bar), s.x + 1, max(s.bar)) for s in spots), *at_zero])
     boxes, taken = np.zeros((len(spots), 4)), np.empty((0, 4))
     for place in sorted(range(len(spots)), key=lambda place: -spots[place].y):
         spot = spots[place]
-        options, extra = _options(spot)
+        options, cost = _options(spot)
         ends = _nearest(options, spot)
-        cost = np.hypot(*(ends - (spot.x, spot.y)).T) + extra
-        cost += _ON_MARKER * _touched(options, markers) + _ON_BAR * np.minimum(_touched(options, lines), 4)
-        cost += _ACROSS_NAME * sum(_touched(step, taken) for step in _leader_steps(ends, spot))
+        steps = _leader_steps(ends, spot)
+        cost += np.hypot(*(ends - (spot.x, spot.y)).T)
+        cost += _ON_MARKER * _touched(options, markers) + _ON_LINE * np.minimum(_touched(options, lines), 4)
+        cost += _BY_MARKER * _touched(options, np.delete(around, place, axis=0))
+        cost += sum(_LED_ON_NAME * _touched(step, taken) + _LED_ON_LINE * _touched(step, lines) for step in steps)
         cost[_touched(options, taken) > 0] = np.inf
-        boxes[place] = options[np.argmin(cost)]
+        best = int(np.argmin(cost))
+        boxes[place] = options[best]
         taken = np.vstack([taken, boxes[place]])
-        lines = np.vstack([lines, *_leader_steps(ends[[np.argmin(cost)]], spot)])
+        lines = np.vstack([lines, *(step[best] for step in steps)])
     return boxes
 
 
@@ -512,12 +542,12 @@ def _options(spot: _Spot) -> tuple[Floats, Floats]:
         (spot.x - width / 2, spot.y - away - height + 3),
     ]
     left, lower, right, upper = spot.room
-    across = np.arange(left, max(right - width, left) + 0.1, 8.0)
-    up = np.arange(lower, upper - height, 4.0)
+    across = np.arange(left, max(right - width, left) + 0.1, 12.0)
+    up = np.arange(lower, upper - height, 8.0)
     anywhere = np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2)
     corners = np.vstack([beside, anywhere])
-    boxes = np.hstack([corners, corners + (width, height)])
-    extra = np.concatenate([[0.0, 1.0, 2.0, 2.0], np.full(len(anywhere), _WITH_LEADER)])
+    boxes = np.hstack([corners, corners + np.array([width, height])])
+    extra = np.concatenate([[0.0, 1.0, 2.0, 2.0], np.full(len(anywhere), _LED)])
     inside = (boxes[:, :2] >= (left, lower)).all(axis=1) & (boxes[:, 2:] <= (max(right, left + width), upper)).all(
         axis=1
     )
@@ -531,15 +561,15 @@ def _nearest(boxes: Floats, spot: _Spot) -> Floats:
 
 def _touched(boxes: Floats, others: Floats) -> Floats:
     """How many of the others each box touches [box]."""
-    one, other = boxes[:, None], others[None]
-    apart = (one[..., 2:] <= other[..., :2]) | (one[..., :2] >= other[..., 2:])
-    return np.asarray(~apart.any(axis=-1)).sum(axis=1).astype(np.float64)
+    left, lower, right, upper = boxes.T[:, :, None]
+    touching = (left < others[:, 2]) & (right > others[:, 0]) & (lower < others[:, 3]) & (upper > others[:, 1])
+    return np.asarray(np.count_nonzero(touching, axis=1), dtype=np.float64)
 
 
 def _leader_steps(ends: Floats, spot: _Spot) -> list[Floats]:
     """Small boxes along the way from the spot to each end: [box, edge] for every step."""
     start = np.array([spot.x, spot.y])
-    steps = [start + (ends - start) * share for share in np.linspace(0.15, 0.95, 8)]
+    steps = [start + (ends - start) * share for share in np.linspace(0.15, 0.95, 6)]
     return [np.hstack([step - 1, step + 1]) for step in steps]
 
 
@@ -547,7 +577,7 @@ def _leader_steps(ends: Floats, spot: _Spot) -> list[Floats]:
 
 _PANEL_GAP_PX = 14
 _LEAST_PANEL_PX, _MOST_PANEL_PX, _ALL_PANELS_PX = 112.0, 320.0, 900.0
-_LEAST_COLUMN_PX = 178
+_LEAST_COLUMN_PX = 164
 _HEAD_LINES = 3
 
 Asked = tuple[str, str]
@@ -603,8 +633,10 @@ def model_grid(
         width_px = max(WIDTH_PX, 2 * EDGE_PX + 40 + len(grid.prompts) * (_LEAST_COLUMN_PX + _PANEL_GAP_PX))
         lead = (
             f"Mean probability mass in percent, by {plain(grid.w_name)}: a row for each model, a column for each prompt, "
-            "the same axes throughout. Bands are 95% confidence bands of the straight lines."
+            "the same axes throughout."
         )
+        if any(panel.lines for panel in grid.panels.values()):
+            lead += " Bands: 95% confidence of the straight lines."
         sheet = Sheet(title, lead, width_px=width_px)
         _draw_grid(sheet, grid, groups)
         return sheet.figure
@@ -653,14 +685,15 @@ def _grid(
         missing = [name for name in ("w", "w_index", *groups) if name not in table.columns]
         if missing:
             raise UndertowError(f"the grid cannot be drawn: the observations of {asked} lack the column {missing[0]!r}")
-        for place, label in zip(table["w_index"].astype(int), table["w"].astype(str), strict=True):
+        named = table[["w_index", "w"]].drop_duplicates()
+        for place, label in zip(named["w_index"].astype(int), named["w"].astype(str), strict=True):
             if labels.setdefault(place, label) != label:
                 raise UndertowError(
                     f"one grid shows one list of W values, but value {place} is both {labels[place]!r} and {label!r}: "
                     "choose the rows of one list before drawing them"
                 )
         w_names |= dict.fromkeys(table["w_name"].astype(str) if "w_name" in table.columns else ())
-        means = table.groupby("w_index", sort=True)[list(groups)].mean()
+        means = table.astype(dict.fromkeys(groups, np.float64)).groupby("w_index", sort=True)[list(groups)].mean()
         fitted = {line.group: line for line in lines.get(asked, ()) if math.isfinite(line.slope)}
         percent = {group: means[group].to_numpy(dtype=np.float64) for group in groups}
         panels[asked] = _Panel(means.index.to_numpy(dtype=np.float64), percent, fitted)
@@ -679,7 +712,7 @@ def _draw_grid(sheet: Sheet, grid: _Grid, groups: Sequence[str]) -> None:
     panel_px = max(_LEAST_PANEL_PX, min(0.62 * column_px, _ALL_PANELS_PX / n_rows, _MOST_PANEL_PX))
     heads = [_head(sheet, prompt, column_px) for prompt in grid.prompts]
     head_px = max(map(len, heads)) * line_px(SMALL_SIZE) + 8
-    name_px = line_px(TEXT_SIZE) + 8
+    name_px = line_px(TEXT_SIZE) + 16
     legend = sheet.group_legend(groups)
     legend_px = height_px(legend) + 12
 
@@ -688,12 +721,12 @@ def _draw_grid(sheet: Sheet, grid: _Grid, groups: Sequence[str]) -> None:
     top -= legend_px
     for column, head in enumerate(heads):
         x = left + column * (column_px + _PANEL_GAP_PX)
-        sheet.write(x, top - head_px + 6, "\n".join(head), size=SMALL_SIZE, color=GREY, va="bottom")
+        sheet.write(x, top - head_px + 4, "\n".join(head), size=SMALL_SIZE, va="baseline")
     top -= head_px
     for row, model in enumerate(grid.models):
         name = sheet.fit(_name(model), sheet.width_px - left - EDGE_PX, TEXT_SIZE, "bold")
         upper = top - row * (name_px + panel_px)
-        sheet.write(left, upper - 2, name, size=TEXT_SIZE, weight="bold", va="top")
+        sheet.write(left, upper - 10, name, size=TEXT_SIZE, weight="bold", va="top")
         for column, prompt in enumerate(grid.prompts):
             x = left + column * (column_px + _PANEL_GAP_PX)
             axes = sheet.axes(x, upper - name_px - panel_px, column_px, panel_px)
@@ -732,8 +765,9 @@ def _share_w(sheet: Sheet, axes: Axes, labels: Mapping[int, str], named_px: floa
     room_px = (named_px - 12) / len(ends)
     axes.set_xticks(ends, [sheet.fit(plain(labels.get(end, "")), room_px) if named_px else "" for end in ends])
     if len(ends) > 1:
-        for label, side in zip(axes.get_xticklabels(), ("left", "right"), strict=True):
-            label.set_horizontalalignment(side)
+        first, last = axes.get_xticklabels()
+        first.set_horizontalalignment("left")
+        last.set_horizontalalignment("right")
 
 
 def _draw_panel(axes: Axes, panel: _Panel | None) -> None:

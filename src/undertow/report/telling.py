@@ -67,6 +67,11 @@ def tell_run(
 
 def _card(manifest: Mapping[str, Any]) -> dict[str, str]:
     card = {name.replace("_", " "): str(value) for name, value in manifest.get("model_card", {}).items() if value}
+    for part in manifest.get("models", []):
+        of = part["card"]
+        card[part["name"]] = (
+            f"{of['family']}, read by {part['readout']}, {of['dtype']}, {of['source']} at {of['revision'][:16]}"
+        )
     if not card:
         card = {"models": str(manifest["model"]), "recorded in": str(manifest.get("recorded", ""))}
     return card | {"protocol": str(manifest["protocol"])}

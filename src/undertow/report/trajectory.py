@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MAX_PANELS = 8
 NO_GROUP = "all"
 _COLUMNS = ("step", "measure", "group", "value", "low", "high", "unit", "neutral")
-_ONE_PX, _LEAST_PX, _ALL_PX = 320.0, 125.0, 900.0
+_ONE_PX, _LEAST_PX, _ALL_PX = 320.0, 125.0, 700.0
 _GAP_PX = 12
 _BELOW_PX = 46
 """From the last panel to the small print, for the ticks and what they are."""
@@ -82,7 +82,7 @@ def trajectory(points: pd.DataFrame, *, title: str) -> Figure:
     """
     measures = _measures(points)
     shown, groups = measures[:MAX_PANELS], list(dict.fromkeys(points["group"].astype(str)))
-    words = [title, *groups, *(measure.title + measure.unit for measure in measures), "\N{MINUS SIGN}"]
+    words = [title, *groups, *(measure.title + measure.unit for measure in measures)]
     with lettering("".join(words)):
         sheet = Sheet(title, _lead(shown), _foot(measures))
         _draw(sheet, shown, groups, np.unique(points["step"].to_numpy(dtype=np.float64)))
@@ -158,11 +158,11 @@ def _course(rows: pd.DataFrame) -> _Course:
 
 
 def _lead(measures: Sequence[_Measure]) -> str:
-    said = ["Each measure at each training step, with its 95% interval."]
+    said = ["Each measure by training step, with 95% interval."]
     if any(measure.neutrals for measure in measures):
         said.append("Dotted: what no bias would give.")
     if any(np.isnan(course.value).any() for measure in measures for course in measure.courses.values()):
-        said.append("A cross at the bottom: no value at that step.")
+        said.append("Cross: no value at that step.")
     return " ".join(said)
 
 
@@ -187,7 +187,7 @@ def _draw(sheet: Sheet, measures: Sequence[_Measure], groups: Sequence[str], ste
     width_px = sheet.width_px - left - 2 * EDGE_PX
     top -= legend_px
     for place, measure in enumerate(measures):
-        _write_name(sheet, measure, left, top - 2, width_px)
+        _write_name(sheet, measure, left, top - 0.8 * line_px(TEXT_SIZE), width_px)
         axes = sheet.axes(left, top - name_px - panel_px, width_px, panel_px)
         axes.set_ylim(*ranges[place])
         axes.set_yticks(list(ticks[place]), list(ticks[place].values()))
@@ -201,8 +201,10 @@ def _write_name(sheet: Sheet, measure: _Measure, x_px: float, y_px: float, width
     unit = sheet.fit(plain(measure.unit), width_px / 3)
     unit_px = _width_px(sheet.figure, unit, SMALL_SIZE, "normal") + 10 if unit else 0.0
     name = sheet.fit(plain(measure.title), width_px - unit_px, TEXT_SIZE, "bold")
-    sheet.write(x_px, y_px, name, size=TEXT_SIZE, weight="bold", va="top")
-    sheet.write(x_px + _width_px(sheet.figure, name, TEXT_SIZE) + 8, y_px, unit, size=SMALL_SIZE, color=GREY, va="top")
+    sheet.write(x_px, y_px, name, size=TEXT_SIZE, weight="bold", va="baseline")
+    sheet.write(
+        x_px + _width_px(sheet.figure, name, TEXT_SIZE) + 8, y_px, unit, size=SMALL_SIZE, color=GREY, va="baseline"
+    )
 
 
 def _range(measure: _Measure) -> tuple[float, float]:
@@ -227,7 +229,11 @@ def _scale_steps(axes: Axes, steps: Floats, named: bool) -> None:
     else:
         margin = 0.03 * (last - first) or 1.0
         axes.set_xlim(first - margin, last + margin)
-        found = MaxNLocator(nbins=8, integer=True).tick_values(first, last) if last > first else [first]
+        found = (
+            MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], integer=True).tick_values(first, last)
+            if last > first
+            else [first]
+        )
         ticks = [float(step) for step in found if first - margin <= step <= last + margin]
     axes.set_xticks(ticks, [_step(tick) for tick in ticks] if named else [""] * len(ticks))
     axes.xaxis.set_minor_locator(NullLocator())

@@ -42,6 +42,8 @@ DETAILS = {
     "fisher_low": "Fisher low",
     "fisher_high": "Fisher high",
     "detectable_slope": "detectable",
+    "bound_low": "at least",
+    "bound_high": "at most",
 }
 """Column heads of further numbers."""
 
@@ -60,6 +62,10 @@ MEASURES = {
         f"how closely the means of a group follow a straight line, from {MINUS}1 to 1; 0 is no linear relation",
     ),
     "slope_gap": ("Slope gap", "the slope of the first group less the slope of the second"),
+    "slope_gap_over_prompts": (
+        "Slope gap over prompts",
+        "the same for masses averaged over all prompts; not tested again, since each prompt is",
+    ),
 }
 """Title and meaning of the measures whose names are known here; any other measure is titled by its own name."""
 

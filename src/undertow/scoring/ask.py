@@ -100,6 +100,20 @@ class Estimate:
     memory_bytes: int
     passes: str = "forward passes"
 
+    @classmethod
+    def of_all(cls, estimates: Sequence[Estimate]) -> Estimate:
+        """Of several models, asked one after another."""
+        return cls(
+            n_queries=sum(one.n_queries for one in estimates),
+            n_distinct=sum(one.n_distinct for one in estimates),
+            n_stored=sum(one.n_stored for one in estimates),
+            n_tokens=sum(one.n_tokens for one in estimates),
+            n_passes=sum(one.n_passes for one in estimates),
+            seconds=sum(one.seconds for one in estimates),
+            memory_bytes=max(one.memory_bytes for one in estimates),
+            passes=" and ".join(dict.fromkeys(one.passes for one in estimates)),
+        )
+
 
 def ask(found: Found, queries: Sequence[Query], store: AnswerStore, protocol: str, progress: Progress) -> Asked:
     """Answers to all queries, in order. What arrives is stored before more is asked."""

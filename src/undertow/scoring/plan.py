@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from undertow.models.base import Encoded, Ints, Limits, TokenBatch, TokenPath, TokenTree, shared_length
+from undertow.models.base import Branches, Encoded, Ints, Limits, TokenBatch, TokenPath, TokenTree
 from undertow.types import Floats
 
 Lookup: TypeAlias = list[list[Ints]]
@@ -122,32 +122,14 @@ class _Reads:
 
 def grow_tree(queries: Sequence[Encoded]) -> tuple[TokenTree, Lookup]:
     """All paths of the queries as one tree, and where each path's reads are in it."""
-    distinct = sorted({path.tokens for query in queries for path in query.paths})
-    tokens: list[int] = []
-    depths: list[int] = []
-    ends: list[int] = []
-    nodes_of: dict[tuple[int, ...], list[int]] = {}
-    open_tokens: tuple[int, ...] = ()
-    open_nodes: list[int] = []
-    for path in distinct:
-        shared = shared_length(open_tokens, path)
-        for node in open_nodes[shared:]:
-            ends[node] = len(tokens)
-        open_nodes = open_nodes[:shared] + list(range(len(tokens), len(tokens) + len(path) - shared))
-        tokens += path[shared:]
-        depths += range(shared, len(path))
-        ends += [0] * (len(path) - shared)
-        open_tokens, nodes_of[path] = path, open_nodes
-    for node in open_nodes:
-        ends[node] = len(tokens)
-
+    branches = Branches.of(path.tokens for query in queries for path in query.paths)
     reads = _Reads()
-    lookup = [[_numbers(reads, nodes_of[path.tokens], path) for path in query.paths] for query in queries]
+    lookup = [[_numbers(reads, branches.nodes_of[path.tokens], path) for path in query.paths] for query in queries]
     read_nodes, read_tokens = reads.columns(2)
-    return TokenTree(_ints(tokens), _ints(depths), _ints(ends), read_nodes, read_tokens), lookup
+    return TokenTree(branches.tokens, branches.depths, branches.ends, read_nodes, read_tokens), lookup
 
 
-def _numbers(reads: _Reads, nodes: list[int], path: TokenPath) -> Ints:
+def _numbers(reads: _Reads, nodes: Sequence[int], path: TokenPath) -> Ints:
     return _ints([reads.number(nodes[position], token) for position, token in path.reads])
 
 

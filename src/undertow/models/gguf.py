@@ -1,0 +1,33 @@
+"""Any GGUF file by its path, whatever it is called: `-m gguf:FILE`.
+
+A path that ends in .gguf needs no prefix; this is for files of another name, such as those of a download cache. Knows where
+weights are looked for and which family reads them; knows neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from undertow.models import causal
+from undertow.models.base import Found, Request
+from undertow.models.weights import find_gguf
+from undertow.types import UndertowError
+
+SUMMARY = "a GGUF file of any name: gguf:FILE; read like other causal models"
+PREFIX = "gguf:"
+
+
+def find(request: Request) -> Found | None:
+    """The model in the file after `gguf:`.
+
+    Raises:
+        UndertowError: there is no such file, or it is not GGUF.
+    """
+    if not request.name.startswith(PREFIX):
+        return None
+    if request.revision:
+        raise UndertowError(f"{request.name}: a file has no revisions; leave --revision out")
+    path = request.name.removeprefix(PREFIX)
+    if not path.strip():
+        raise UndertowError("gguf: names no file; write gguf:PATH")
+    return causal.found(request, find_gguf(Path(path)))

@@ -1,0 +1,105 @@
+"""Which tokens of a vocabulary are which words: what an answer, read one token at a time, can say of the words asked about.
+
+    word     tokens whose text is the word      distribution of one step
+    she      "she"  " she"                      P(she) = P("she") + P(" she")
+    zirself  none: it is several tokens         cannot be seen in one step
+
+Knows tokenizers by `batch_decode`, a call and `get_vocab`; knows neither torch nor any network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from undertow.models.base import UnscorableError
+from undertow.models.steps import word_of
+from undertow.types import Option
+
+
+@dataclass(frozen=True, slots=True)
+class OptionTokens:
+    """The tokens that a step's distribution is read at.
+
+    Attributes:
+        ids: of each option [option][token]; () for one that is several tokens, or that counts with an earlier one.
+        unread: words of the options that are several tokens, in the options' order.
+    """
+
+    ids: tuple[tuple[int, ...], ...]
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Vocabulary:
+    """A tokenizer's vocabulary by the words that its tokens spell; decoded once, when it is first asked."""
+
+    tokenizer: Any
+    _texts: dict[int, str] = field(default_factory=dict)
+    _tokens: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _known: dict[tuple[Option, ...], OptionTokens | UnscorableError] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Vocabulary:
+        """The vocabulary of a tokenizer, not decoded yet."""
+        return cls(tokenizer)
+
+    def of_options(self, options: Sequence[Option]) -> OptionTokens | UnscorableError:
+        """The tokens of each option's word, or why these options cannot be told apart or seen one token at a time."""
+        key = tuple(options)
+        if key not in self._known:
+            self._known[key] = self._of_options(key)
+        return self._known[key]
+
+    def text_of(self, token: int) -> str:
+        """What a token spells, with the space that belongs to it where the tokenizer shows that."""
+        if not self._texts:
+            self._decode()
+        return self._texts.get(token, "")
+
+    def _of_options(self, options: tuple[Option, ...]) -> OptionTokens | UnscorableError:
+        ids: list[tuple[int, ...]] = []
+        unread: list[str] = []
+        owner: dict[int, str] = {}
+        for option in options:
+            word = word_of(option.fills[0])
+            tokens = self._of_word(word)
+            others = [owner[token] for token in tokens if owner.get(token, option.group) != option.group]
+            if others:
+                return UnscorableError(
+                    f"this tokenizer spells an option of {others[0]} and one of {option.group} alike"
+                )
+            if not tokens and word not in unread:
+                unread.append(word)
+            ids.append(tuple(token for token in tokens if token not in owner))
+            owner |= dict.fromkeys(tokens, option.group)
+        for group in dict.fromkeys(option.group for option in options):
+            if group not in owner.values():
+                return UnscorableError(
+                    f"no word of {group} is a single token, so none can be seen in the steps of an answer"
+                )
+        return OptionTokens(tuple(ids), tuple(unread))
+
+    def _of_word(self, word: str) -> tuple[int, ...]:
+        """All tokens that spell the word; of one that no token spells (an uncased vocabulary), those that it becomes."""
+        if not self._texts:
+            self._decode()
+        if word in self._tokens or not word:
+            return self._tokens.get(word, ())
+        for spelled in (word, f" {word}"):
+            tokens = self.tokenizer(spelled, add_special_tokens=False)["input_ids"]
+            if len(tokens) == 1 and tokens[0] != self.tokenizer.unk_token_id:
+                return self._tokens.get(word_of(self._texts[tokens[0]]), ())
+        return ()
+
+    def _decode(self) -> None:
+        numbers = sorted(set(self.tokenizer.get_vocab().values()))
+        decoded = self.tokenizer.batch_decode([[number] for number in numbers], clean_up_tokenization_spaces=False)
+        self._texts = dict(zip(numbers, decoded, strict=True))
+        special = set(self.tokenizer.all_special_ids)  # *mask* is a word, <mask> is not
+        spelled: dict[str, list[int]] = {}
+        for number, text in self._texts.items():
+            if number not in special:
+                spelled.setdefault(word_of(text), []).append(number)
+        self._tokens = {word: tuple(tokens) for word, tokens in spelled.items() if word}

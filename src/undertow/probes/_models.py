@@ -1,0 +1,195 @@
+"""Several models beside each other: their slope gaps against their size, every model by every prompt, checkpoints over training.
+
+McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figure 3b, and the panels of its figures 8 and 9. Knows
+results and observations; knows nothing about how models were asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from undertow.types import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.probes.base import Evidence
+    from undertow.report.comparison import ModelPoint
+    from undertow.report.drawing import Drawing
+
+ALL_PROMPTS = "slope_gap_over_prompts"
+"""The slope gap of the masses averaged over prompts."""
+
+
+def over_prompts(results: Sequence[Result]) -> dict[tuple[str, ...], list[Result]]:
+    """Slope gaps and r of each model, challenge, W and pair of groups, whatever the prompt."""
+    found: dict[tuple[str, ...], list[Result]] = {}
+    for result in results:
+        if result.measure == "slope_gap":
+            key = tuple(result.group[name] for name in ("challenge", "w_name", "pronoun", "model"))
+            found.setdefault(key, []).append(result)
+    return found
+
+
+def points(
+    results: Sequence[Result], facts: Mapping[str, Mapping[str, Any]]
+) -> dict[tuple[str, ...], list[ModelPoint]]:
+    """A point for each model, by challenge, W and pair of groups; gaps of several prompts are those of their averaged masses."""
+    from undertow.report.comparison import ModelPoint
+
+    averaged = {
+        tuple(result.group[name] for name in ("challenge", "w_name", "pronoun", "model")): result
+        for result in results
+        if result.measure == ALL_PROMPTS
+    }
+    found: dict[tuple[str, ...], list[ModelPoint]] = {}
+    for key, gaps in over_prompts(results).items():
+        *about, model = key
+        gap, known = averaged.get(key, gaps[0]), facts.get(model, {})
+        found.setdefault(tuple(about), []).append(
+            ModelPoint(
+                name=model,
+                parameters=float(known.get("parameters", math.nan)),
+                objective=str(known.get("objective", "")),
+                post_training=str(known.get("post_training", "")),
+                gap=gap.value,
+                low=gap.low,
+                high=gap.high,
+                r_squared=_mean_r_squared(results, gaps),
+                n_prompts=len(gaps),
+            )
+        )
+    return found
+
+
+def _mean_r_squared(results: Sequence[Result], gaps: Sequence[Result]) -> float:
+    """Mean of Pearson r squared over the two groups of a gap and over prompts."""
+    squares = []
+    for gap in gaps:
+        run = {name: level for name, level in gap.group.items() if name != "pronoun"}
+        squares += [
+            result.value**2
+            for result in results
+            if result.measure == "pearson_r"
+            and all(result.group.get(name) == level for name, level in run.items())
+            and f"-{result.group['pronoun']}-" in f"-{gap.group['pronoun']}-"
+            and not math.isnan(result.value)
+        ]
+    return sum(squares) / len(squares) if squares else math.nan
+
+
+def draw_sizes(evidence: Evidence, results: Sequence[Result]) -> Iterator[Drawing]:
+    """Figure 3b for every challenge, W and pair of groups, where there are several models."""
+    from undertow.report.comparison import describe_slope_against_size, slope_against_size
+    from undertow.report.drawing import Drawing
+
+    if evidence.frame["model"].nunique() < 2:
+        return
+    for (challenge, w_name, pair), of_models in points(results, evidence.design.get("models", {})).items():
+        name = f"{_lead(pair, evidence.design)} by {w_name}"
+        prompted = any(point.n_prompts > 1 for point in of_models)
+        yield Drawing(
+            name=f"models_{w_name}_{challenge}_{pair}",
+            figure=slope_against_size(of_models, title=f"{name} · {challenge}", gap=name),
+            caption=(
+                f"Slope gap of each model against its number of parameters{', averaged over prompts' if prompted else ''}, with "
+                "its 95% interval; 0 is no drift. The larger the marker, the closer the means follow a straight line (r squared)."
+            ),
+            alt=describe_slope_against_size(of_models, name),
+        )
+
+
+def _lead(pair: str, design: Mapping[str, Any]) -> str:
+    for first, second in design.get("gaps", []):
+        if f"{first}-{second}" == pair:
+            return f"{first} less {second}"
+    return pair
+
+
+def draw_grid(evidence: Evidence, groups: Sequence[str]) -> Iterator[Drawing]:
+    """Every model by every prompt, for every challenge and W, where there are several of either."""
+    from undertow.measures.correlation import line_of
+    from undertow.report.comparison import describe_model_grid, model_grid
+    from undertow.report.drawing import Drawing
+    from undertow.report.spectrum import FittedLine
+
+    frame = evidence.frame
+    for (challenge, w_name), part in frame.groupby(["challenge", "w_name"], sort=False):
+        panels = {
+            (str(model), str(prompt)): rows for (model, prompt), rows in part.groupby(["model", "prompt"], sort=False)
+        }
+        if len(panels) < 2:
+            continue
+        lines: dict[tuple[str, str], list[FittedLine]] = {}
+        for key, rows in panels.items():
+            fitted = [(group, line_of(rows, group)) for group in groups]
+            lines[key] = [FittedLine(group, line.slope, line.r, *_drawn(rows, line)) for group, line in fitted]
+        yield Drawing(
+            name=f"grid_{w_name}_{challenge}",
+            figure=model_grid(panels, groups, lines, title=f"Mean mass by {w_name} · {challenge}"),
+            caption=(
+                f"Mean mass of each word group at every {w_name}, with fitted lines: a row for each model, a column for each prompt."
+            ),
+            alt=describe_model_grid(panels, groups, lines),
+        )
+
+
+def _drawn(rows: pd.DataFrame, line: Any) -> tuple[Any, ...]:
+    import numpy as np
+
+    x = np.linspace(float(rows["w_index"].min()), float(rows["w_index"].max()), 50)
+    return (x, line.at(x), *line.band(x))
+
+
+def draw_trajectories(
+    evidence: Evidence, results: Sequence[Result], titles: Mapping[str, str], line_key: str
+) -> Iterator[Drawing]:
+    """Each measure against training step, for every set of checkpoints and whatever else a result is about.
+
+    Args:
+        evidence: whose models have a `step` and a `trajectory`.
+        results: of the run.
+        titles: of the measures that are drawn, by name.
+        line_key: the group key whose levels are lines in one panel.
+    """
+    import pandas as pd
+
+    from undertow.report.drawing import Drawing
+    from undertow.report.trajectory import describe_trajectory, trajectory
+
+    known = {name: facts for name, facts in evidence.design.get("models", {}).items() if "step" in facts}
+    rows = [
+        {
+            "of": str(known[result.group["model"]]["trajectory"]),
+            "about": _about(result, line_key),
+            "step": int(known[result.group["model"]]["step"]),
+            "measure": titles[result.measure],
+            "group": result.group.get(line_key, ""),
+            "value": result.value,
+            "low": result.low,
+            "high": result.high,
+            "unit": result.unit,
+            "neutral": result.neutral,
+        }
+        for result in results
+        if result.measure in titles and result.group.get("model") in known
+    ]
+    if not rows:
+        return
+    for (of, about), part in pd.DataFrame(rows).groupby(["of", "about"], sort=False):
+        if part["step"].nunique() < 2:
+            continue
+        yield Drawing(
+            name=f"training_{of}_{about}",
+            figure=trajectory(part, title=" · ".join(filter(None, [str(of), str(about)]))),
+            caption="Each measure at every checkpoint, with its 95% interval; the dotted line is what no bias would give.",
+            alt=describe_trajectory(part),
+        )
+
+
+def _about(result: Result, line_key: str) -> str:
+    """What else a result is about: challenge, prompt and W."""
+    others = {name: level for name, level in result.group.items() if name not in ("model", line_key)}
+    return " · ".join(f"prompt {level}" if name == "prompt" else level for name, level in others.items() if level)

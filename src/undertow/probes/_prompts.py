@@ -1,0 +1,105 @@
+"""The options by which a probe puts its sentences in instruction prompts, and what they do to its items.
+
+Knows settings that have these options; knows nothing about what is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+from undertow import challenge
+from undertow.types import BLANK, GENERATION, Item, UndertowError
+
+PROMPTS = {"help": "Ask by instruction prompts: A, B and C of the paper, comma-separated, or a .toml file of your own."}
+PROMPT_MASK = {"help": "What marks the blank in a prompt; the prompt's own (<mask>) if not given."}
+CHAT = {"help": "Put the model's own chat template around each prompt."}
+MAX_NEW_TOKENS = {"help": "Steps of an answer to a prompt, at most."}
+DEFAULT_MAX_NEW_TOKENS = 20
+
+
+class Prompted(Protocol):
+    """Settings with the four options."""
+
+    @property
+    def prompts(self) -> str:
+        """Names and files, comma-separated; "" for none."""
+        ...
+
+    @property
+    def prompt_mask(self) -> str:
+        """What marks the blank."""
+        ...
+
+    @property
+    def chat(self) -> bool:
+        """Whether the chat template is used."""
+        ...
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Steps of an answer."""
+        ...
+
+
+def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: Prompted) -> list[Item]:
+    """The items by every prompt; as they are where there is none.
+
+    Raises:
+        UndertowError: a prompt is not what it should be, or an option is given that only prompts use.
+    """
+    if settings.prompts:
+        return answering(settings).items(items, challenge.watched(words))
+    for name, unused in (("--prompt-mask", not settings.prompt_mask), ("--chat", not settings.chat)):
+        if not unused:
+            raise UndertowError(f"{name} is for prompts; add --prompts A,B,C, or leave it out")
+    if settings.max_new_tokens != DEFAULT_MAX_NEW_TOKENS:
+        raise UndertowError("--max-new-tokens is for prompts; add --prompts A,B,C, or leave it out")
+    return items
+
+
+def answering(settings: Prompted) -> challenge.Answering:
+    """How prompts are put and answered.
+
+    Raises:
+        UndertowError: as `in_prompts`.
+    """
+    if settings.max_new_tokens < 1:
+        raise UndertowError(f"--max-new-tokens {settings.max_new_tokens} is too small: an answer has at least one")
+    return challenge.Answering(
+        challenge.load_prompts(settings.prompts, settings.prompt_mask), settings.max_new_tokens, settings.chat
+    )
+
+
+def n_prompts(settings: Prompted) -> int:
+    """How often each sentence is asked."""
+    return len(answering(settings).prompts) if settings.prompts else 1
+
+
+def design_of(words: Mapping[str, Sequence[str]], settings: Prompted) -> dict[str, Any]:
+    """What the report says of words and prompts."""
+    if not settings.prompts:
+        return {"words": {group: list(forms) for group, forms in words.items()}, "prompts": {}}
+    asked = answering(settings)
+    return {
+        "words": challenge.watched(words),
+        "prompts": {prompt.name: prompt.text for prompt in asked.prompts},
+        "chat": settings.chat,
+    }
+
+
+AnySettings = TypeVar("AnySettings", bound=Any)
+
+
+def suited(settings: AnySettings, asks: Mapping[str, Sequence[str]], default: str) -> AnySettings:
+    """These settings for a model that can be asked these kinds of query: one without blanks is asked by prompts."""
+    if settings.prompts or BLANK in asks or GENERATION not in asks:
+        return settings
+    return replace(settings, prompts=default)
+
+
+def told_prompts(design: Mapping[str, Any]) -> list[str]:
+    """Sentences of the report about the prompts; none where there were none."""
+    chat = " inside the model's own chat template" if design.get("chat") else ""
+    return [f"Prompt {name}{chat}: {text}" for name, text in design.get("prompts", {}).items()]

@@ -1,0 +1,89 @@
+"""The models of a run: their names written out, and what is known of them beside their answers.
+
+A pattern names the checkpoints of one training run; a file says what models do not tell of themselves. Knows names and
+files; loads nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from glob import has_magic
+from pathlib import Path
+from typing import TypeAlias
+
+from undertow.types import UndertowError
+
+Facts: TypeAlias = Mapping[str, str | float]
+"""`parameters` (a number), `objective`, `post_training` (words); `step` and `trajectory` of a checkpoint."""
+KNOWN = ("parameters", "objective", "post_training")
+_STEP = re.compile(r"(?:checkpoint|step|ckpt)[-_]?(\d+)$", re.IGNORECASE)
+
+
+def written_out(names: Sequence[str]) -> list[str]:
+    """Names with patterns replaced by the folders they match, by training step.
+
+    Raises:
+        UndertowError: no name, a pattern that matches no folder, or a model that is named twice.
+    """
+    found: list[str] = []
+    for name in names:
+        if not has_magic(name) or Path(name).exists():
+            found.append(name)
+            continue
+        path = Path(name)
+        folders = [str(place) for place in Path(path.anchor).glob(str(path.relative_to(path.anchor))) if place.is_dir()]
+        if not folders:
+            raise UndertowError(f"{name}: no folder matches this pattern; check the path")
+        found += sorted(folders, key=lambda folder: (checkpoint(folder).get("step", math.inf), folder))
+    if not found:
+        raise UndertowError("no model is named; give one with -m, for example -m smollm2")
+    for name in found:
+        if found.count(name) > 1:
+            raise UndertowError(f"model {name!r} is named twice; name each once")
+    return found
+
+
+def checkpoint(name: str) -> dict[str, str | float]:
+    """`step` and `trajectory` (whose checkpoint it is) of a folder such as `run/checkpoint-500`; {} of any other name."""
+    path = Path(name)
+    match = _STEP.search(path.name)
+    return {"step": float(match[1]), "trajectory": str(path.parent)} if match and path.is_dir() else {}
+
+
+def read_about(path: Path | None) -> dict[str, dict[str, str | float]]:
+    """What a file says of models, by name: `[models.NAME]` with parameters, objective and post_training.
+
+    Raises:
+        UndertowError: the file is not what it should be; names the entry.
+    """
+    if path is None:
+        return {}
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    except ValueError as error:
+        raise UndertowError(f"{path}: is not valid TOML: {error}") from error
+    models = table.get("models")
+    if set(table) != {"models"} or not isinstance(models, dict):
+        raise UndertowError(f"{path}: needs one table for each model, as in [models.smollm2]")
+    return {name: _entry(entry, f"{path}, model {name!r}") for name, entry in models.items()}
+
+
+def _entry(entry: object, where: str) -> dict[str, str | float]:
+    if not isinstance(entry, dict):
+        raise UndertowError(f"{where}: must be a table, as in [models.smollm2]")
+    for name, value in entry.items():
+        if name not in KNOWN:
+            raise UndertowError(f"{where}: {name!r} is not known; use {', '.join(KNOWN)}")
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not (is_number if name == "parameters" else isinstance(value, str)):
+            raise UndertowError(
+                f"{where}: {name} is {value!r}; it must be {'a number' if name == 'parameters' else 'text'}"
+            )
+        if name == "parameters" and not 0 < value < math.inf:
+            raise UndertowError(f"{where}: parameters is {value!r}; it must be more than 0")
+    return entry

@@ -1,0 +1,930 @@
+"""Encoder-decoders: what is read is what plain forward passes say, one text and one token at a time, without any cache."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import undertow
+from tiny import (
+    N_SENTINELS,
+    POSITIONS,
+    PRONOUNS,
+    mild_corpus,
+    saved,
+    sentencepiece_tokenizer,
+    tiny_gpt2,
+    trained_bart,
+    trained_t5,
+    wordpiece_tokenizer,
+)
+from undertow import models
+from undertow.models import causal, masked, seq2seq
+from undertow.models.base import EXACT, PAPER, PAPER_TOP, Encoded, Found, Limits, Request, TokenBatch, UnscorableError
+from undertow.scoring.ask import ask, estimate
+from undertow.scoring.store import AnswerStore
+from undertow.types import (
+    BLANK,
+    GENERATION,
+    Answer,
+    Blank,
+    Continuations,
+    Generation,
+    Option,
+    Query,
+    TextQuery,
+    UndertowError,
+)
+
+torch = pytest.importorskip("torch", reason="the model extra is not installed")
+# The models are trained once; on several workers they would be trained once each.
+pytestmark = pytest.mark.xdist_group("encoder-decoders")
+
+TOLERANCE_NATS = 1e-4
+BUILDERS = {"t5": trained_t5, "bart": trained_bart}
+ASKS = {BLANK: (EXACT, PAPER), GENERATION: (EXACT, PAPER)}
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A trained model, as Undertow reads it."""
+
+    kind: str
+    folder: str
+    model: Any
+
+    def fresh(self) -> Any:
+        """The same, loaded anew, to be tampered with."""
+        return opened(self.folder)
+
+
+def opened(folder: str, **settings: str) -> Any:
+    found = seq2seq.find(Request(folder, device="cpu", settings=settings))
+    assert found is not None
+    return found.open()
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = trained_t5(tmp_path_factory.mktemp("t5"))
+    return Trained("t5", folder, opened(folder))
+
+
+@pytest.fixture(scope="module")
+def bart(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = trained_bart(tmp_path_factory.mktemp("bart"))
+    return Trained("bart", folder, opened(folder))
+
+
+@pytest.fixture(scope="module", params=list(BUILDERS))
+def one(request: pytest.FixtureRequest) -> Trained:
+    """Each of them in turn."""
+    found: Trained = request.getfixturevalue(request.param)
+    return found
+
+
+def answers(model: Any, queries: Sequence[Query], store: Path, protocol: str = EXACT) -> tuple[Answer, ...]:
+    found = Found(model.card, lambda: model, asks=ASKS)
+    with AnswerStore(store) as kept:
+        return ask(found, queries, kept, protocol, lambda done, total: None).scores.answers
+
+
+def blank(before: str, after: str, *words: str) -> Blank:
+    """Each word a group of its own."""
+    return Blank((before, after), tuple(Option(word, (word,)) for word in words))
+
+
+# The reference: strings with marks in them, and full forward passes.
+
+
+def next_logprobs(model: Any, source: list[int], written: list[int]) -> Any:
+    """Log-probability of each token of the vocabulary after what was written [token]."""
+    with torch.inference_mode():
+        logits = model.network(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([written])).logits
+    return logits[0, -1].double().log_softmax(-1)
+
+
+def spelled(model: Any, before: str, fill: str) -> list[int]:
+    """The tokens of a fill in running text: with the space before it, if there is one, and as the text begins, if it does."""
+    bare = "" if before.endswith(" ") or not before else before[-1]
+    text = f" {fill}" if before.endswith(" ") else bare + fill
+    n_before = len(model.tokenizer(bare, add_special_tokens=False)["input_ids"])
+    return list(model.tokenizer(text, add_special_tokens=False)["input_ids"][n_before:])
+
+
+def steps_by_hand(model: Any, query: Blank, option: Option) -> list[tuple[float, bool]]:
+    """Log-probability of each token of an option, and whether it is among the five most probable."""
+    steps = []
+    if isinstance(model.network.config.decoder_start_token_id, int) and model.tokenizer.mask_token is None:
+        marks = sentinels(query.pieces)
+        source, written = sentinel_source(model, query.pieces), [0]
+    else:
+        marks = []
+        source, written = model.tokenizer(query.shown(model.tokenizer.mask_token))["input_ids"], [2, 0]
+    for number, (before, fill) in enumerate(zip(query.pieces, option.fills, strict=False)):
+        if marks:
+            written += model.tokenizer(marks[number], add_special_tokens=False)["input_ids"]
+        else:
+            written += model.tokenizer(before.rstrip(), add_special_tokens=False)["input_ids"]
+        for token in spelled(model, before, fill):
+            logprobs = next_logprobs(model, source, written)
+            steps.append((float(logprobs[token]), token in logprobs.topk(PAPER_TOP).indices))
+            written.append(token)
+    return steps
+
+
+def sentinels(pieces: Sequence[str]) -> list[str]:
+    return [f"<extra_id_{number}>" for number in range(len(pieces) - 1)]
+
+
+def sentinel_source(model: Any, pieces: Sequence[str]) -> list[int]:
+    """The string with sentinels in it, without the space that the tokenizer sees behind one where the text has none."""
+    marks = sentinels(pieces)
+    ids = list(model.tokenizer("".join(map("".join, zip(pieces, [*marks, ""], strict=True))))["input_ids"])
+    for mark, after in zip(marks, pieces[1:], strict=True):
+        behind = ids.index(model.tokenizer.convert_tokens_to_ids(mark)) + 1
+        if not after.startswith(" ") and model.tokenizer.convert_ids_to_tokens(ids[behind]) == "▁":
+            del ids[behind]
+    return ids
+
+
+def by_hand(model: Any, query: Blank, protocol: str = EXACT) -> list[float]:
+    return [
+        sum(value if among or protocol == EXACT else -math.inf for value, among in steps_by_hand(model, query, option))
+        for option in query.options
+    ]
+
+
+def unclaimed_by_hand(model: Any, query: Blank, protocol: str) -> float:
+    firsts = {
+        spelled(model, query.pieces[0], option.fills[0])[0]: steps_by_hand(model, query, option)[0]
+        for option in query.options
+    }
+    return 1 - sum(math.exp(value) for value, among in firsts.values() if among or protocol == EXACT)
+
+
+QUERIES = {
+    "one piece": blank("In 1801, ", " was a child and lost her keys.", "she", "he", "they"),
+    "initial": blank("", " was a kid in Peru and had his tea.", "She", "He", "They"),
+    "several pieces": blank("In Kenya, ", " was an adult.", "she", "hirself", "theirs", "shelf"),
+    "two blanks": Blank(
+        ("In 1849, ", " was a teenager and lost ", " keys."),
+        (Option("f", ("she", "her")), Option("m", ("he", "his")), Option("x", ("they", "theirs")), Option("a", ("zie", "hir"))),
+    ),
+    "bracket": blank("The weaver (", " had her tea) went to Japan.", "she", "he", "hirself"),
+    "quote": blank('The baker of Peru said "', ' lost their prize."', "She", "He", "They", "Zie"),
+    "last": blank("The weaver (she had her tea) went to ", ".", "Japan", "Iceland", "Peru", "Narnia"),
+}  # fmt: skip
+
+
+def test_the_corpus_was_learned(one: Trained, tmp_path: Path) -> None:
+    """What follows is said of networks whose answers depend on the text."""
+    words = [own for _, own in PRONOUNS]
+    queries, right = [], []
+    for sentence in mild_corpus(held_out=True):
+        (own,) = (word for word in words if f" {word} " in sentence)
+        before, after = sentence.split(f" {own} ")
+        queries.append(blank(f"{before} ", f" {after}", *words))
+        right.append(words.index(own))
+    assert len(queries) > 50
+    assert set(right) == {0, 1, 2}
+    found = answers(one.model, queries, tmp_path / "s")
+    probabilities = [np.exp(answer.logprobs_nats[at]) for answer, at in zip(found, right, strict=True)]
+    assert min(probabilities) > 0.2
+    assert np.median(probabilities) > 0.8
+
+
+@pytest.mark.parametrize("protocol", [EXACT, PAPER])
+def test_log_probabilities_are_those_of_plain_forward_passes(protocol: str, one: Trained, tmp_path: Path) -> None:
+    found = answers(one.model, list(QUERIES.values()), tmp_path / "s", protocol)
+    for (name, query), answer in zip(QUERIES.items(), found, strict=True):
+        assert answer.unscored == "", name
+        assert answer.logprobs_nats == pytest.approx(by_hand(one.model, query, protocol), abs=TOLERANCE_NATS), name
+        assert answer.unclaimed_prob == pytest.approx(unclaimed_by_hand(one.model, query, protocol), abs=1e-5), name
+    if protocol == PAPER:
+        inside = {math.isfinite(value) for answer in found for value in answer.logprobs_nats}
+        assert inside == {True, False}
+    lengths = {len(steps_by_hand(one.model, query, option)) for query in QUERIES.values() for option in query.options}
+    assert {1, 2, 3} <= lengths
+
+
+@pytest.mark.parametrize("name", [name for name in QUERIES if name not in ("several pieces", "two blanks")])
+def test_one_blank_of_bart_is_the_fill_mask_pipeline(name: str, bart: Trained, tmp_path: Path) -> None:
+    from transformers import pipeline
+
+    model = bart.model
+    query = QUERIES[name]
+    fill_mask = pipeline("fill-mask", model=model.network, tokenizer=model.tokenizer, top_k=len(model.tokenizer))
+    scores = {choice["token"]: choice["score"] for choice in fill_mask(query.shown(model.tokenizer.mask_token))}
+    words = [option for option in query.options if len(spelled(model, query.pieces[0], option.fills[0])) == 1]
+    assert len(words) > 1
+    (answer,) = answers(model, [replace(query, options=tuple(words))], tmp_path / "s")
+    tokens = [spelled(model, query.pieces[0], option.fills[0])[0] for option in words]
+    assert answer.logprobs_nats == pytest.approx([math.log(scores[token]) for token in tokens], abs=TOLERANCE_NATS)
+    assert answer.unclaimed_prob == pytest.approx(1 - sum(scores[token] for token in tokens), abs=1e-5)
+
+
+def encoded(model: Any, query: TextQuery) -> Encoded:
+    (found,) = model.encode([query])
+    assert isinstance(found, Encoded)
+    return found
+
+
+def spaced(tokens: str) -> list[str]:
+    return tokens.split(" ")
+
+
+def pieces(model: Any, tokens: Sequence[int]) -> list[str]:
+    return list(model.tokenizer.convert_ids_to_tokens(list(tokens)))
+
+
+def test_what_t5_is_fed_token_by_token(t5: Trained) -> None:
+    query = Blank(("In Kenya, ", " was a kid (", " tea)."), (Option("f", ("she", "her")), Option("x", ("they", "hir"))))
+    found = encoded(t5.model, query)
+    source = spaced("▁In ▁Kenya , <extra_id_0> ▁was ▁a ▁kid ▁ ( <extra_id_1> ▁tea ) . </s>")
+    decoder = [
+        spaced("<pad> <extra_id_0> ▁she <extra_id_1> he <pad>"),
+        spaced("<pad> <extra_id_0> ▁they <extra_id_1> h i"),
+    ]
+    reads = [[(1, "▁she"), (3, "he"), (4, "r")], [(1, "▁they"), (3, "h"), (4, "i"), (5, "r")]]
+    assert [pieces(t5.model, path.source) for path in found.paths] == [source, source]
+    assert [pieces(t5.model, path.tokens) for path in found.paths] == decoder
+    assert [[(at, *pieces(t5.model, [token])) for at, token in path.reads] for path in found.paths] == reads
+
+
+def test_no_space_is_put_behind_a_sentinel_where_the_text_has_none(t5: Trained) -> None:
+    found = encoded(t5.model, blank("The weaver went to ", ".", "Japan", "Peru"))
+    assert pieces(t5.model, found.paths[0].source) == spaced("▁The ▁weaver ▁went ▁to <extra_id_0> . </s>")
+    assert found.paths[0].tokens == found.paths[1].tokens  # one row, read at two tokens
+
+
+def test_what_bart_is_fed_token_by_token(bart: Trained) -> None:
+    found = encoded(bart.model, blank("In Kenya, ", " was a kid.", "she", "hirs"))
+    fill = pieces(bart.model, bart.model.tokenizer(" hirs", add_special_tokens=False)["input_ids"])
+    assert len(fill) > 1
+    assert pieces(bart.model, found.paths[0].source) == spaced("<s> In ĠKenya , <mask> Ġwas Ġa Ġkid . </s>")
+    whole = [*spaced("</s> <s> In ĠKenya ,"), *fill[:-1]]
+    assert pieces(bart.model, found.paths[1].tokens) == whole
+    assert pieces(bart.model, found.paths[0].tokens) == [*whole[:5], *["</s>"] * (len(fill) - 1)]
+    assert [at for at, _ in found.paths[0].reads] == [4]
+    assert [at for at, _ in found.paths[1].reads] == list(range(4, 4 + len(fill)))
+
+
+# UL2's modes.
+
+
+def called(folder: str, name: Path) -> str:
+    """The same model under another name."""
+    shutil.copytree(folder, name)
+    return str(name)
+
+
+@contextmanager
+def encoder_inputs(model: Any) -> Iterator[list[tuple[int, ...]]]:
+    """Every text that the encoder reads meanwhile."""
+    seen: list[tuple[int, ...]] = []
+    encoder = model.network.get_encoder()
+    hook = encoder.register_forward_pre_hook(
+        lambda _, arguments, keywords: seen.extend(map(tuple, keywords["input_ids"].tolist())), with_kwargs=True
+    )
+    try:
+        yield seen
+    finally:
+        hook.remove()
+
+
+BARE = "▁In ▁Kenya , <extra_id_0> ▁was ▁a ▁kid . </s>"
+ASKED = "▁In ▁Kenya , ▁she ▁was"
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "used"),
+    [
+        ("tiny-UL2", "auto", ("NLU", "S2S", "denoising, modes NLU and S2S")),
+        ("tiny-UL2", "NLG", ("NLG", "NLG", "denoising, mode NLG")),
+        ("tiny-UL2", "none", ("", "", "denoising")),
+        ("tiny-Flan-ul2", "auto", ("", "", "denoising")),
+        ("tiny-flan-UL2", "S2S", ("S2S", "S2S", "denoising, mode S2S")),
+        ("tiny", "auto", ("", "", "denoising")),
+    ],
+)
+def test_the_modes_of_ul2(name: str, mode: str, used: tuple[str, ...], t5: Trained, tmp_path: Path) -> None:
+    blanks, prompts, readout = used
+
+    def begun(one: str) -> list[str]:
+        return ["▁", "[", *one, "]"] if one else []
+
+    model = opened(called(t5.folder, tmp_path / name), mode=mode)
+    assert model.card.readout == readout
+    assert model.card.key(EXACT) != model.card.key(PAPER)
+    assert any("UL2" in note and f"[{blanks}]" in note and f"[{prompts}]" in note for note in model.notes) == bool(
+        blanks
+    )
+    query = blank("In Kenya, ", " was a kid.", "she", "he")
+    prompt = Generation("In Kenya, she was", query.options, 2)
+    with encoder_inputs(model) as read:
+        read_blank, answered = answers(model, [query, prompt], tmp_path / "s")
+    sentence, text = (pieces(model, tokens) for tokens in read)
+    assert sentence == [*begun(blanks), *BARE.split()]
+    assert text == [*begun(prompts), *ASKED.split(), *(["<extra_id_0>"] if prompts else []), "</s>"]
+    prefix = f"[{blanks}] " if blanks else ""
+    with_mode = Blank((prefix + query.pieces[0], query.pieces[1]), query.options)
+    assert read_blank.logprobs_nats == pytest.approx(by_hand(t5.model, with_mode), abs=TOLERANCE_NATS)
+    assert answered.unscored == ""
+
+
+def test_a_mode_is_part_of_what_answers_are_kept_under(t5: Trained, tmp_path: Path) -> None:
+    folder = called(t5.folder, tmp_path / "ul2")
+    found = [seq2seq.find(Request(folder, settings={"mode": mode})) for mode in ("auto", "none", "NLU", "S2S")]
+    assert len({one.card.key(EXACT) for one in found if one is not None}) == 4
+
+
+@pytest.mark.parametrize("mode", ["nlu", "", 3, True])
+def test_an_unknown_mode_is_refused(mode: Any, t5: Trained) -> None:
+    with pytest.raises(UndertowError, match=r"mode .* is not known; use auto, none, NLU, NLG, S2S"):
+        seq2seq.find(Request(t5.folder, settings={"mode": mode}))
+
+
+def test_bart_has_no_modes(bart: Trained) -> None:
+    with pytest.raises(UndertowError, match=r"has no modes, which are UL2's; use mode auto or none"):
+        opened(bart.folder, mode="NLU")
+
+
+def test_the_settings_are_described() -> None:
+    (field,) = seq2seq.Settings.__dataclass_fields__.values()
+    assert (field.name, field.default) == ("mode", "auto")
+    assert "UL2" in field.metadata["help"]
+
+
+# What cannot be read.
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        (blank("In 1801, ", " was.", "she", ""), "an option adds nothing"),
+        (blank("In 1801, s", " was.", "he", "it"), "joins an option with the word beside it"),
+        (blank("In 1801, ", "r keys.", "he", "it"), "joins an option with the word beside it"),
+        (Continuations("In 1801,", (" she was", " he was")), "cannot be read going on with a text"),
+        (blank("In 1801, ", " was" * POSITIONS, "she", "he"), f"longer than the {POSITIONS} tokens"),
+    ],
+    ids=["nothing", "joined before", "joined after", "continuations", "too long"],
+)
+def test_what_cannot_be_asked_has_a_reason(query: TextQuery, reason: str, one: Trained, tmp_path: Path) -> None:
+    known = QUERIES["one piece"]
+    # Continuations are refused by the engine before they get here, but for a caller of one's own.
+    assert any(reason in str(found) for found in one.model.encode([query, known]) if isinstance(found, UnscorableError))
+    if isinstance(query, Blank):
+        refused_one, asked = answers(one.model, [query, known], tmp_path / "s")
+        assert reason in refused_one.unscored
+        assert refused_one.logprobs_nats == ()
+        assert asked.logprobs_nats == pytest.approx(by_hand(one.model, known), abs=TOLERANCE_NATS)
+
+
+def test_what_t5_cannot_be_asked(t5: Trained, tmp_path: Path) -> None:
+    unknown = blank("In 1801, ", " was a child.", "she", "Ωe")
+    marked = blank("In 1801, ", " was <extra_id_0>.", "she", "he")
+    many = Blank(("she ",) * (N_SENTINELS + 2), (Option("f", ("was",) * (N_SENTINELS + 1)),))
+    around = blank("In 1801, ", " was Ω.", "she", "he")
+    found = answers(t5.model, [unknown, marked, many, around], tmp_path / "s")
+    assert [answer.unscored for answer in found] == [
+        "an option holds a character or word that this tokenizer does not know",
+        "the text holds what stands for a blank in this model's texts",
+        f"the sentence has more blanks than the model has sentinels ({N_SENTINELS})",
+        "",  # what stands around the blank may be unknown
+    ]
+    most = Blank(
+        ("she ", *[" she "] * (N_SENTINELS - 1), " she."),
+        (Option("f", ("was",) * N_SENTINELS), Option("m", ("had",) * N_SENTINELS)),
+    )
+    (answer,) = answers(t5.model, [most], tmp_path / "s")
+    assert answer.logprobs_nats == pytest.approx(by_hand(t5.model, most), abs=TOLERANCE_NATS)
+
+
+def test_the_longest_text_is_read_and_one_longer_is_not(bart: Trained, tmp_path: Path) -> None:
+    n_around = len(bart.model.tokenizer("In 1801, she.")["input_ids"])
+    longest, longer = (
+        blank("In 1801," + " was" * (length - n_around) + " ", ".", "she", "he")
+        for length in (POSITIONS, POSITIONS + 1)
+    )
+    assert len(encoded(bart.model, longest).paths[0].source) == POSITIONS
+    found = answers(bart.model, [longest, longer], tmp_path / "s")
+    assert found[0].logprobs_nats == pytest.approx(by_hand(bart.model, longest), abs=TOLERANCE_NATS)
+    assert found[1].unscored == f"the text is longer than the {POSITIONS} tokens that the model reads"
+
+
+def test_one_word_in_two_groups_cannot_be_told_apart_and_twice_in_one_counts_once(one: Trained, tmp_path: Path) -> None:
+    pieces = QUERIES["one piece"].pieces
+    twice = Blank(pieces, (Option("f", ("she",)), Option("f", ("she",)), Option("m", ("he",))))
+    both = Blank(pieces, (Option("f", ("she",)), Option("m", ("she",))))
+    found = answers(one.model, [twice, both], tmp_path / "s")
+    assert np.isnan(found[0].logprobs_nats).tolist() == [False, True, False]
+    assert found[1].unscored == "this tokenizer spells an option of f and one of m alike"
+
+
+# The passes: the encoder once, the head apart, batches.
+
+
+def test_each_text_goes_through_the_encoder_once(one: Trained, tmp_path: Path) -> None:
+    queries = list(QUERIES.values())
+    prompts = [Generation(text, PRONOUN_OPTIONS, 3) for text in (*PROMPTS, PROMPTS[0])]
+    prompts.append(Generation(PROMPTS[0], PRONOUN_OPTIONS[:2], 4))
+    model = one.fresh()
+    model.limits = Limits(70, 0)
+    with encoder_inputs(model) as read:
+        answers(model, [*queries, *prompts], tmp_path / "s")
+    assert len(read) == len(queries) + len(PROMPTS)
+    assert set(Counter(read).values()) == {1}
+
+
+def whole(model: Any, batch: TokenBatch) -> Any:
+    """What the whole forward says of the reads of a batch [read]."""
+    with torch.inference_mode():
+        sources = torch.from_numpy(batch.sources[batch.source_of_row])
+        logits = model.network(input_ids=sources, decoder_input_ids=torch.from_numpy(batch.tokens)).logits
+    return logits.double().log_softmax(-1).numpy()[batch.read_rows, batch.read_positions, batch.read_tokens]
+
+
+def some_batch(model: Any) -> TokenBatch:
+    generator = np.random.default_rng(1)
+    n_rows, length, n_reads, n_sources = 6, 7, 40, 3
+    return TokenBatch(
+        generator.integers(5, 100, size=(n_rows, length)),
+        generator.integers(n_rows, size=n_reads),
+        generator.integers(length, size=n_reads),
+        generator.integers(len(model.tokenizer), size=n_reads),
+        generator.integers(5, 100, size=(n_sources, 11)),
+        generator.integers(n_sources, size=n_rows),
+    )
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 7, 1000])
+def test_the_head_says_of_single_rows_what_the_network_says(
+    rows_at_once: int, one: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = one.fresh()
+    if one.kind == "bart":  # T5's scaling is in the forward; BART's bias is trained by nobody, and must still count
+        model.network.final_logits_bias.normal_(generator=torch.Generator().manual_seed(0))
+    model = seq2seq.Seq2SeqModel.of(model.card, model.network, model.tokenizer, model.marks, model.modes)
+    monkeypatch.setattr(seq2seq, "LOGITS_AT_ONCE", rows_at_once * int(model.network.config.vocab_size))
+    assert model.head_apart
+    batch = some_batch(model)
+    expected = whole(model, batch)
+    assert model.read_batch(batch) == pytest.approx(expected, abs=TOLERANCE_NATS)
+    top = model.read_top(batch, 30)
+    among = np.isfinite(top)
+    assert 0 < among.sum() < len(top)
+    assert top[among] == pytest.approx(expected[among], abs=TOLERANCE_NATS)
+    assert "forward" not in vars(model.network.get_decoder())  # the decoder answers for itself again
+
+
+def test_a_head_that_needs_its_neighbours_is_found_out_and_read_whole(one: Trained, tmp_path: Path) -> None:
+    class Neighbours(torch.nn.Module):  # type: ignore[misc, name-defined]
+        """Adds each row the one before it."""
+
+        def __init__(self, head: Any) -> None:
+            super().__init__()
+            self.head = head
+            self.weight = head.weight
+
+        def forward(self, hidden: Any) -> Any:
+            return self.head(hidden + torch.nn.functional.pad(hidden, (0, 0, 1, 0))[:, :-1])
+
+    plain = one.fresh()
+    plain.network.lm_head = Neighbours(plain.network.lm_head)
+    model = seq2seq.Seq2SeqModel.of(plain.card, plain.network, plain.tokenizer, plain.marks, plain.modes)
+    assert not model.head_apart
+    batch = some_batch(model)
+    assert model.read_batch(batch) == pytest.approx(whole(model, batch), abs=TOLERANCE_NATS)
+    queries = [QUERIES["several pieces"], QUERIES["two blanks"]]
+    for query, answer in zip(queries, answers(model, queries, tmp_path / "s"), strict=True):
+        assert answer.logprobs_nats == pytest.approx(by_hand(model, query), abs=TOLERANCE_NATS)
+    model.head_apart = True
+    assert not np.allclose(model.read_batch(batch), whole(model, batch), atol=0.1)
+
+
+def test_batches_and_the_order_of_queries_do_not_matter(one: Trained, tmp_path: Path) -> None:
+    model = one.fresh()
+    queries: list[Query] = [*QUERIES.values(), *(Generation(text, PRONOUN_OPTIONS, 6) for text in PROMPTS)]
+    model.limits = Limits(60, 0)
+    found = Found(model.card, lambda: model, asks=ASKS)
+    with AnswerStore(tmp_path / "dry") as store:
+        assert estimate(found, queries, store, EXACT).n_passes > 2
+    forwards = answers(model, queries, tmp_path / "forwards")
+    backwards = answers(model, queries[::-1], tmp_path / "backwards")[::-1]
+    model.limits = Limits(10_000, 0)
+    together = answers(model, queries, tmp_path / "together")
+    for number, query in enumerate(queries):
+        (alone,) = answers(model, [query], tmp_path / f"alone {number}")
+        for answer in (forwards[number], backwards[number], together[number]):
+            assert answer.logprobs_nats == pytest.approx(alone.logprobs_nats, abs=TOLERANCE_NATS)
+            assert answer.unclaimed_prob == pytest.approx(alone.unclaimed_prob, abs=1e-5)
+            assert answer.text == alone.text
+
+
+# Prompts.
+
+PRONOUN_OPTIONS = (
+    Option("f", ("she",)), Option("f", ("She",)), Option("f", ("her",)), Option("m", ("he",)), Option("m", ("He",)),
+    Option("m", ("his",)), Option("x", ("they",)), Option("x", ("They",)), Option("x", ("their",)),
+)  # fmt: skip
+PROMPTS = (
+    "In 1801, {} was a child and lost her keys.",
+    "In 1801, she was a child and lost {} keys.",
+    "The weaver ({} had {} tea) went to Kenya.",
+    'The baker of Peru said "{} lost {} prize."',
+    "He was an adult in 1873 and had",
+    "They was a kid in Japan and had",
+)
+
+
+def gapped(model: Any, text: str) -> str:
+    """The prompt with the model's own marks for its gaps, so that there is something to write."""
+    if model.tokenizer.mask_token:
+        return text.replace("{}", model.tokenizer.mask_token)
+    return text.format("<extra_id_0>", "<extra_id_1>")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the reference loop writes: tokens, and the logarithms of all probabilities at each step [step][token]."""
+
+    tokens: list[int]
+    logprobs: list[Any]
+
+
+def written_by_hand(model: Any, prompt: str, max_tokens: int) -> Written:
+    """Greedy decoding that computes everything anew at each step."""
+    start, end = {True: (2, 2), False: (0, 1)}[bool(model.tokenizer.mask_token)]
+    source, decoder, logprobs = model.tokenizer(prompt)["input_ids"], [start], []
+    while len(decoder) <= max_tokens:
+        step = next_logprobs(model, source, decoder)
+        token = int(step.argmax())
+        if token == end:
+            break
+        decoder.append(token)
+        logprobs.append(step)
+    return Written(decoder[1:], logprobs)
+
+
+def words_of(model: Any, tokens: Sequence[int]) -> list[str]:
+    return [model.tokenizer.decode([token]).strip() for token in tokens]
+
+
+def option_probs(model: Any, written: Written, options: Sequence[Option], protocol: str) -> list[float]:
+    """The rule of the paper's appendix B.3, spelled out over the whole vocabulary."""
+    fills = [option.fills[0] for option in options]
+    said = [at for at, word in enumerate(words_of(model, written.tokens)) if word in fills]
+    counted = said if len(said) == 1 else range(len(written.tokens))
+    vocabulary = words_of(model, range(len(model.tokenizer)))
+    totals = dict.fromkeys(fills, 0.0)
+    for at in counted:
+        top = set(written.logprobs[at].topk(PAPER_TOP).indices.tolist())
+        for token, word in enumerate(vocabulary):
+            if word in totals and (protocol == EXACT or token in top):
+                totals[word] += math.exp(float(written.logprobs[at][token])) / len(counted)
+    return [totals[fill] for fill in fills]
+
+
+def logs(probs: Sequence[float]) -> list[float]:
+    return [math.log(prob) if prob else -math.inf for prob in probs]
+
+
+def check_prompts(model: Any, asked: Sequence[Generation], store: Path, protocol: str) -> list[Written]:
+    """Ask, compare with the reference, and give what the reference wrote."""
+    by_loop = []
+    for query, answer in zip(asked, answers(model, asked, store, protocol), strict=True):
+        loop = written_by_hand(model, query.prompt, query.max_tokens)
+        expected = option_probs(model, loop, query.options, protocol)
+        assert answer.text == model.tokenizer.decode(loop.tokens, skip_special_tokens=True)
+        assert answer.logprobs_nats == pytest.approx(logs(expected), abs=TOLERANCE_NATS)
+        assert answer.unclaimed_prob == pytest.approx(1 - sum(expected), abs=1e-5)
+        by_loop.append(loop)
+    return by_loop
+
+
+@pytest.mark.parametrize("protocol", [EXACT, PAPER])
+def test_prompts_are_answered_as_by_a_loop_without_a_cache(protocol: str, one: Trained, tmp_path: Path) -> None:
+    model = one.model
+    asked = [Generation(gapped(model, text), PRONOUN_OPTIONS, n) for text in PROMPTS for n in (2, 20)]
+    loops = check_prompts(model, asked, tmp_path / "s", protocol)
+    said = [
+        sum(word in {option.fills[0] for option in PRONOUN_OPTIONS} for word in words_of(model, loop.tokens))
+        for loop in loops
+    ]
+    assert 1 in said  # one step counts
+    assert max(said) > 1  # all of them do
+    ended = [len(loop.tokens) < query.max_tokens for loop, query in zip(loops, asked, strict=True)]
+    assert set(ended) == {True, False}
+    assert len({len(loop.tokens) for loop in loops}) > 2
+    (tokens,), *_ = model._written([[prompt] for prompt in model._prompts(asked[-1:])[0]], 20, protocol)
+    assert tokens == loops[-1].tokens
+
+
+def test_what_a_checkpoint_says_of_generation_changes_nothing(one: Trained, tmp_path: Path) -> None:
+    folder = Path(called(one.folder, tmp_path / "m"))
+    place = folder / "generation_config.json"
+    said = json.loads(place.read_text(encoding="utf-8"))
+    said |= {
+        "num_beams": 4, "repetition_penalty": 3.0, "no_repeat_ngram_size": 1, "min_length": 15, "forced_bos_token_id": 7,
+        "forced_eos_token_id": 8, "do_sample": True, "temperature": 3.0, "length_penalty": 2.0, "early_stopping": True,
+        "suppress_tokens": [9, 10], "max_length": 4, "top_k": 2,
+    }  # fmt: skip
+    place.write_text(json.dumps(said), encoding="utf-8")
+    model = opened(str(folder))
+    check_prompts(
+        model, [Generation(gapped(model, text), PRONOUN_OPTIONS, 12) for text in PROMPTS], tmp_path / "s", EXACT
+    )
+
+
+def test_nothing_as_wide_as_the_vocabulary_is_kept_of_a_step(one: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = []
+    append = seq2seq._Recorder.__call__
+
+    def spy(self: Any, input_ids: Any, scores: Any) -> Any:
+        result = append(self, input_ids, scores)
+        kept.append((scores.shape, self.steps[-1].untyped_storage().nbytes() // 4, len(self.wanted)))
+        return result
+
+    monkeypatch.setattr(seq2seq._Recorder, "__call__", spy)
+    asked = [Generation(gapped(one.model, PROMPTS[1]), PRONOUN_OPTIONS, 3)]
+    assert [len(arrived) for arrived in one.model.answer(asked, PAPER)] == [1]
+    assert kept
+    for shape, n_numbers, n_wanted in kept:
+        assert shape == (1, one.model.network.config.vocab_size)
+        assert n_numbers == n_wanted < 30
+
+
+def test_words_of_several_tokens_are_named_and_groups_without_any_other_refused(one: Trained, tmp_path: Path) -> None:
+    model = one.fresh()
+    seen = (Option("f", ("her",)), Option("f", ("hirself",)), Option("m", ("his",)), Option("f", ("her",)))
+    unseen = (*seen, Option("x", ("hirself",)), Option("x", ("zirs",)))
+    prompt = gapped(model, PROMPTS[1])
+    answered, refused_one = answers(model, [Generation(prompt, seen), Generation(prompt, unseen)], tmp_path / "s")
+    assert np.isnan(answered.logprobs_nats).tolist() == [False, True, False, True]
+    assert refused_one.unscored.startswith("no word of x is a single token")
+    assert [note for note in model.notes if "hirself" in note] == [
+        "not read in answers to prompts, being several tokens: hirself"
+    ]
+
+
+def test_prompts_that_cannot_be_asked_have_a_reason(one: Trained, tmp_path: Path) -> None:
+    fine = Generation(gapped(one.model, PROMPTS[1]), PRONOUN_OPTIONS, 3)
+    found = answers(
+        one.model,
+        [
+            replace(fine, chat=True),
+            replace(fine, prompt="was " * POSITIONS),
+            replace(fine, max_tokens=POSITIONS + 1),
+            fine,
+        ],
+        tmp_path / "s",
+    )
+    assert "has no chat template" in found[0].unscored
+    assert f"longer than the {POSITIONS} tokens" in found[1].unscored
+    assert f"longer than the {POSITIONS} tokens" in found[2].unscored
+    assert found[3].unscored == ""
+    (blank_one,) = one.model.answer([QUERIES["one piece"]], EXACT)
+    assert isinstance(blank_one[0], UnscorableError)
+
+
+def test_an_answer_that_ends_at_once_is_unscored(one: Trained, tmp_path: Path) -> None:
+    model = one.fresh()
+    prompt = Generation(gapped(model, PROMPTS[1]), PRONOUN_OPTIONS, 3)
+    (first, *_) = written_by_hand(model, prompt.prompt, 3).tokens
+    model.greedy["eos_token_id"] = [first]
+    (answer,) = answers(model, [prompt], tmp_path / "s")
+    assert "the answer is empty" in answer.unscored
+
+
+def test_a_chat_template_goes_around_the_prompt(t5: Trained, tmp_path: Path) -> None:
+    model = t5.fresh()
+    model.tokenizer.chat_template = "{{ messages[0]['content'] }} was{% if add_generation_prompt %} </s>{% endif %}"
+    model = seq2seq.Seq2SeqModel.of(model.card, model.network, model.tokenizer, model.marks, model.modes)
+    assert model.facts["post_training"] == "chat"
+    chat, plain = (
+        Generation(text, PRONOUN_OPTIONS, 3, chat=chat) for text, chat in (("she", True), ("she was", False))
+    )
+    with encoder_inputs(model) as read:
+        answered = answers(model, [chat, plain], tmp_path / "s")
+    assert [pieces(model, tokens) for tokens in read] == [["▁she", "▁was", "</s>"]]
+    assert answered[0] == answered[1]
+
+
+def test_what_answering_takes_is_estimated(one: Trained, tmp_path: Path) -> None:
+    queries = [Generation(gapped(one.model, text), PRONOUN_OPTIONS, 5) for text in PROMPTS]
+    effort = one.model.effort(queries, EXACT)
+    n_sources = sum(len(one.model.tokenizer(query.prompt)["input_ids"]) for query in queries)
+    n_lengths = len({len(one.model.tokenizer(query.prompt)["input_ids"]) for query in queries})
+    assert effort.n_tokens == n_sources + 5 * len(queries)
+    assert effort.n_passes == 6 * n_lengths
+    assert 0 < effort.seconds < 60
+    assert effort.memory_bytes > 4 * one.model.facts["parameters"]
+    assert one.model.effort([], EXACT).n_passes == 0
+    assert one.model.notes == one.fresh().notes
+
+
+# Who they are.
+
+
+def test_every_model_goes_to_its_own_family(t5: Trained, bart: Trained, tmp_path: Path) -> None:
+    for trained, objective in ((t5, "span corruption"), (bart, "text infilling")):
+        found = models.find(Request(trained.folder))
+        assert (found.card.family, found.card.readout, found.asks) == ("seq2seq", "denoising", ASKS)
+        assert causal.find(Request(trained.folder)) is None
+        assert masked.find(Request(trained.folder)) is None
+        n_parameters = sum(parameter.numel() for parameter in trained.model.network.parameters())
+        assert trained.model.facts == {
+            "parameters": n_parameters,
+            "objective": f"denoising ({objective})",
+            "post_training": "",
+        }
+    assert seq2seq.find(Request(saved(tmp_path / "gpt2", tiny_gpt2()))) is None
+
+
+def test_the_body_of_bart_is_a_whole_model(bart: Trained, tmp_path: Path) -> None:
+    """Its files are called a body, and hold the embedding that is the head too."""
+    folder = tmp_path / "body"
+    bart.model.network.model.save_pretrained(folder)
+    bart.model.tokenizer.save_pretrained(folder)
+    assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["architectures"] == ["BartModel"]
+    query = QUERIES["two blanks"]
+    (answer,) = answers(opened(str(folder)), [query], tmp_path / "s")
+    assert answer.logprobs_nats == pytest.approx(by_hand(bart.model, query), abs=TOLERANCE_NATS)
+
+
+def kept(network: Any, tokenizer: Any, folder: Path) -> str:
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def say(folder: Path, **changed: Any) -> None:
+    """Change what a folder's configuration says; None for nothing."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8")) | changed
+    said = {name: value for name, value in config.items() if name not in changed or value is not None}
+    (folder / "config.json").write_text(json.dumps(said), encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["T5", "UMT5"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_what_goes_into_the_head_is_scaled_only_where_the_head_is_the_embedding(
+    name: str, tied: bool, tmp_path: Path
+) -> None:
+    """T5 1.1, Flan-T5, UL2 and umT5 have a head of their own; scaled, their distributions would be far too flat."""
+    import transformers
+
+    sizes = {"vocab_size": 200, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    config = getattr(transformers, f"{name}Config")(**sizes, decoder_start_token_id=0)
+    network = getattr(transformers, f"{name}ForConditionalGeneration")(config)
+    if not tied:
+        network.lm_head.weight = torch.nn.Parameter(torch.randn(200, 16))
+        network._tied_weights_keys = {key: tie for key, tie in network._tied_weights_keys.items() if "head" not in key}
+    folder = kept(network, sentencepiece_tokenizer(), tmp_path / "m")
+    say(Path(folder), tie_word_embeddings=tied, scale_decoder_outputs=None)
+    model = opened(folder)
+    query = blank("In Kenya, ", " was a kid.", "she", "he", "they")
+    source, words = (
+        encoded(model, query).paths[0].source,
+        [spelled(model, "In ", word)[0] for word in ("she", "he", "they")],
+    )
+    start = list(encoded(model, query).paths[0].tokens)
+    with torch.inference_mode():
+        seen = model.network.encoder(input_ids=torch.tensor([source]))[0]
+        hidden = model.network.decoder(input_ids=torch.tensor([start]), encoder_hidden_states=seen)[0][0, -1]
+        head = network.shared.weight if tied else network.lm_head.weight
+        logits = head @ hidden * (16**-0.5 if tied else 1)
+    (answer,) = answers(model, [query], tmp_path / "s")
+    assert answer.logprobs_nats == pytest.approx(logits.log_softmax(-1)[words].tolist(), abs=TOLERANCE_NATS)
+
+
+def untrained_t5(**settings: Any) -> Any:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    sizes = {"vocab_size": 200, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    return T5ForConditionalGeneration(T5Config(**sizes, **settings, decoder_start_token_id=0))
+
+
+def headless(folder: Path) -> str:
+    """The encoder alone, called a whole model."""
+    from transformers import T5EncoderModel
+
+    kept(T5EncoderModel(untrained_t5().config), sentencepiece_tokenizer(), folder)
+    say(folder, architectures=["T5ForConditionalGeneration"], is_encoder_decoder=True)
+    return str(folder)
+
+
+def markless(folder: Path) -> str:
+    from transformers import PreTrainedTokenizerFast
+
+    backend = wordpiece_tokenizer().backend_tokenizer
+    return kept(untrained_t5(), PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]"), folder)
+
+
+def mask_of_another_kind(folder: Path) -> str:
+    """A mask token in the vocabulary of a network that was never trained to fill one."""
+    return kept(untrained_t5(), wordpiece_tokenizer(), folder)
+
+
+def broken(folder: Path) -> str:
+    network = untrained_t5()
+    with torch.no_grad():
+        network.decoder.final_layer_norm.weight.fill_(math.nan)
+    return kept(network, sentencepiece_tokenizer(), folder)
+
+
+def listener(folder: Path) -> str:
+    """Reads sound, and is called what these are called."""
+    from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+    sizes = {"d_model": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16}
+    config = WhisperConfig(vocab_size=300, encoder_layers=1, decoder_layers=1, decoder_ffn_dim=16, **sizes,
+                           pad_token_id=0, bos_token_id=0, eos_token_id=0, decoder_start_token_id=1)  # fmt: skip
+    return kept(WhisperForConditionalGeneration(config), sentencepiece_tokenizer(), folder)
+
+
+def viewer(folder: Path) -> str:
+    """Reads pictures; its configuration alone says so."""
+    folder.mkdir()
+    config = {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava"}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "model.safetensors").write_bytes(b"")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (headless, r"its weights lack decoder\..*, without which its answers are noise; name a model"),
+        (markless, "has neither sentinels .* nor a mask token that it was trained to fill"),
+        (mask_of_another_kind, "has neither sentinels .* nor a mask token that it was trained to fill"),
+        (broken, "its weights give probabilities that are not numbers; fetch it again"),
+        (listener, "is a model of the kind whisper, which is no text encoder-decoder; name one such as"),
+        (viewer, "is a model of the kind llava, which is no text encoder-decoder; name one such as"),
+    ],
+)
+def test_what_fills_no_gaps_is_refused(build: Any, words: str, tmp_path: Path) -> None:
+    folder = build(tmp_path / "m")
+    with pytest.raises(UndertowError, match=words) as refusal:
+        opened(folder)
+    assert str(refusal.value).startswith(f"{folder}: ")
+    assert "\n" not in str(refusal.value)
+
+
+# The whole path.
+
+
+OWN = """
+templates = ["In {w}, {blank} was a child and lost her keys.", "The weaver ({blank} had her tea) was born in {w}."]
+w = ["date"]
+[groups]
+she = ["she"]
+he = ["he"]
+thing = ["keys"]
+"""
+
+
+def test_a_run_and_its_answers_are_kept(one: Trained, tmp_path: Path) -> None:
+    run, again = (
+        undertow.run("spurious-correlation", model=one.folder, out=tmp_path / name, limit=90, device="cpu")
+        for name in ("run", "again")
+    )
+    assert run.manifest["counts"]["computed"] > 0
+    assert again.manifest["counts"]["computed"] == 0
+    assert again.observations.equals(run.observations)
+    assert again.manifest["model_card"]["readout"] == "denoising"
+    assert any(note.startswith("read in the decoder") for note in again.manifest["notes"])
+    scored = run.observations[run.observations["unscored"] == ""]
+    # The tiny models have few places, and spell what they never saw.
+    long = f"the text is longer than the {POSITIONS} tokens that the model reads"
+    assert set(run.observations["unscored"]) <= {"", long}
+    assert len(scored) > 0.8 * len(run.observations)
+    masses = scored[["female", "male", "neutral"]].sum(axis=1)
+    assert (masses > 0).all()
+    assert (masses + scored["unclaimed"]).to_numpy() == pytest.approx(100, abs=1e-3)
+
+
+def test_a_run_of_ones_own_under_protocol_paper(one: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.toml").write_text(OWN, encoding="utf-8")
+    run = undertow.run(
+        "spurious-correlation", model=one.folder, challenge="own.toml", protocol=PAPER, device="cpu", out="run"
+    )
+    expected = [
+        [100 * math.exp(value) for value in by_hand(one.model, blank(*text.split("___"), "she", "he", "keys"), PAPER)]
+        for text in run.observations["text"]
+    ]
+    masses = run.observations[["she", "he", "thing"]].to_numpy(dtype=float)
+    assert masses == pytest.approx(np.array(expected), abs=1e-2)
+    assert (masses > 0).any()
+    assert (masses == 0).any()
