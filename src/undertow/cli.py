@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from undertow.audit import Run
     from undertow.checking import Verdict
+    from undertow.doctor import Checkup
     from undertow.scoring.ask import Estimate
 
 app = typer.Typer(
@@ -326,6 +327,37 @@ def demo(
     _say_run(run, as_json=as_json)
 
 
+@app.command()
+def doctor(  # noqa: PLR0913 - an option each
+    *,
+    model: Annotated[
+        str,
+        typer.Option("-m", "--model", help="A name of `undertow ls models`, a hub id, a model folder or a GGUF file."),
+    ],
+    revision: Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")] = "",
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="An option of the model family, as in base_url=http://...; may be repeated."),
+    ] = None,
+    compare: Annotated[bool, typer.Option(help="Load it in bfloat16 too, and compare.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Load a model, say what it can be asked, ask it a known sentence, and time it."""
+    from undertow import doctor, models
+    from undertow.models.base import Request
+
+    settings = models.parsed_settings(setting or [])
+    with _stoppable("nothing was kept"):
+        checkup = doctor.examine(Request(model, revision, dtype, device, settings), compare_dtypes=compare)
+    if as_json:
+        plain = dataclasses.asdict(checkup)
+        typer.echo(json.dumps(_without_nan(plain), ensure_ascii=False))
+        return
+    _say_checkup(checkup)
+
+
 @app.command("check-text")
 def check_text(  # noqa: PLR0913 - an option each
     text: Annotated[
@@ -587,6 +619,48 @@ def _say_run(run: Run, *, as_json: bool, asked: bool = True) -> None:
     for finding in run.findings:
         typer.echo(f"{'*' if finding.found else '-'} {finding.text}")
     typer.echo(f"Report: {run.report.resolve()}")
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN: a number that is missing is null."""
+    if isinstance(value, dict):
+        return {key: _without_nan(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _say_checkup(checkup: Checkup) -> None:
+    from undertow import doctor
+
+    typer.echo(
+        f"{checkup.model}: {checkup.card['family']}, {checkup.card['source']} at {checkup.card['revision'][:16]}"
+    )
+    if checkup.facts:
+        size = checkup.facts.get("parameters")
+        known = [f"{float(size) / 1e6:,.0f} million parameters"] if size else []
+        known += [str(fact) for name, fact in checkup.facts.items() if name != "parameters" and fact]
+        typer.echo(f"  {', '.join(known)}")
+    for words, answer in doctor.kinds(checkup).items():
+        typer.echo(f"  {words}: {answer}")
+    if checkup.sentence:
+        typer.echo(f"  asked {checkup.sentence!r}, {checkup.verdict}")
+    speeds = ", ".join(
+        f"{rate:.1f} {KIND_UNITS.get(kind, kind)} a second" for kind, rate in checkup.items_per_s.items()
+    )
+    typer.echo(f"  loaded in {checkup.load_s:.1f} s; {speeds or 'not timed'}, in {checkup.dtype} on {doctor.machine()}")
+    if checkup.dtype_note:
+        typer.echo(f"  bfloat16 was not compared with float32: {checkup.dtype_note}")
+    else:
+        typer.echo(
+            f"  bfloat16 against float32: at most {checkup.dtype_gap_nats:.2g} nats apart; the preferred words differ in "
+            f"{100 * checkup.dtype_flips:.0f}% of the sample"
+        )
+    for note in checkup.notes:
+        typer.echo(f"  {note}")
+
+
+KIND_UNITS = {"blank": "sentences", "generation": "prompts"}
 
 
 def _say_verdict(verdict: Verdict, *, as_json: bool) -> None:

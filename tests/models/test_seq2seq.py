@@ -20,6 +20,7 @@ from tiny import (
     N_SENTINELS,
     POSITIONS,
     PRONOUNS,
+    byte_level_tokenizer,
     mild_corpus,
     saved,
     sentencepiece_tokenizer,
@@ -30,7 +31,18 @@ from tiny import (
 )
 from undertow import models
 from undertow.models import causal, masked, seq2seq
-from undertow.models.base import EXACT, PAPER, PAPER_TOP, Encoded, Found, Limits, Request, TokenBatch, UnscorableError
+from undertow.models.base import (
+    CHAT_TRAINED,
+    EXACT,
+    PAPER,
+    PAPER_TOP,
+    Encoded,
+    Found,
+    Limits,
+    Request,
+    TokenBatch,
+    UnscorableError,
+)
 from undertow.scoring.ask import ask, estimate
 from undertow.scoring.store import AnswerStore
 from undertow.types import (
@@ -711,7 +723,7 @@ def test_a_chat_template_goes_around_the_prompt(t5: Trained, tmp_path: Path) -> 
     model = t5.fresh()
     model.tokenizer.chat_template = "{{ messages[0]['content'] }} was{% if add_generation_prompt %} </s>{% endif %}"
     model = seq2seq.Seq2SeqModel.of(model.card, model.network, model.tokenizer, model.marks, model.modes)
-    assert model.facts["post_training"] == "chat"
+    assert model.facts["post_training"] == CHAT_TRAINED
     chat, plain = (
         Generation(text, PRONOUN_OPTIONS, 3, chat=chat) for text, chat in (("she", True), ("she was", False))
     )
@@ -761,6 +773,43 @@ def test_the_body_of_bart_is_a_whole_model(bart: Trained, tmp_path: Path) -> Non
     query = QUERIES["two blanks"]
     (answer,) = answers(opened(str(folder)), [query], tmp_path / "s")
     assert answer.logprobs_nats == pytest.approx(by_hand(bart.model, query), abs=TOLERANCE_NATS)
+
+
+def test_mbart_begins_with_its_language(tmp_path: Path) -> None:
+    """Its texts end with their language, and its decoder begins with it; no token of its own opens a text."""
+    from tokenizers import processors
+    from transformers import MBartConfig, MBartForConditionalGeneration
+
+    tokenizer = byte_level_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["en_XX"]})
+    ends = [(name, tokenizer.convert_tokens_to_ids(name)) for name in ("</s>", "en_XX")]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s> en_XX", special_tokens=ends
+    )
+    config = MBartConfig(
+        vocab_size=len(tokenizer), d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, max_position_embeddings=POSITIONS, init_std=0.3,
+        pad_token_id=1, bos_token_id=0, eos_token_id=2,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = opened(kept(MBartForConditionalGeneration(config), tokenizer, tmp_path / "m"))
+    assert model.head_apart
+    query = QUERIES["one piece"]
+    ids = model.tokenizer(query.shown(model.tokenizer.mask_token), return_tensors="pt")["input_ids"]
+    assert pieces(model, ids[0].tolist())[-2:] == ["</s>", "en_XX"]
+    place = ids[0].tolist().index(model.tokenizer.mask_token_id)
+    with torch.inference_mode():
+        logprobs = model.network(ids).logits[0, place].double().log_softmax(-1)
+    words = [spelled(model, query.pieces[0], option.fills[0])[0] for option in query.options]
+    asked = Generation(PROMPTS[-1], PRONOUN_OPTIONS, 4)
+    answer, written = answers(model, [query, asked], tmp_path / "s")
+    assert answer.logprobs_nats == pytest.approx(logprobs[words].tolist(), abs=TOLERANCE_NATS)
+    assert pieces(model, encoded(model, query).paths[0].tokens[:1]) == ["en_XX"]
+    source, decoder = list(model.tokenizer(asked.prompt)["input_ids"]), [ends[1][1]]
+    while len(decoder) <= 4 and decoder[-1] != 2:
+        decoder.append(int(next_logprobs(model, source, decoder).argmax()))
+    assert written.text == model.tokenizer.decode(decoder[1:], skip_special_tokens=True)
 
 
 def kept(network: Any, tokenizer: Any, folder: Path) -> str:

@@ -23,6 +23,8 @@ FLOAT32 = "float32"
 EXACT, PAPER = "exact", "paper"
 """Protocols: the whole distribution, or what the papers read: the five most probable tokens, the others as nothing."""
 PAPER_TOP = 5
+CHAT_TRAINED = "instruction-tuned (has a chat template)"
+"""What a chat template says of a model's post-training."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Sequence
 from dataclasses import Field, fields
 from importlib.metadata import entry_points
 from types import ModuleType
@@ -19,7 +20,7 @@ from undertow.types import UndertowError
 ENTRY_POINTS = "undertow.models"
 DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "npu", "xpu")
 """Kinds of device that torch and its plug-ins know; whether one is here is found out when a model is opened."""
-NOT_FAMILIES = ("base", "catalog", "decoding", "pull", "running", "steps", "vocabulary", "weights")
+NOT_FAMILIES = ("base", "catalog", "decoding", "fills", "pull", "running", "steps", "vocabulary", "weights")
 
 
 def families() -> dict[str, str]:
@@ -34,6 +35,26 @@ def settings() -> dict[str, Field[Any]]:
         own = getattr(_module(name), "Settings", None)
         if own is not None:
             found = {option.name: option for option in fields(own)} | found
+    return found
+
+
+def parsed_settings(given: Sequence[str]) -> dict[str, Any]:
+    """Settings of families from `name=value`, each of the type of its default.
+
+    Raises:
+        UndertowError: no family has such a setting, or the value is of another type.
+    """
+    known = settings()
+    found: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or name not in known:
+            raise UndertowError(f"setting {text!r}: write it as name=value; there are {', '.join(known) or 'none'}")
+        kind: Any = type(known[name].default)
+        try:
+            found[name] = value.lower() in ("true", "yes", "1") if kind is bool else kind(value)
+        except ValueError as error:
+            raise UndertowError(f"setting {name} must be of type {kind.__name__}, not {value!r}") from error
     return found
 
 

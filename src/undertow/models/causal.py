@@ -22,6 +22,7 @@ import numpy as np
 
 from undertow.models.base import (
     BY_TOKENS,
+    CHAT_TRAINED,
     EXACT,
     PAPER,
     Effort,
@@ -249,7 +250,7 @@ class CausalModel:
         return {
             "parameters": float(self.network.num_parameters()),
             "objective": "autoregressive",
-            "post_training": "instruction-tuned (has a chat template)" if self.tokenizer.chat_template else "",
+            "post_training": CHAT_TRAINED if self.tokenizer.chat_template else "",
         }
 
     def memory_bytes(self, budget_tokens: int) -> int:

@@ -35,6 +35,7 @@ from undertow.models.base import (
     TokenTree,
     UnscorableError,
 )  # fmt: skip
+from undertow.models.fills import Filled, placed, spans
 from undertow.models.running import AGREEMENT_NATS, LOGITS_AT_ONCE, chosen_device, explain_memory, repeats_of
 from undertow.models.weights import Weights, explain_loading, find_weights
 from undertow.types import BLANK, Blank, Floats, ModelCard, TextQuery, UndertowError
@@ -97,19 +98,6 @@ def _open(card: ModelCard, weights: Weights, device: str) -> MaskedModel:
         return MaskedModel.of(card, network.eval().to(chosen), tokenizer)
 
 
-@dataclass(frozen=True, slots=True)
-class _Filled:
-    """A text with an option in it, in tokens.
-
-    Attributes:
-        tokens: of the whole text, as the tokenizer wraps it.
-        places: positions of the tokens that the fills are made of, left to right.
-    """
-
-    tokens: tuple[int, ...]
-    places: tuple[int, ...]
-
-
 @dataclass(slots=True)
 class MaskedModel:
     """A loaded masked model; see `undertow.models.base.TokenModel`."""
@@ -137,13 +125,13 @@ class MaskedModel:
     def encode(self, queries: Sequence[TextQuery]) -> list[Encoded | UnscorableError]:
         """Each query as masked texts; see `undertow.models.base.TokenModel`."""
         texts = [text for query in queries if isinstance(query, Blank) for text in query.texts()]
-        spans = [
-            _spans(query, number)
+        places = [
+            spans(query, number)
             for query in queries
             if isinstance(query, Blank)
             for number in range(len(query.options))
         ]
-        filled = iter(self._filled(texts, spans))
+        filled = iter(self._filled(texts, places))
         return [
             self._encoded(query, [next(filled) for _ in query.options])
             if isinstance(query, Blank)
@@ -152,18 +140,18 @@ class MaskedModel:
         ]
 
     def _filled(
-        self, texts: Sequence[str], spans: Sequence[list[tuple[int, int]]]
-    ) -> Iterator[_Filled | UnscorableError]:
+        self, texts: Sequence[str], places: Sequence[list[tuple[int, int]]]
+    ) -> Iterator[Filled | UnscorableError]:
         if not texts:
             return
         coded = self.tokenizer(list(texts), return_offsets_mapping=True, return_special_tokens_mask=True)
-        for row, (text, own) in enumerate(zip(texts, spans, strict=True)):
+        for row, (text, own) in enumerate(zip(texts, places, strict=True)):
             special, offsets = coded["special_tokens_mask"][row], coded["offset_mapping"][row]
             ids = tuple(coded["input_ids"][row])
-            yield _placed(text, own, ids, [None if mark else span for mark, span in zip(special, offsets, strict=True)])
+            yield placed(text, own, ids, [None if mark else span for mark, span in zip(special, offsets, strict=True)])
 
-    def _encoded(self, query: Blank, filled: Sequence[_Filled | UnscorableError]) -> Encoded | UnscorableError:
-        whole: list[_Filled] = []
+    def _encoded(self, query: Blank, filled: Sequence[Filled | UnscorableError]) -> Encoded | UnscorableError:
+        whole: list[Filled] = []
         for one in filled:
             if isinstance(one, UnscorableError):
                 return one
@@ -243,38 +231,7 @@ def _unused_positions(network: Any) -> int:
     return 0 if padding is None else int(padding) + 1
 
 
-def _spans(query: Blank, number: int) -> list[tuple[int, int]]:
-    """Where each fill of an option stands in its text: (first character, one past the last)."""
-    spans, at = [], 0
-    for piece, fill in zip(query.pieces[:-1], query.options[number].fills, strict=True):
-        at += len(piece)
-        spans.append((at, at + len(fill)))
-        at += len(fill)
-    return spans
-
-
-def _placed(
-    text: str, spans: Sequence[tuple[int, int]], ids: tuple[int, ...], offsets: Sequence[tuple[int, int] | None]
-) -> _Filled | UnscorableError:
-    """The tokens that the fills are made of; each must be the fill's alone, but for a space before it."""
-    places: list[int] = []
-    for first, end in spans:
-        own = [at for at, span in enumerate(offsets) if span is not None and span[0] < end and span[1] > first]
-        if not own:
-            return UnscorableError("an option adds nothing to the text around it")
-        # A space that is a token of its own belongs to the word behind it: a mask stands for both.
-        before = offsets[own[0] - 1] if own[0] else None
-        if before is not None and before[1] <= first and text[before[0] : first] in ("", " "):
-            places.append(own[0] - 1)
-        for at in own:
-            start, stop = offsets[at] or (first, end)
-            if stop > end or text[start:first].strip():
-                return UnscorableError("this tokenizer joins an option with the word beside it")
-        places += own
-    return _Filled(ids, tuple(places))
-
-
-def _chain(filled: _Filled, mask: int) -> list[TokenPath]:
+def _chain(filled: Filled, mask: int) -> list[TokenPath]:
     """All tokens of the fills masked; then the first one put in and the rest masked; and so on."""
     masked = list(filled.tokens)
     for place in filled.places:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.models.base import (
+    CHAT_TRAINED,
     EXACT,
     PAPER,
     PAPER_TOP,
@@ -36,7 +37,7 @@ from undertow.models.base import (
     TokenTree,
     UnscorableError,
 )
-from undertow.models.masked import _placed, _spans
+from undertow.models.fills import placed, spans
 from undertow.models.running import AGREEMENT_NATS, LOGITS_AT_ONCE, chosen_device, explain_memory, repeats_of
 from undertow.models.steps import Step, answer_of
 from undertow.models.vocabulary import OptionTokens, Vocabulary
@@ -344,8 +345,8 @@ class Seq2SeqModel:
             targets = []
             for number in range(len(query.options)):
                 text, ids, offsets = next(rows)
-                spans = [(len(prefix) + first, len(prefix) + end) for first, end in _spans(query, number)]
-                targets.append(self._target(text, ids, offsets, spans))
+                own = [(len(prefix) + first, len(prefix) + end) for first, end in spans(query, number)]
+                targets.append(self._target(text, ids, offsets, own))
             encoded.append(self._encoded(query, targets))
         return encoded
 
@@ -372,7 +373,7 @@ class Seq2SeqModel:
             return marks
         fills: list[tuple[int, ...]] = []
         for span in spans:
-            filled = _placed(text, [span], ids, offsets)
+            filled = placed(text, [span], ids, offsets)
             if isinstance(filled, UnscorableError):
                 return filled
             fills.append(filled.places)
@@ -691,7 +692,7 @@ def _facts(network: Any, tokenizer: Any, marks: Marks) -> Mapping[str, str | flo
     return {
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         "objective": f"denoising ({'span corruption' if marks.sentinels else 'text infilling'})",
-        "post_training": "chat" if tokenizer.chat_template is not None else "",
+        "post_training": CHAT_TRAINED if tokenizer.chat_template is not None else "",
     }
 
 

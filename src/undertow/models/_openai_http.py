@@ -1,0 +1,385 @@
+"""Requests to a server that speaks OpenAI's interface: counted, tried again with patience, and given up at once when asked to.
+
+Knows statuses, budgets and patience. Knows nothing about prompts, and nothing about what an answer must hold:
+whoever asks brings the reading, and a reading that finds half an answer has it asked for again.
+
+The client library's errors quote requests and parts of keys, so no text and no chain of theirs leaves this file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import random
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from undertow.models._openai_address import KEY_VARIABLE, Address
+from undertow.models._openai_steps import HalfAnswerError
+from undertow.models.base import LostError, UnscorableError
+from undertow.types import UndertowError
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 20.0
+LONGEST_ASKED_WAIT_S = 120.0
+"""A server that asks for more patience than this is not waited for: its prompts are lost, and asked another time."""
+RETRIES_UNREACHED = 2
+"""Of a server that never said a word, which is most often a mistyped address or one that was not started."""
+TRY_AGAIN = (408, 409, 429)
+SHOWN_LETTERS = 200
+KEY_PART_LETTERS = 6
+"""Any so many letters of the key in a row, and a server's text is not passed on."""
+OTHER_NAMES: Mapping[tuple[bool, str], str] = {
+    (True, "max_tokens"): "max_completion_tokens",
+    (True, "seed"): "",
+    (False, "seed"): "",
+}
+"""What to call a parameter that a server refuses by name, in chat or not; "" if it can be left out."""
+OF_ONE_PROMPT: Mapping[str, str] = {
+    "content_filter": "the server's content filter refuses the prompt",
+    "context_length_exceeded": "the prompt is longer than the model reads",
+}
+"""Refusals that say something about a prompt and nothing about the server, by their codes."""
+LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
+CONNECT_S = 10.0
+
+Read = TypeVar("Read")
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """The client library logs requests with their headers, if somebody listens; while we ask, nobody does."""
+    levels = {name: logging.getLogger(name).level for name in LOGGERS}
+    for name in LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+Submit: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "Future[Any]"]
+
+
+@contextmanager
+def background() -> Iterator[Submit]:
+    """An event loop in a thread of its own.
+
+    A thread that waits for a socket cannot be stopped, and Python waits for it before it ends; a task can be stopped at once.
+    """
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=_run, args=(loop,), name="undertow-requests", daemon=True)
+    thread.start()
+    try:
+        yield lambda work: asyncio.run_coroutine_threadsafe(work, loop)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+@dataclass(slots=True)
+class Budget:
+    """What may be spent, and what was.
+
+    Attributes:
+        max_requests, max_tokens: limits; 0 for none.
+        requests: sent, attempts that failed among them.
+        tokens: as the server counted them, estimated where it did not.
+    """
+
+    max_requests: int = 0
+    max_tokens: int = 0
+    requests: int = 0
+    tokens: int = 0
+
+    def take(self) -> None:
+        """One more request.
+
+        Raises:
+            UndertowError: there is none left.
+        """
+        for limit, spent, what in (
+            (self.max_requests, self.requests, "requests"),
+            (self.max_tokens, self.tokens, "API tokens"),
+        ):
+            if limit and spent >= limit:
+                option = "--max-requests" if what == "requests" else "--max-api-tokens"
+                raise UndertowError(
+                    f"the budget of {limit} {what} is spent; answers so far are kept; raise {option} and run again"
+                )
+        self.requests += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An attempt that brought no answer.
+
+    Attributes:
+        reason: a few words of our own.
+        unreached: whether the server was not even reached.
+        free: whether it was our own fault and is mended: asked again at once, and not counted.
+        wait_s: how long the server asks to be left alone; NaN if it does not say.
+    """
+
+    reason: str
+    unreached: bool = False
+    free: bool = False
+    wait_s: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for.
+
+    Attributes:
+        chat: which of the two endpoints.
+        params: for its `create`.
+        n_tokens: an estimate of what it takes, for servers that do not count.
+    """
+
+    chat: bool
+    params: Mapping[str, Any]
+    n_tokens: int
+
+
+@dataclass(slots=True)
+class Caller:
+    """Sends requests to one server, each until it is answered or patience ends. Runs in one event loop.
+
+    Attributes:
+        address: of the server.
+        model: as the server calls it.
+        key: "" for none.
+        timeout_s: of one attempt.
+        retries: attempts after the first.
+        budget: shared by all requests.
+        reached: whether the server ever said anything.
+    """
+
+    address: Address
+    model: str
+    key: str = field(repr=False)
+    timeout_s: float
+    retries: int
+    budget: Budget
+    reached: bool = False
+    _names: dict[tuple[bool, str], str] = field(default_factory=dict)
+    _closing: asyncio.Event = field(default_factory=asyncio.Event)
+    _client: AsyncOpenAI = field(init=False)
+    _authorization: dict[str, Any] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        try:
+            import openai
+        except ImportError:
+            raise UndertowError("asking a server needs the openai package; run pip install 'undertow[api]'") from None
+        # What goes to this machine must not take the way over a proxy; a redirect could lead the key elsewhere.
+        direct = {f"all://{self.address.name}": None} if self.address.is_local else None
+        # Given with each request, so that the client takes no other from the environment.
+        self._authorization = {"Authorization": f"Bearer {self.key}" if self.key else openai.omit}
+        timeout = openai.Timeout(self.timeout_s, connect=min(self.timeout_s, CONNECT_S))
+        self._client = openai.AsyncOpenAI(
+            api_key=self.key or "none",
+            base_url=self.address.url,
+            max_retries=0,
+            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, mounts=direct, timeout=timeout),
+            timeout=timeout,
+        )
+
+    async def close(self) -> None:
+        """Stop in the middle of whatever is under way, and drop all connections."""
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._client.close()
+
+    async def wind_up(self) -> None:
+        """Begin no attempt any more; those under way end as they end."""
+        self._closing.set()
+
+    async def ask(
+        self, request: Request, read: Callable[[Mapping[str, Any]], Read]
+    ) -> Read | LostError | UnscorableError:
+        """What `read` finds in the response, or why there is none.
+
+        Raises:
+            UndertowError: no request can be answered; what is under way elsewhere ends, and nothing new begins.
+        """
+        try:
+            return await self._until_answered(request, read)
+        except UndertowError:
+            self._closing.set()
+            raise
+
+    async def _until_answered(
+        self, request: Request, read: Callable[[Mapping[str, Any]], Read]
+    ) -> Read | LostError | UnscorableError:
+        tried = 0
+        while not self._closing.is_set():
+            outcome = await self._attempt(request)
+            tried += 1
+            if isinstance(outcome, Mapping):
+                try:
+                    return read(outcome)
+                except HalfAnswerError as half:
+                    outcome = Fault(str(half))
+            if isinstance(outcome, UnscorableError):
+                return outcome
+            if outcome.free:
+                tried -= 1
+                continue
+            if tried > self._patience(outcome):
+                return LostError(f"{self.address.host}: {outcome.reason}, at the last of {tried} attempts")
+            await self._wait(outcome, tried)
+        return LostError(f"{self.address.host}: not asked to the end, since the run was stopped")
+
+    def _patience(self, fault: Fault) -> int:
+        if fault.wait_s > LONGEST_ASKED_WAIT_S:
+            return 0
+        return min(self.retries, RETRIES_UNREACHED) if fault.unreached and not self.reached else self.retries
+
+    async def _wait(self, fault: Fault, tried: int) -> None:
+        """Longer from time to time, and not for all requests alike, so that they do not come back at the same moment."""
+        luck = random.random()  # noqa: S311  # spreads requests, hides nothing
+        growing = min(FIRST_WAIT_S * 2 ** (tried - 1), LONGEST_WAIT_S) * (0.75 + luck / 2)
+        wait_s = growing if math.isnan(fault.wait_s) else fault.wait_s + luck * FIRST_WAIT_S
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), wait_s)
+
+    async def _attempt(self, request: Request) -> Mapping[str, Any] | Fault | UnscorableError:
+        import openai
+
+        self.budget.take()
+        taken, sent = request.n_tokens, self._named(request)
+        endpoint: Any = self._client.chat.completions if request.chat else self._client.completions
+        try:
+            # The client's own time-out begins anew with every byte; ours does not.
+            async with asyncio.timeout(self.timeout_s):
+                response = await endpoint.with_raw_response.create(
+                    model=self.model, extra_headers=self._authorization, **sent
+                )
+            self.reached = True
+            body = _parsed(response.http_response.content)
+            taken = _counted(body, taken)
+        except openai.APIStatusError as error:
+            self.reached, taken = True, 0
+            refusal = error.response
+        except (openai.APIConnectionError, TimeoutError) as error:
+            cause = type(error.__cause__).__name__
+            if cause in ("ConnectError", "ConnectTimeout"):
+                taken = 0
+                return Fault("cannot be reached", unreached=True)
+            late = isinstance(error, openai.APITimeoutError | TimeoutError)
+            return Fault(f"no answer within {self.timeout_s:g} s" if late else "the connection was dropped")
+        else:
+            return body if isinstance(body, Mapping) else Fault("a response that is no JSON, or cut short")
+        finally:
+            self.budget.tokens += taken
+        said = _error_of(_parsed(refusal.content))
+        refused = (request.chat, str(said.get("param")))
+        if refusal.status_code in (400, 422) and refused[1] in sent and refused in OTHER_NAMES:
+            self._names[refused] = OTHER_NAMES[refused]
+            return Fault(f"refused the parameter {refused[1]}", free=True)
+        wait_s = _asked_wait_s(refusal.headers)
+        return self._judged(refusal.status_code, said, chat=request.chat, wait_s=wait_s)
+
+    def _named(self, request: Request) -> dict[str, Any]:
+        named = {self._names.get((request.chat, name), name): value for name, value in request.params.items()}
+        return {name: value for name, value in named.items() if name}
+
+    def _judged(self, status: int, said: Mapping[str, Any], *, chat: bool, wait_s: float) -> Fault | UnscorableError:
+        """What to do about a status that is no success.
+
+        Raises:
+            UndertowError: nothing but to tell the user.
+        """
+        code = str(said.get("code"))
+        where = f"{self.address.host}: "
+        if code == "insufficient_quota":
+            raise UndertowError(
+                f"{where}the account has nothing left to spend (status {status}); answers so far are kept, so add to it and "
+                "run the same command again"
+            )
+        if status in TRY_AGAIN or status >= 500:
+            return Fault(f"status {status}", wait_s=wait_s)
+        if status in (401, 403):
+            raise UndertowError(
+                f"{where}refused the key (status {status}); set {KEY_VARIABLE} to one that may use {self.model}"
+                if self.key
+                else f"{where}wants a key (status {status}); set {KEY_VARIABLE}"
+            )
+        if status == 404:
+            other = (
+                "leave --chat out for a model that does not chat" if chat else "add --chat for a model that only chats"
+            )
+            raise UndertowError(
+                f"{where}has no model {self.model} or no such endpoint (status 404); check -m and --base-url, or {other}"
+            )
+        if status in (400, 422) and code in OF_ONE_PROMPT:
+            return UnscorableError(OF_ONE_PROMPT[code])
+        raise UndertowError(f"{where}refused the request (status {status}){self._shown(said)}")
+
+    def _shown(self, said: Mapping[str, Any]) -> str:
+        """What the server said, where it is fit to be seen; what to try where we know."""
+        message = self.presentable(said.get("message"))
+        hint = "; try --top-logprobs 5" if "logprob" in message else ""
+        return f': it said "{message}"{hint}' if message else "; check -m and --base-url"
+
+    def presentable(self, text: object) -> str:
+        """A server's text on one line and cut to size; "" if it has a part of the key in it."""
+        line = " ".join("".join(letter if letter.isprintable() else " " for letter in str(text or "")).split())
+        size = min(KEY_PART_LETTERS, len(self.key))
+        parts = {self.key[at : at + size] for at in range(len(self.key) - size + 1)} if size else set()
+        return "" if any(part in line for part in parts) else line[:SHOWN_LETTERS]
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _error_of(body: Any) -> Mapping[str, Any]:
+    """Servers put what went wrong under `error`, or at the top."""
+    if not isinstance(body, Mapping):
+        return {}
+    error = body.get("error", body)
+    return error if isinstance(error, Mapping) else {"message": error}
+
+
+def _counted(body: Any, estimate: int) -> int:
+    usage = body.get("usage") if isinstance(body, Mapping) else None
+    if not isinstance(usage, Mapping):
+        return estimate
+    counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+    return sum(counts) if all(isinstance(count, int) for count in counts) else estimate  # type: ignore[arg-type]
+
+
+def _asked_wait_s(headers: Mapping[str, str]) -> float:
+    """`Retry-After` in seconds, or as a date; NaN if there is none that can be read."""
+    given = headers.get("retry-after", "")
+    with suppress(ValueError):
+        seconds = float(given)
+        return seconds if seconds >= 0 and math.isfinite(seconds) else math.nan
+    with suppress(ValueError):
+        return max(0.0, parsedate_to_datetime(given).timestamp() - time.time())
+    return math.nan

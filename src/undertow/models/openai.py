@@ -1,0 +1,305 @@
+"""Models behind a server that speaks OpenAI's interface, asked prompts: `openai:MODEL`.
+
+A server shows the most probable tokens of each step and no others. What it does not show is not nothing: an answer
+carries how much each option may have had beyond what was seen (protocol `exact`), unless it is read as the papers
+read theirs, by the five most probable tokens alone (protocol `paper`).
+
+How responses are got is `undertow.models._openai_http`, and how they are read `undertow.models._openai_steps`. Knows nothing
+about what is asked.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any
+
+from undertow.models import _openai_http as http
+from undertow.models._openai_address import OPENAI_URL, Address, address_of, key_for
+from undertow.models._openai_steps import (
+    HalfAnswerError,
+    Wanted,
+    answer_in,
+    shown_of,
+    step_of,
+    text_of,
+    without_end,
+    words_of,
+)
+from undertow.models.base import EXACT, FLOAT32, PAPER, PAPER_TOP, Effort, Found, LostError, Request, UnscorableError
+from undertow.models.steps import answer_of
+from undertow.types import GENERATION, Answer, Generation, ModelCard, Query, UndertowError
+
+SUMMARY = "a model behind a server that speaks OpenAI's interface, as openai:MODEL; asked prompts"
+AS_SERVED = "as served"
+CHAT_TOP, COMPLETIONS_TOP, OPENAI_COMPLETIONS_TOP = 20, 20, 5
+"""As many top log-probabilities as the endpoints give: 5 for completions of the OpenAI service, 20 elsewhere."""
+LOST_IN_A_ROW = 20
+LETTERS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a server is asked."""
+
+    base_url: str = field(
+        default="", metadata={"help": "address of the server, up to /v1; the OpenAI service if empty"}
+    )
+    concurrency: int = field(default=8, metadata={"help": "requests under way at a time"})
+    timeout_s: float = field(default=60.0, metadata={"help": "seconds after which a request is given up"})
+    retries: int = field(default=5, metadata={"help": "further attempts for a prompt whose request fails"})
+    max_requests: int = field(
+        default=0, metadata={"help": "stop after so many requests, failed ones counted; 0: never"}
+    )
+    max_api_tokens: int = field(
+        default=0,
+        metadata={"help": "stop after so many tokens of prompts and answers, but finish what is under way; 0: never"},
+    )
+    top_logprobs: int = field(
+        default=0, metadata={"help": "most probable tokens to be shown of each step; 0: as many as the endpoint gives"}
+    )
+
+
+LEAST: Mapping[str, int] = {"concurrency": 1, "retries": 0, "max_requests": 0, "max_api_tokens": 0, "top_logprobs": 0}
+
+
+def find(request: Request) -> Found | None:
+    """The model, if the request is for one behind a server. Nothing is contacted.
+
+    Raises:
+        UndertowError: a setting that cannot be; the message never quotes an address, which may hold a password.
+    """
+    family, _, model = request.name.partition(":")
+    if family != "openai":
+        return None
+    if not model.strip():
+        raise UndertowError("openai: wants the model's name after the colon, as in -m openai:gpt-4.1-mini")
+    if request.dtype != FLOAT32:
+        raise UndertowError(f"{request.name}: is served in the precision that its server runs; leave --dtype out")
+    settings = _settings(request.settings)
+    address = address_of(settings.base_url)
+    card = ModelCard(
+        name=request.name,
+        family="openai",
+        source=f"{address.host}{address.path} {model}",  # the name alone is not part of what an answer is stored under
+        revision=request.revision or AS_SERVED,
+        dtype=AS_SERVED,
+        readout=_readout(settings, address),
+    )
+    budget = http.Budget(settings.max_requests, settings.max_api_tokens)
+    return Found(card, partial(Served, card, model, address, settings, budget), {GENERATION: (EXACT, PAPER)})
+
+
+def _settings(given: Mapping[str, str | int | float | bool]) -> Settings:
+    """Our own among the settings of a run, which may ask models of other families too."""
+    kinds = {one.name: type(one.default) for one in fields(Settings)}
+    own = {name: value for name, value in given.items() if name in kinds}
+    for name, value in own.items():
+        wanted = (int, float) if kinds[name] is float else kinds[name]
+        if not isinstance(value, wanted) or isinstance(value, bool):
+            raise UndertowError(f"openai: {_option(name)} must be {'a text' if kinds[name] is str else 'a number'}")
+    settings = Settings(**own)  # type: ignore[arg-type]  # each was just checked
+    for name, least in LEAST.items():
+        if getattr(settings, name) < least:
+            raise UndertowError(f"openai: {_option(name)} must be {least} or more, not {getattr(settings, name)}")
+    if not 0 < settings.timeout_s < math.inf:
+        raise UndertowError(f"openai: --timeout-s must be a number of seconds above 0, not {settings.timeout_s}")
+    return settings
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _top(settings: Settings, address: Address, *, chat: bool) -> int:
+    if settings.top_logprobs:
+        return settings.top_logprobs
+    if chat:
+        return CHAT_TOP
+    return OPENAI_COMPLETIONS_TOP if address.url == OPENAI_URL else COMPLETIONS_TOP
+
+
+def _readout(settings: Settings, address: Address) -> str:
+    chat, plain = (_top(settings, address, chat=chat) for chat in (True, False))
+    return f"top log-probabilities, {chat}" if chat == plain else f"top log-probabilities, {chat} in chat, {plain} else"
+
+
+@dataclass(slots=True)
+class Served:
+    """A model behind a server; see `undertow.models.base.AnsweringModel`."""
+
+    card: ModelCard
+    model: str
+    address: Address
+    settings: Settings
+    budget: http.Budget
+    notes: tuple[str, ...] = ()
+    facts: Mapping[str, str | float] = field(default_factory=dict)
+    _shows: bool = False
+    _served_as: dict[str, None] = field(default_factory=dict)
+
+    def answer(
+        self, queries: Sequence[Query], protocol: str
+    ) -> Iterator[Mapping[int, Answer | UnscorableError | LostError]]:
+        """Answers by their places, as they arrive; see `undertow.models.base.AnsweringModel`.
+
+        Raises:
+            UndertowError: the server refuses, cannot be reached, shows no log-probabilities, or the budget is spent.
+        """
+        prompts = [query for query in queries if isinstance(query, Generation)]
+        if len(prompts) < len(queries):
+            raise UndertowError(f"{self.card.name}: can be asked prompts only; add --prompts A,B,C")
+        tops = {_top(self.settings, self.address, chat=prompt.chat) for prompt in prompts}
+        if protocol == PAPER and min(tops, default=PAPER_TOP) < PAPER_TOP:
+            raise UndertowError(
+                f"protocol {PAPER} reads {PAPER_TOP} tokens of each step; give --top-logprobs {PAPER_TOP} or more"
+            )
+        self._note(tops)
+        key, settings = key_for(self.address), self.settings
+        with http.hushed(), http.background() as submit:
+            caller = http.Caller(self.address, self.model, key, settings.timeout_s, settings.retries, self.budget)
+            try:
+                yield from self._arriving(caller, submit, prompts, protocol)
+            finally:
+                submit(caller.close()).result()
+
+    def _arriving(
+        self, caller: http.Caller, submit: http.Submit, prompts: Sequence[Generation], protocol: str
+    ) -> Iterator[Mapping[int, Answer | UnscorableError | LostError]]:
+        """A few requests under way at a time, and others only when what arrived is stored."""
+        left = iter(enumerate(prompts))
+        under_way: dict[concurrent.futures.Future[Any], int] = {}
+        losses = _Losses(self.settings.concurrency, len(prompts))
+        stop: UndertowError | None = None
+        while True:
+            while stop is None and len(under_way) < self.settings.concurrency and (following := next(left, None)):
+                place, prompt = following
+                under_way[submit(self._ask(caller, prompt, protocol))] = place
+            if not under_way:
+                break
+            done, _ = concurrent.futures.wait(under_way, return_when=concurrent.futures.FIRST_COMPLETED)
+            arrived: dict[int, Answer | UnscorableError | LostError] = {}
+            for future in done:
+                place = under_way.pop(future)
+                try:
+                    arrived[place] = future.result()
+                except UndertowError as error:
+                    stop = stop or error
+            losses.count(arrived.values())
+            if arrived:
+                yield arrived
+            if stop is None and losses.too_many(reached=caller.reached):
+                stop = losses.explained(self.address.host)
+                submit(caller.wind_up()).result()
+        if stop is not None:
+            raise stop
+
+    async def _ask(
+        self, caller: http.Caller, prompt: Generation, protocol: str
+    ) -> Answer | UnscorableError | LostError:
+        words = words_of(prompt)
+        if isinstance(words, UnscorableError):
+            return words
+        top = _top(self.settings, self.address, chat=prompt.chat)
+        wanted = Wanted(words, top, protocol)
+
+        def read(body: Mapping[str, Any]) -> Answer | UnscorableError:
+            answer = self._read(prompt, wanted, answer_in(body))
+            self._note_names(*(caller.presentable(body.get(name)) for name in ("model", "system_fingerprint")))
+            return answer
+
+        return await caller.ask(http.Request(prompt.chat, _params(prompt, top), _n_tokens(prompt)), read)
+
+    def _read(self, prompt: Generation, wanted: Wanted, choice: Mapping[str, Any]) -> Answer | UnscorableError:
+        """What an answer says of the options.
+
+        Raises:
+            HalfAnswerError: a piece is missing.
+            UndertowError: this server does not show what is read.
+        """
+        finish, text, shown = str(choice.get("finish_reason")), text_of(choice), shown_of(choice)
+        if finish == "content_filter":
+            return UnscorableError("the server's content filter stopped the answer")
+        if text and not shown:
+            if self._shows:
+                raise HalfAnswerError("an answer without log-probabilities")
+            raise UndertowError(
+                f"{self.address.host}: does not give log-probabilities with the answers of {self.model}; choose a server "
+                "and a model that do"
+            )
+        if wanted.protocol == PAPER and shown and max(len(step.top) for step in shown) < PAPER_TOP:
+            raise UndertowError(
+                f"{self.address.host}: shows fewer than the {PAPER_TOP} tokens of each step that protocol {PAPER} reads; use "
+                f"--protocol {EXACT}"
+            )
+        self._shows = self._shows or bool(shown)
+        written = without_end(shown, text, finish)
+        steps = [step_of(step, wanted) for step in written]
+        return answer_of(prompt, steps, text or "".join(step.token for step in written))
+
+    def _note(self, tops: set[int]) -> None:
+        many = " or ".join(map(str, sorted(tops)))
+        self.notes = (
+            f"read by the {many} most probable tokens that the server shows of each step; what it does not show is bounded",
+            f"asked at {self.address.host}: the model is what was served under that name at the time",
+        )
+
+    def _note_names(self, model: str, fingerprint: str) -> None:
+        """What the server calls what it serves, once for each name."""
+        if model.startswith("/"):
+            model = model.rpartition("/")[2]  # where a file lies on the server's disk is nobody's business
+        name = f"{model} (fingerprint {fingerprint})" if fingerprint else model
+        if name:
+            self._served_as[name] = None
+            self.notes = (*self.notes[:2], f"served as {', '.join(self._served_as)}")
+
+    def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
+        """Requests, and tokens by the length of the prompts. Nothing is contacted."""
+        n_tokens = sum(_n_tokens(query) for query in queries if isinstance(query, Generation))
+        return Effort(n_tokens, len(queries), math.nan, 0, passes="requests")
+
+
+@dataclass(slots=True)
+class _Losses:
+    """Prompts without an answer, one after the other; patience ends sooner where nothing was answered at all."""
+
+    concurrency: int
+    n_prompts: int
+    in_a_row: int = 0
+    answered: bool = False
+    reason: str = ""
+
+    def count(self, arrived: Iterable[Answer | UnscorableError | LostError]) -> None:
+        for answer in arrived:
+            if isinstance(answer, LostError):
+                self.in_a_row, self.reason = self.in_a_row + 1, str(answer)
+            else:
+                self.in_a_row, self.answered = 0, True
+
+    def too_many(self, *, reached: bool) -> bool:
+        if not reached and self.in_a_row == self.n_prompts:
+            return True
+        return self.in_a_row >= (LOST_IN_A_ROW if self.answered else min(self.concurrency, LOST_IN_A_ROW))
+
+    def explained(self, host: str) -> UndertowError:
+        many = f"{self.in_a_row} prompts in a row" if self.in_a_row > 1 else "the prompt"
+        return UndertowError(
+            f"{many} got no answer ({self.reason}); answers so far are kept, so check that {host} is the right server and is "
+            "working, and run the same command again"
+        )
+
+
+def _params(prompt: Generation, top: int) -> dict[str, Any]:
+    """What both endpoints are asked alike, and what each calls by its own name."""
+    params: dict[str, Any] = {"max_tokens": prompt.max_tokens, "temperature": 0, "seed": 0}
+    if prompt.chat:
+        messages = [{"role": "user", "content": prompt.prompt}]
+        return params | {"messages": messages, "logprobs": True, "top_logprobs": top}
+    return params | {"prompt": prompt.prompt, "logprobs": top}
+
+
+def _n_tokens(prompt: Generation) -> int:
+    return math.ceil(len(prompt.prompt) / LETTERS_PER_TOKEN) + prompt.max_tokens

@@ -1,0 +1,204 @@
+"""Servers that fail on purpose: one that replies by a script, and a proxy that spoils replies of a real one by a seeded plan.
+
+Real sockets, so that what is cut short, late or dropped reaches the client as it would from afar. Knows HTTP; knows nothing
+about what is asked, beyond finding the prompt in a request.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as it arrived.
+
+    Attributes:
+        path: of the URL.
+        headers: by their names in small letters.
+        body: parsed.
+        attempt: 1 for the first request with this prompt to this path, and so on.
+        at: seconds on the monotonic clock.
+    """
+
+    path: str
+    headers: Mapping[str, str]
+    body: Mapping[str, Any]
+    attempt: int
+    at: float
+
+    @property
+    def prompt(self) -> str:
+        return prompt_of(self.body)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What is sent back.
+
+    Attributes:
+        body: bytes, or what becomes JSON.
+        short_by: bytes that are announced and never sent.
+        after_s: how long the client waits for it.
+        drop: whether the connection is closed without a word.
+    """
+
+    body: Any
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    short_by: int = 0
+    after_s: float = 0.0
+    drop: bool = False
+
+    @property
+    def content(self) -> bytes:
+        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+
+
+@dataclass
+class Seen:
+    """What a server was asked so far, and where it is.
+
+    Attributes:
+        url: base URL.
+        requests: in the order in which they arrived.
+        most_at_once: requests that were under way at the same time, at most.
+    """
+
+    url: str
+    requests: list[Asked] = field(default_factory=list)
+    most_at_once: int = 0
+
+    @property
+    def prompts(self) -> Counter[str]:
+        return Counter(asked.prompt for asked in self.requests)
+
+
+def prompt_of(body: Mapping[str, Any]) -> str:
+    """The prompt of a request, chat or not."""
+    return str(body["prompt"] if "prompt" in body else body["messages"][-1]["content"])
+
+
+@contextmanager
+def serving(reply: Callable[[Asked], Reply]) -> Iterator[Seen]:
+    """A server on loopback that replies as it is told."""
+    lock, ending = threading.Lock(), threading.Event()
+    counts: Counter[tuple[str, str]] = Counter()
+    now = 0
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            nonlocal now
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                which = (self.path, prompt_of(body))
+                counts[which] += 1
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                asked = Asked(self.path, headers, body, counts[which], time.monotonic())
+                seen.requests.append(asked)
+                now += 1
+                seen.most_at_once = max(seen.most_at_once, now)
+            try:
+                self._send(reply(asked))
+            except (BrokenPipeError, ConnectionResetError):
+                self.close_connection = True  # the client has given up
+            finally:
+                with lock:
+                    now -= 1
+
+        def _send(self, sent: Reply) -> None:
+            ending.wait(sent.after_s)
+            if sent.drop:
+                self.close_connection = True
+                return
+            self.send_response(sent.status)
+            for name, value in sent.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(sent.content) + sent.short_by))
+            self.end_headers()
+            self.wfile.write(sent.content)
+            if sent.short_by:
+                self.close_connection = True
+
+        def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002  # the name in http.server
+            """Tests read what was asked from `Seen`."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    seen = Seen(f"http://127.0.0.1:{server.server_address[1]}/v1")
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ending.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+FAULTS: Mapping[str, Callable[[Reply], Reply]] = {
+    "too many requests": lambda real: Reply({}, 429, {"Retry-After": "0.1"}),
+    "server error": lambda real: Reply(b"oops", 500),
+    "half of the JSON": lambda real: replace(real, body=real.content[: len(real.content) // 2]),
+    "half of the body": lambda real: replace(real, body=real.content[: -len(real.content) // 2], short_by=99),
+    "too late": lambda real: replace(real, after_s=60.0),
+    "dropped": lambda real: replace(real, drop=True),
+}
+"""What may happen to a reply on its way, by name."""
+
+
+@dataclass
+class Plan:
+    """Which reply is spoiled how: by the prompt and the attempt alone, so that threads cannot change it.
+
+    Attributes:
+        seed: another number, other faults.
+        share: of the replies that are spoiled, in 0 to 1.
+        hopeless: prompts whose replies are all spoiled.
+    """
+
+    seed: int
+    share: float
+    hopeless: frozenset[str] = frozenset()
+
+    def fault(self, prompt: str, attempt: int) -> str:
+        """A name in `FAULTS`, or ""."""
+        draw = random.Random(f"{self.seed} {prompt} {attempt}")
+        return draw.choice(sorted(FAULTS)) if prompt in self.hopeless or draw.random() < self.share else ""
+
+
+@contextmanager
+def faulty_proxy(upstream: str, plan: Plan) -> Iterator[Seen]:
+    """A proxy in front of a server, that spoils its replies by a plan."""
+
+    def reply(asked: Asked) -> Reply:
+        fault = plan.fault(asked.prompt, asked.attempt)
+        real = Reply({}) if fault == "too late" else _forwarded(upstream, asked)
+        return FAULTS[fault](real) if fault else real
+
+    with serving(reply) as seen:
+        yield seen
+
+
+def _forwarded(upstream: str, asked: Asked) -> Reply:
+    connection = http.client.HTTPConnection(urlsplit(upstream).netloc, timeout=60)
+    try:
+        connection.request("POST", asked.path, json.dumps(asked.body), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        return Reply(response.read(), response.status)
+    finally:
+        connection.close()
