@@ -32,6 +32,7 @@ CPU_TREE_TOKENS = 1024
 GPU_TREE_TOKENS = 8192
 """Tokens of the prompts of one pack; every answer of the pack is a row of each further pass."""
 PLAIN_ROWS = 16
+CHECK_STEPS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,16 +301,19 @@ class Decoder:
         """Two made-up prompts answered from the tree and by the network itself; "" or why the tree must not be used."""
         import torch
 
+        length = min(8, self.tree_depth - CHECK_STEPS)
+        if length < 2:
+            return "it looks back over a few tokens only"
         vocabulary = int(self.network.get_output_embeddings().weight.shape[0])
-        draws = np.random.default_rng(0).integers(vocabulary // 4, vocabulary // 2, size=(24, 8))
-        draws[:, :4] = draws[0, :4]
+        draws = np.random.default_rng(0).integers(vocabulary // 4, vocabulary // 2, size=(24, length))
+        draws[:, : length // 2] = draws[0, : length // 2]
         prompts = [tuple(map(int, row)) for row in draws]
-        some = tuple((int(token),) for token in draws[0, 4:])
+        some = tuple((int(token),) for token in draws[0, length // 2 :])
         reader = _Reader(OptionTokens(some), 0, self.network.device)
         with torch.inference_mode():
-            expected = self._plain([prompts[0], prompts[-1]], 3, reader)
+            expected = self._plain([prompts[0], prompts[-1]], CHECK_STEPS, reader)
             try:
-                found = self._in_tree(prompts, 3, reader)
+                found = self._in_tree(prompts, CHECK_STEPS, reader)
             except REFUSALS as error:
                 return f"its cache takes no tree of prompts ({type(error).__name__})"
         for one, other in zip(expected, (found[0], found[-1]), strict=True):

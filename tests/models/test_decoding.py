@@ -1,0 +1,222 @@
+"""Prompts answered from a tree of prompts say what one prompt at a time says, step by step, on every architecture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tiny import saved, tiny_gemma2, tiny_gpt2, tiny_llama, tiny_mamba
+from undertow import challenge
+from undertow.models import causal, decoding
+from undertow.models.base import EXACT, PAPER, PAPER_TOP, Request, TokenModel
+from undertow.models.steps import EMPTY
+from undertow.scoring.ask import ask, estimate
+from undertow.scoring.store import AnswerStore
+from undertow.types import Answer, Generation, Option, Query
+
+TOLERANCE_NATS = 1e-3
+WORDS = {"female": ["she", "her", "She"], "male": ["he", "him", "He"], "neutral": ["they", "They"]}
+
+
+def options(words: dict[str, list[str]] = WORDS) -> tuple[Option, ...]:
+    return tuple(Option(group, (word,)) for group, forms in words.items() for word in forms)
+
+
+SINGLES = options({"one": ["a", "c"], "other": ["n", "s"]})
+"""Single letters: tokens of any byte-level vocabulary."""
+
+
+def prompts(n_tokens: int = 5, wanted: tuple[Option, ...] = SINGLES) -> list[Query]:
+    """Prompts that share beginnings, of several lengths."""
+    texts = [f"In {year}, _ was {what}." for year in (1801, 1953, 2001) for what in ("a child", "an adult", "a")]
+    return [Generation(f"Fill in: {text} It is", wanted, n_tokens) for text in texts]
+
+
+def opened(folder: str) -> Any:
+    found = causal.find(Request(folder, device="cpu"))
+    assert found is not None
+    return found.open()
+
+
+def answers(model: Any, queries: Sequence[Query], store: Path, protocol: str = EXACT) -> tuple[Answer, ...]:
+    from undertow.models.base import Found
+
+    with AnswerStore(store) as kept:
+        found = Found(model.card, lambda: model, asks=causal.ASKS)
+        return ask(found, list(queries), kept, protocol, lambda done, total: None).scores.answers
+
+
+def by_hand(model: Any, query: Generation, top: int = 0) -> tuple[str, list[float]]:
+    """One prompt, no cache, all recomputed at each step: the text, and the mean or the step that counts, by option."""
+    tokenizer, network = model.tokenizer, model.network
+    ids = [query.options.index(option) for option in query.options]
+    words = [option.fills[0] for option in query.options]
+    spelled = {
+        at: [token for token in range(len(tokenizer)) if tokenizer.decode([token]).strip() == words[at]] for at in ids
+    }
+    fed = tokenizer(query.prompt)["input_ids"]
+    said: list[int] = []
+    steps = []
+    for _ in range(query.max_tokens):
+        with torch.no_grad():
+            logits = network(torch.tensor([fed + said]), use_cache=False).logits[0, -1].float()
+        probs = logits.softmax(-1)
+        if top:
+            probs = probs * (logits >= logits.topk(top).values[-1])
+        token = int(logits.argmax())
+        if token in model.decoder.ends:
+            break
+        steps.append([float(probs[spelled[at]].sum()) for at in ids])
+        said.append(token)
+    hits = [at for at, token in enumerate(said) if tokenizer.decode([token]).strip() in words]
+    counted = [steps[hits[0]]] if len(hits) == 1 else steps
+    return tokenizer.decode(said), np.mean(counted, axis=0).tolist()
+
+
+@pytest.mark.parametrize(
+    ("build", "in_tree"),
+    [(tiny_llama, True), (tiny_gpt2, True), (tiny_gemma2, True), (tiny_mamba, False)],
+    ids=["llama", "gpt2", "gemma2", "mamba"],
+)
+@pytest.mark.parametrize("protocol", [EXACT, PAPER])
+def test_every_architecture_answers_as_one_prompt_at_a_time(
+    build: Callable[[], Any], in_tree: bool, protocol: str, tmp_path: Path
+) -> None:
+    model = opened(saved(tmp_path / "m", build()))
+    queries = prompts()
+    found = answers(model, queries, tmp_path / "s", protocol)
+    assert (not model.decoder.refusal) == in_tree
+    assert any("plain batches" in note for note in model.notes) == (not in_tree)
+    for query, answer in zip(queries, found, strict=True):
+        assert isinstance(query, Generation)
+        text, probs = by_hand(model, query, PAPER_TOP if protocol == PAPER else 0)
+        assert answer.text == text
+        assert np.exp(answer.logprobs_nats) == pytest.approx(probs, abs=1e-4)
+        assert answer.unclaimed_prob == pytest.approx(1 - sum(probs), abs=1e-4)
+
+
+def test_packs_and_plain_batches_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = saved(tmp_path / "m", tiny_llama())
+    one_tree = answers(opened(folder), prompts(), tmp_path / "one")
+    monkeypatch.setattr(decoding, "CPU_TREE_TOKENS", 20)
+    several = answers(opened(folder), prompts(), tmp_path / "several")
+    plain_model = opened(folder)
+    plain_model.decoder.refusal = "told so"
+    plain = answers(plain_model, prompts(), tmp_path / "plain")
+    for other in (several, plain):
+        assert [answer.text for answer in other] == [answer.text for answer in one_tree]
+        for left, right in zip(other, one_tree, strict=True):
+            assert left.logprobs_nats == pytest.approx(right.logprobs_nats, abs=TOLERANCE_NATS)
+
+
+def test_answers_of_different_lengths_and_words_go_together(tmp_path: Path) -> None:
+    model = opened(saved(tmp_path / "m", tiny_llama()))
+    more = options({"one": ["b"], "other": ["d"]})
+    queries = [*prompts(3), *prompts(6), *prompts(4, more)]
+    found = answers(model, queries, tmp_path / "s")
+    for query, answer in zip(queries, found, strict=True):
+        assert isinstance(query, Generation)
+        text, probs = by_hand(model, query)
+        assert (answer.text, len(answer.logprobs_nats)) == (text, len(query.options))
+        assert np.exp(answer.logprobs_nats) == pytest.approx(probs, abs=1e-4)
+
+
+def test_an_answer_ends_with_its_end_and_an_empty_one_is_unscored(tmp_path: Path) -> None:
+    model = opened(saved(tmp_path / "m", tiny_llama()))
+    first = {by_hand(model, query)[0] for query in prompts(1) if isinstance(query, Generation)}
+    token = model.tokenizer(next(iter(first)), add_special_tokens=False)["input_ids"][0]
+    model.decoder.ends = frozenset({*model.decoder.ends, token})
+    found = answers(model, prompts(6), tmp_path / "s")
+    empty = [answer for answer in found if answer.unscored]
+    assert empty
+    assert {answer.unscored for answer in empty} == {EMPTY}
+    for query, answer in zip(prompts(6), found, strict=True):
+        assert isinstance(query, Generation)
+        if not answer.unscored:
+            assert answer.text == by_hand(model, query)[0]
+
+
+def test_a_checkpoint_that_bends_its_distributions_is_read_straight(tmp_path: Path) -> None:
+    network = tiny_llama()
+    network.generation_config.repetition_penalty = 5.0
+    network.generation_config.min_new_tokens = 4
+    folder = saved(tmp_path / "m", network)
+    bent = opened(folder)
+    bent.decoder.refusal = "told so"
+    straight = opened(folder)
+    for left, right in zip(
+        answers(bent, prompts(), tmp_path / "a"), answers(straight, prompts(), tmp_path / "b"), strict=True
+    ):
+        assert left.text == right.text
+        assert left.logprobs_nats == pytest.approx(right.logprobs_nats, abs=TOLERANCE_NATS)
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        (Generation("It is", SINGLES, 5, chat=True), "no chat template; leave --chat out"),
+        (Generation("It is " * 40, SINGLES, 5), "prompt and answer are longer than the 64 tokens"),
+        (Generation("It is", options({"x": ["zirself"], "y": ["a"]}), 5), "no word of x is a single token"),
+        (Generation("", SINGLES, 5), "the prompt is empty"),
+    ],
+    ids=["chat", "long", "words", "nothing"],
+)
+def test_what_cannot_be_asked_has_a_reason(query: Generation, reason: str, tmp_path: Path) -> None:
+    model = opened(saved(tmp_path / "m", tiny_llama()))
+    refused, asked = answers(model, [query, prompts()[0]], tmp_path / "s")
+    assert reason in refused.unscored
+    assert not asked.unscored
+
+
+def test_a_chat_template_goes_around_the_prompt(tmp_path: Path) -> None:
+    model = opened(saved(tmp_path / "m", tiny_llama()))
+    template = "{% for m in messages %}<s>{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}it:{% endif %}"
+    model.tokenizer.chat_template = template
+    chatted = [Generation(query.prompt, SINGLES, 5, chat=True) for query in prompts() if isinstance(query, Generation)]
+    written_out = [Generation(f"<s>user: {query.prompt}\nit:", SINGLES, 5) for query in chatted]
+    as_chat, as_text = (answers(model, queries, tmp_path / "s") for queries in (chatted, written_out))
+    assert as_chat == as_text
+    assert model.facts["post_training"]
+
+
+def test_words_of_several_tokens_are_named(tmp_path: Path) -> None:
+    model = opened(saved(tmp_path / "m", tiny_llama()))
+    query = Generation("It is", options({"one": ["a", "zirself"], "other": ["n"]}), 3)
+    (answer,) = answers(model, [query], tmp_path / "s")
+    assert math.isnan(answer.logprobs_nats[1])
+    assert not math.isnan(answer.logprobs_nats[0])
+    assert any("zirself" in note for note in model.notes)
+
+
+def test_a_dry_run_estimates_prompts(tmp_path: Path) -> None:
+    from undertow.models.base import Found
+
+    model = opened(saved(tmp_path / "m", tiny_llama()))
+    with AnswerStore(tmp_path / "s") as store:
+        found = Found(model.card, lambda: model, asks=causal.ASKS)
+        estimated = estimate(found, prompts(), store, EXACT)
+        assert estimated.n_tokens > 9 * 5
+        assert estimated.seconds > 0
+        assert estimated.memory_bytes > 0
+        assert store.shelves() == []
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_the_default_model_answers_a_prompt_as_its_own_greedy_search_does(smollm2: TokenModel, tmp_path: Path) -> None:
+    model: Any = smollm2
+    items = challenge.load("mgc").items()[::601]
+    answering = challenge.Answering(challenge.load_prompts("A,B"), max_tokens=6)
+    queries = [item.query for item in answering.items(items, challenge.watched({"f": ["she"], "m": ["he"]}))]
+    found = answers(model, queries, tmp_path / "s")
+    for query, answer in list(zip(queries, found, strict=True))[::3]:
+        assert isinstance(query, Generation)
+        text, probs = by_hand(model, query)
+        assert answer.text == text
+        assert np.nan_to_num(np.exp(answer.logprobs_nats)) == pytest.approx(probs, abs=1e-4)
