@@ -1,33 +1,42 @@
 """Who is timed. A new contender is one function and one line of `CONTENDERS`.
 
-Every contender is given the same loaded network and tokenizer, so that nothing but the scoring differs. It makes of
-queries a call that takes no argument; what it does before that call is not timed, the call is. Knows each
+Every contender of a row is given the same loaded network and tokenizer, so that nothing but the asking differs. It makes
+of queries a call that takes no argument; what it does before that call is not timed, the call is. Knows each
 contender's way of being asked; knows nothing about clocks, memory or results.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
+from unittest.mock import patch
 
-from gate import Logprobs
-from jobs import requests
-from undertow.models.base import Found, TokenModel
-from undertow.models.causal import CausalModel
+from gate import END, TIE_LOGITS, Logprobs, Numbers, Written
+from rows import requests
+from undertow.models import decoding
+from undertow.models.base import Found, UnscorableError
+from undertow.models.steps import Step, answer_of
 from undertow.places import cache_folder
 from undertow.scoring.ask import ask
 from undertow.scoring.store import AnswerStore
-from undertow.types import Query
+from undertow.types import Answer, Blank, Generation, Query
 
-Scoring: TypeAlias = Callable[[], Logprobs]
+Scoring: TypeAlias = Callable[[], Numbers]
 Prepare: TypeAlias = Callable[[Sequence[Query], int], Scoring]
-"""Queries and a batch size (0 where the contender takes none) to what is timed."""
+"""Queries and a batch size to what is timed."""
+
+ITS_OWN, ONE_BY_ONE = 0, 1
+"""Batch sizes of contenders for which none is looked for."""
 
 PROTOCOL = "exact"
+TOP = 5
+"""The most probable tokens that the papers look at in each step, and among which ties are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,43 +46,81 @@ class Contender:
     Attributes:
         name: what results call it.
         package: the distribution whose version is recorded.
-        batched: whether a batch size must be found for it.
+        open: what imports the package and wraps the loaded model, which `Found.open` gives.
+        batch_size: what it is called with; None where its best one must be found.
         target_ratio: how many times its rate the engine promises; 0 for no promise.
-        open: what imports the package and wraps the loaded model.
+        no_more_memory: whether the engine promises to take no more memory.
     """
 
     name: str
     package: str
-    batched: bool
-    target_ratio: float
-    open: Callable[[CausalModel], Prepare]
+    open: Callable[[Found], Prepare]
+    batch_size: int | None
+    target_ratio: float = 0.0
+    no_more_memory: bool = False
 
 
-def open_undertow(model: TokenModel) -> Prepare:
-    """The engine by its real path: plan, tokens, passes, and a new answer store on the disk that holds the user's own."""
-    found = Found(model.card, lambda: model)
+@contextmanager
+def _new_store() -> Iterator[AnswerStore]:
+    """On the disk that holds the user's own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-", dir=cache_folder()) as folder,
+        AnswerStore(Path(folder) / "answers.sqlite") as store,
+    ):
+        yield store
+
+
+def _asked(found: Found, queries: Sequence[Query]) -> Sequence[Answer]:
+    """The engine by its real path: plan, tokens, passes, and a new answer store."""
+    with _new_store() as store:
+        return ask(found, queries, store, PROTOCOL, lambda _done, _all: None).scores.answers
+
+
+def open_undertow(found: Found) -> Prepare:
+    """The engine, reading sentences."""
 
     def prepare(queries: Sequence[Query], _: int) -> Scoring:
-        def score() -> Logprobs:
-            with (
-                tempfile.TemporaryDirectory(prefix="bench-", dir=cache_folder()) as folder,
-                AnswerStore(Path(folder) / "answers.sqlite") as store,
-            ):
-                asked = ask(found, queries, store, PROTOCOL, lambda _done, _all: None)
-            return [answer.logprobs_nats for answer in asked.scores.answers]
+        return lambda: [answer.logprobs_nats for answer in _asked(found, queries)]
+
+    return prepare
+
+
+def open_undertow_prompts(found: Found) -> Prepare:
+    """The engine, answering prompts; its steps are looked at as they pass, since answers keep their outcome alone."""
+
+    def prepare(queries: Sequence[Query], _: int) -> Scoring:
+        def score() -> Numbers:
+            steps_of: dict[Generation, Sequence[Step]] = {}
+
+            def seen(query: Generation, steps: Sequence[Step], text: str) -> Answer:
+                steps_of[query] = steps
+                return answer_of(query, steps, text)
+
+            with patch.object(decoding, "answer_of", seen):
+                answers = _asked(found, queries)
+            prompts = cast(Sequence[Generation], queries)
+            return [_written(answer, steps_of.get(query, ())) for query, answer in zip(prompts, answers, strict=True)]
 
         return score
 
     return prepare
 
 
-def open_lm_eval(model: CausalModel) -> Prepare:
+def _written(answer: Answer, steps: Sequence[Step], ties: Sequence[tuple[str, ...]] = ()) -> Written:
+    probs = tuple(map(math.exp, answer.logprobs_nats))
+    return Written(
+        answer.text, probs, tuple(step.token for step in steps), tuple(step.probs for step in steps), tuple(ties)
+    )
+
+
+def open_lm_eval(found: Found) -> Prepare:
     """lm-evaluation-harness's Hugging Face backend, asked for log-likelihoods as its tasks ask it."""
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
     # It warns that a network which is loaded already cannot be spread over devices.
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    model = found.open()
 
     def prepare(queries: Sequence[Query], batch_size: int) -> Scoring:
         backend = HFLM(pretrained=model.network, tokenizer=model.tokenizer, batch_size=batch_size)
@@ -92,8 +139,113 @@ def open_lm_eval(model: CausalModel) -> Prepare:
     return prepare
 
 
-CONTENDERS = (
-    Contender("undertow", "undertow", batched=False, target_ratio=0, open=open_undertow),
-    Contender("lm-eval HF", "lm_eval", batched=True, target_ratio=4, open=open_lm_eval),
-)
-"""The first is the one that the others are compared with."""
+def open_pipeline(found: Found) -> Prepare:
+    """The fill-mask pipeline of transformers; at batch size 1 it is called with one text after another, as the papers do."""
+    from transformers import pipeline
+
+    model = found.open()
+
+    def prepare(queries: Sequence[Query], batch_size: int) -> Scoring:
+        blanks = cast(Sequence[Blank], queries)
+        (words,) = {tuple(option.fills[0] for option in query.options) for query in blanks}
+        texts = [query.shown(model.tokenizer.mask_token) for query in blanks]
+        tokens: list[int] = model.tokenizer.convert_tokens_to_ids(list(words))
+        # Named here and not in each call, where the pipeline would go through its vocabulary again.
+        fill = pipeline(
+            "fill-mask",
+            model=model.network,
+            tokenizer=model.tokenizer,
+            device="cpu",
+            targets=list(words),
+            top_k=len(words),
+        )
+
+        def score() -> Logprobs:
+            filled = fill(texts, batch_size=batch_size) if batch_size > ONE_BY_ONE else [fill(text) for text in texts]
+            return [_logprobs_nats(found, tokens) for found in filled]
+
+        return score
+
+    return prepare
+
+
+def _logprobs_nats(filled: Sequence[Mapping[str, Any]], tokens: Sequence[int]) -> tuple[float, ...]:
+    prob_of = {one["token"]: float(one["score"]) for one in filled}
+    return tuple(math.log(prob_of[token]) if prob_of[token] > 0 else -math.inf for token in tokens)
+
+
+def open_generate(found: Found) -> Prepare:
+    """The network's own greedy search, one prompt at a time, with the listed words read off each step's logits."""
+    model = found.open()
+
+    def prepare(queries: Sequence[Query], _: int) -> Scoring:
+        prompts = cast(Sequence[Generation], queries)
+        words = [_tokens_of(model, query) for query in prompts]
+        return lambda: [_generated(model, query, tokens) for query, tokens in zip(prompts, words, strict=True)]
+
+    return prepare
+
+
+def _tokens_of(model: Any, query: Generation) -> tuple[tuple[int, ...], ...]:
+    """The tokens that each option's word may be [option][token]."""
+    tokens = model.decoder.vocabulary.of_options(query.options)
+    if isinstance(tokens, UnscorableError):
+        raise tokens
+    ids: tuple[tuple[int, ...], ...] = tokens.ids
+    return ids
+
+
+def _generated(model: Any, query: Generation, words: Sequence[tuple[int, ...]]) -> Written:
+    import torch
+
+    ends = sorted(model.decoder.ends)
+    fed = model.tokenizer(query.prompt, return_tensors="pt")
+    out = model.network.generate(
+        **fed,
+        do_sample=False,
+        max_new_tokens=query.max_tokens,
+        output_logits=True,
+        return_dict_in_generate=True,
+        eos_token_id=ends,
+        pad_token_id=ends[0],
+    )
+    chosen: list[int] = out.sequences[0, fed["input_ids"].shape[1] :].tolist()
+    tokens = [token for token in chosen if token not in ends]
+    logits = torch.cat(out.logits).float()  # [step, vocabulary]
+    probs = logits.softmax(-1)
+    read = [probs[:, list(ids)].sum(-1).tolist() if ids else [math.nan] * len(chosen) for ids in words]
+    texts = model.tokenizer.batch_decode([[token] for token in tokens], clean_up_tokenization_spaces=False)
+    steps = [Step(text, at) for text, at in zip(texts, zip(*read, strict=True), strict=False)]
+    return _written(answer_of(query, steps, model.tokenizer.decode(tokens)), steps, _ties(model, logits))
+
+
+def _ties(model: Any, logits: Any) -> list[tuple[str, ...]]:
+    """Tokens that rounding might have put first, at each step."""
+    values, tokens = logits.topk(TOP)
+    near = (values >= values[:, :1] - TIE_LOGITS).tolist()
+    return [
+        tuple(
+            END if token in model.decoder.ends else model.tokenizer.decode([token], clean_up_tokenization_spaces=False)
+            for token, tied in zip(row, marks, strict=True)
+            if tied
+        )
+        for row, marks in zip(tokens.tolist(), near, strict=True)
+    ]
+
+
+CONTENDERS: Mapping[str, tuple[Contender, ...]] = {
+    "likelihood": (
+        Contender("undertow", "undertow", open_undertow, ITS_OWN),
+        Contender("lm-eval HF", "lm_eval", open_lm_eval, None, target_ratio=4, no_more_memory=True),
+    ),
+    "masked": (
+        Contender("undertow", "undertow", open_undertow, ITS_OWN),
+        Contender("fill-mask, one by one", "transformers", open_pipeline, ONE_BY_ONE, target_ratio=7),
+        Contender("fill-mask, batched", "transformers", open_pipeline, None, target_ratio=1.25),
+    ),
+    "prompts": (
+        Contender("undertow", "undertow", open_undertow_prompts, ITS_OWN),
+        Contender("generate, one by one", "transformers", open_generate, ONE_BY_ONE, target_ratio=4),
+    ),
+}
+"""By row. The first of each is the one that the others are compared with."""

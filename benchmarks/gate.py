@@ -1,41 +1,146 @@
 """Equality first: nobody's time counts unless everybody's numbers are the same.
 
-Knows log-probabilities by item and option; knows nothing about who computed them.
+Knows log-probabilities by item and option, and answers by step and option; knows nothing about who computed them.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from undertow.types import UndertowError
 
 Logprobs: TypeAlias = list[tuple[float, ...]]
 """Log-probabilities in nats [item][option]."""
+Numbers: TypeAlias = list[Any]
+"""What a contender says of each item: a row of log-probabilities, or a `Written`."""
+T = TypeVar("T")
 
-TOLERANCE_NATS = 2e-3
+TIE_LOGITS = 1e-3
+"""Tokens whose logits are nearer than this are one choice to the contenders: rounding decides which is taken."""
+END = ""
+"""Stands for the token that ends an answer."""
 
 
-def largest_difference(reference: Logprobs, other: Logprobs) -> float:
-    """The largest absolute difference over all items and options, in nats; infinite where a number is missing."""
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An answer to a prompt, decoded greedily.
+
+    Attributes:
+        text: as a reader sees it.
+        probs: what the whole answer says of each option [option]; NaN for one that is several tokens; () where it is empty.
+        tokens: their texts, without the one that ended it [step].
+        step_probs: the options' probabilities at each step [step][option].
+        ties: tokens within `TIE_LOGITS` of the most probable one, at each step and where it ended [step]; () from a
+            contender that shows no logits.
+    """
+
+    text: str
+    probs: tuple[float, ...]
+    tokens: tuple[str, ...]
+    step_probs: tuple[tuple[float, ...], ...]
+    ties: tuple[tuple[str, ...], ...] = ()
+
+    def at(self, step: int) -> str:
+        """The token chosen at a step, `END` after the last."""
+        return self.tokens[step] if step < len(self.tokens) else END
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How two contenders' numbers compare.
+
+    Attributes:
+        difference: the largest, absolute, in the gate's unit; infinite where a number is missing.
+        n_ties: answers that part at a tie; what follows in them is not compared.
+        trouble: what else sets them apart; "" for nothing.
+    """
+
+    difference: float
+    n_ties: int = 0
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate(Generic[T]):
+    """What counts as equal.
+
+    Attributes:
+        tolerance: the largest difference that is allowed.
+        unit: of the difference.
+        compare: reference and others, item by item.
+    """
+
+    tolerance: float
+    unit: str
+    compare: Callable[[Sequence[T], Sequence[T]], Agreement]
+
+    def require(self, reference: Sequence[T], other: Sequence[T], who: str) -> Agreement:
+        """How far they agree, if that is far enough.
+
+        Raises:
+            UndertowError: it is not, or a number is missing.
+        """
+        agreement = self.compare(reference, other)
+        if agreement.difference <= self.tolerance and not agreement.trouble:
+            return agreement
+        off = f"is off by up to {agreement.difference:.2g} {self.unit}, and {self.tolerance:g} is allowed"
+        said = agreement.trouble or ("is missing numbers" if math.isinf(agreement.difference) else off)
+        raise UndertowError(
+            f"{who}: {said}, so no time is reported; make both score the same texts with the same weights and precision"
+        )
+
+
+def compare_logprobs(reference: Sequence[tuple[float, ...]], other: Sequence[tuple[float, ...]]) -> Agreement:
+    """The largest difference over all items and options, in nats."""
     if [len(options) for options in reference] != [len(options) for options in other] or not all(reference):
-        return math.inf
+        return Agreement(math.inf)
     pairs = [pair for item in zip(reference, other, strict=True) for pair in zip(*item, strict=True)]
+    differences = [abs(one - another) for one, another in pairs]
+    return Agreement(math.inf if any(map(math.isnan, differences)) else max(differences, default=math.inf))
+
+
+def compare_written(reference: Sequence[Written], other: Sequence[Written]) -> Agreement:
+    """The same tokens, and the largest difference of a probability at steps with the same tokens before them."""
+    if len(reference) != len(other) or not any(one.tokens for one in reference):
+        return Agreement(math.inf)
+    found = [_compare_answers(one, another) for one, another in zip(reference, other, strict=True)]
+    trouble = next((f"answer {at}: {one.trouble}" for at, one in enumerate(found, 1) if one.trouble), "")
+    return Agreement(max(one.difference for one in found), sum(one.n_ties for one in found), trouble)
+
+
+def _compare_answers(one: Written, another: Written) -> Agreement:
+    """Up to the first step at which they part, that one included: its distribution is still of the same text.
+
+    one      " she" " is" " a"              compared   1, 2, 3
+    another  " she" " is" " the" " child"              1, 2, 3   a tie at 3, or trouble; " child" follows from another text
+    """
+    ties = one.ties or another.ties
+    difference = 0.0
+    for step in range(max(len(one.tokens), len(another.tokens))):
+        chosen = one.at(step), another.at(step)
+        if END not in chosen:
+            difference = max(difference, _largest(one.step_probs[step], another.step_probs[step]))
+        if chosen[0] != chosen[1]:
+            tied = step < len(ties) and set(chosen) <= set(ties[step])
+            trouble = "" if tied else f"writes {chosen[1]!r} at step {step + 1}, where the engine writes {chosen[0]!r}"
+            return Agreement(difference, n_ties=int(tied), trouble=trouble)
+    if one.tokens:
+        difference = max(difference, _largest(one.probs, another.probs))
+    return Agreement(difference, trouble="" if one.text == another.text else "the same tokens make another text")
+
+
+def _largest(probs: tuple[float, ...], others: tuple[float, ...]) -> float:
+    """The largest difference [option]; NaN agrees with NaN, since options that cannot be seen are the same for all."""
+    if len(probs) != len(others) or not probs:
+        return math.inf
+    pairs = [pair for pair in zip(probs, others, strict=True) if not all(map(math.isnan, pair))]
     differences = [abs(one - another) for one, another in pairs]
     return math.inf if any(map(math.isnan, differences)) else max(differences, default=math.inf)
 
 
-def require_equal(reference: Logprobs, other: Logprobs, who: str) -> float:
-    """The largest difference, in nats, if it is within the tolerance.
-
-    Raises:
-        UndertowError: it is not, or a number is missing.
-    """
-    difference = largest_difference(reference, other)
-    if difference <= TOLERANCE_NATS:
-        return difference
-    said = "is missing numbers" if math.isinf(difference) else f"is off by up to {difference:.2g} nats"
-    raise UndertowError(
-        f"{who}: {said}, and {TOLERANCE_NATS:g} is allowed, so no time is reported; "
-        "make both score the same texts with the same weights and precision"
-    )
+LIKELIHOODS: Gate[tuple[float, ...]] = Gate(2e-3, "nats", compare_logprobs)
+FILLED_MASKS: Gate[tuple[float, ...]] = Gate(1e-4, "nats", compare_logprobs)
+ANSWERS: Gate[Written] = Gate(1e-4, "of a probability", compare_written)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-Row = Sequence[object]
+Cells = Sequence[object]
 MEMORY = {
     "peak_mib": "peak MiB",
     "loaded_mib": "loaded MiB",
@@ -40,42 +40,64 @@ def compare(engine: dict[str, Any], peer: dict[str, Any]) -> dict[str, Any]:
 
 def table(record: dict[str, Any]) -> str:
     """The whole record as a Markdown page."""
-    parts = ["# Undertow beside other tools", _machine(record)]
-    for job in record["jobs"]:
-        parts += [_job(record, job), _contenders(job), _comparisons(job), _searches(job)]
+    parts = ["# Undertow beside other tools", _machine(record), _promises(record)]
+    for row in record["rows"]:
+        parts += [_about(record, row), _contenders(row), _comparisons(row), *_searches(row)]
     return "\n\n".join(parts) + "\n"
 
 
 def _machine(record: dict[str, Any]) -> str:
-    machine, model = record["machine"], record["model"]
+    machine = record["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in sorted(record["versions"].items()))
     before, after = record["load_average"]["before"][0], record["load_average"]["after"][0]
     return "\n".join(
         [
             f"- Machine: {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB; {machine['system']}.",
             f"- Load average (1 minute): {before:.2f} before, {after:.2f} after; {record['threads']} torch threads each.",
-            f"- Model: {model['name']} ({model['source']}), {model['dtype']}, the same weights for all.",
             f"- Versions: {versions}.",
             f"- Taken {record['created']}.",
         ]
     )
 
 
-def _job(record: dict[str, Any], job: dict[str, Any]) -> str:
-    asked = f"{job['n_items']:,} items ({job['n_requests']:,} log-likelihood requests)"
-    drawn = f"a seeded sample (seed {record['seed']}) of {len(job['w_values'])} W values: {', '.join(job['w_values'])}"
-    which = "all of the set" if job["n_items"] == job["n_items_in_set"] else f"of {job['n_items_in_set']:,}: {drawn}"
+def _promises(record: dict[str, Any]) -> str:
+    heads = ["row", "beside", "times the rate, median", "min to max", "promised", ""]
+    rows: list[Cells] = []
+    for row in record["rows"]:
+        for one in row["comparisons"]:
+            ratio, target = one["rate_ratio"], one["target_ratio"]
+            verdict = _kept(ratio["median"] >= target) if target else ""
+            rows.append(
+                [
+                    row["row"],
+                    one["peer"],
+                    f"{ratio['median']:.2f}",
+                    _span(ratio),
+                    f"{target:g}" if target else "",
+                    verdict,
+                ]
+            )
+    return _grid(heads, rows)
+
+
+def _about(record: dict[str, Any], row: dict[str, Any]) -> str:
+    drawn, equality, model = row["drawn"], row["equality"], row["model"]
+    w_values = drawn["w_values"]
+    of_w = ", ".join(w_values) if drawn["unit"] == "W value" else f"over {len(w_values)} W values"
+    sample = f"of {row['n_items_in_set']:,}: a sample (seed {record['seed']}) of {drawn['n']} {drawn['unit']}s, {of_w}"
+    which = "all of the set" if row["n_items"] == row["n_items_in_set"] else sample
     return (
-        f"## {job['job']}\n\n{asked}, {which}. Rounds, in which the contenders take turns: {record['rounds']}; "
-        f"an item is one sentence with its blank. Numbers compared before any time was reported: "
-        f"at most {job['tolerance_nats']:g} nats apart is allowed."
+        f"## {row['row']}\n\nModel: {model['source']}, {model['dtype']}, the same weights for all. "
+        f"An item is {row['about']}. {row['n_items']:,} items, {which}. "
+        f"Rounds, in which the contenders take turns: {record['rounds']}. "
+        f"Numbers compared before any time was reported: at most {equality['tolerance']:g} {equality['unit']} apart is allowed."
     )
 
 
-def _contenders(job: dict[str, Any]) -> str:
+def _contenders(row: dict[str, Any]) -> str:
     heads = ["contender", "batch size", "items/s, median", "min to max", *MEMORY.values()]
-    rows: list[Row] = []
-    for one in job["contenders"]:
+    rows: list[Cells] = []
+    for one in row["contenders"]:
         rate, memory = spread(one["items_per_s"]), one["memory"]
         span = f"{rate['min']:.1f} to {rate['max']:.1f}"
         sizes = [f"{memory[name]:.0f}" for name in MEMORY]
@@ -83,39 +105,48 @@ def _contenders(job: dict[str, Any]) -> str:
     return _grid(heads, rows)
 
 
-def _comparisons(job: dict[str, Any]) -> str:
-    heads = ["engine beside", "rate ratio, median", "min to max", "memory ratio", "largest difference, nats"]
-    rows: list[Row] = []
-    for one in job["comparisons"]:
+def _comparisons(row: dict[str, Any]) -> str:
+    heads = [
+        "engine beside",
+        "rate ratio, median",
+        "min to max",
+        "memory ratio",
+        "largest difference",
+        "parted at ties",
+    ]
+    rows: list[Cells] = []
+    for one in row["comparisons"]:
         ratio = one["rate_ratio"]
-        span = f"{ratio['min']:.2f} to {ratio['max']:.2f}"
-        numbers = [f"{one['memory_ratio']:.2f}", f"{one['largest_difference_nats']:.1e}"]
-        rows.append([one["peer"], f"{ratio['median']:.2f}", span, *numbers])
-    return _grid(heads, rows) + "\n\n" + "\n\n".join(_verdict(one) for one in job["comparisons"] if one["target_ratio"])
+        numbers = [f"{one['memory_ratio']:.2f}", f"{one['largest_difference']:.1e}", one["n_ties"]]
+        rows.append([one["peer"], f"{ratio['median']:.2f}", _span(ratio), *numbers])
+    verdicts = [_verdict(one) for one in row["comparisons"] if one["target_ratio"]]
+    return "\n\n".join([_grid(heads, rows), *verdicts])
+
+
+def _span(ratio: dict[str, float]) -> str:
+    return f"{ratio['min']:.2f} to {ratio['max']:.2f}"
 
 
 def _verdict(comparison: dict[str, Any]) -> str:
     target, rate = comparison["target_ratio"], comparison["rate_ratio"]["median"]
-    memory = f"no more memory: {_kept(comparison['memory_ratio'] <= 1)}"
-    return (
-        f"Promised beside {comparison['peer']}: {target:g} times the rate (median): {_kept(rate >= target)}; {memory}."
-    )
+    said = f"Promised beside {comparison['peer']}: {target:g} times the rate (median): {_kept(rate >= target)}"
+    memory = f"; no more memory: {_kept(comparison['memory_ratio'] <= 1)}" if comparison["no_more_memory"] else ""
+    return f"{said}{memory}."
 
 
 def _kept(promise: bool) -> str:
     return "kept" if promise else "not kept"
 
 
-def _searches(job: dict[str, Any]) -> str:
-    told = [
+def _searches(row: dict[str, Any]) -> list[str]:
+    return [
         f"Batch size of {one['contender']}, on {one['n_items']} items beforehand, the better of {one['passes']} passes (items/s): "
         + ", ".join(f"{size}: {rate:.1f}" for size, rate in one["items_per_s"].items())
         + f". Best: {one['best']}."
-        for one in job["searches"]
+        for one in row["searches"]
     ]
-    return "\n\n".join(told)
 
 
-def _grid(heads: Row, rows: Sequence[Row]) -> str:
+def _grid(heads: Cells, rows: Sequence[Cells]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)

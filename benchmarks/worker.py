@@ -11,7 +11,8 @@ import resource
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -20,10 +21,9 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 
 from contenders import CONTENDERS
-from gate import Logprobs
-from jobs import JOBS
-from undertow.models import causal
-from undertow.models.base import Request
+from gate import Numbers
+from rows import ROWS
+from undertow.models.base import Found, Request
 from undertow.types import UndertowError
 
 MIB = 2**20
@@ -36,13 +36,13 @@ class Order:
     """What a worker is started for, by name: processes share no objects.
 
     Attributes:
-        contender, job: of `CONTENDERS` and `JOBS`.
+        contender, row: of `CONTENDERS` and `ROWS`.
         model: of `undertow.models`.
         threads: for torch; 0 for its own choice.
     """
 
     contender: str
-    job: str
+    row: str
     model: str
     threads: int
 
@@ -59,7 +59,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Score these items of the job, with this batch size (0 where the contender takes none)."""
+    """Score these items of the row, with this batch size."""
 
     places: tuple[int, ...]
     batch_size: int
@@ -69,7 +69,7 @@ class Ask:
 class Answered:
     """The numbers, and the time they took."""
 
-    logprobs: Logprobs
+    numbers: Numbers
     seconds: float
 
 
@@ -144,16 +144,18 @@ def serve(pipe: Connection, order: Order) -> None:
 
 
 def _serve(pipe: Connection, order: Order) -> None:
-    found = causal.find(Request(order.model, device="cpu"))
+    row = ROWS[order.row]
+    found: Found | None = import_module(f"undertow.models.{row.family}").find(Request(order.model, device="cpu"))
+    if found is None:
+        raise UndertowError(f"{order.model}: is no {row.family} model; name another, see --help")
     import torch  # takes seconds, so not before a wrong model is found out
 
     if order.threads:
         torch.set_num_threads(order.threads)
-    model = found.open() if found else None
-    if not isinstance(model, causal.CausalModel):
-        raise UndertowError(f"{order.model}: is no causal model; name another with --model")
-    prepare = next(contender for contender in CONTENDERS if contender.name == order.contender).open(model)
-    queries = [item.query for item in next(job for job in JOBS if job.name == order.job).items()]
+    model = found.open()
+    contender = next(one for one in CONTENDERS[row.name] if one.name == order.contender)
+    prepare = contender.open(replace(found, open=lambda: model))
+    queries = [item.query for item in row.items()]
     gc.collect()
     loaded, loading_peak = _resident_mib(), _peak_mib()
     _forget_peak()
@@ -161,8 +163,8 @@ def _serve(pipe: Connection, order: Order) -> None:
     while (asked := pipe.recv()) is not None:
         score = prepare([queries[place] for place in asked.places], asked.batch_size)
         started = time.perf_counter()
-        logprobs = score()
-        pipe.send(Answered(logprobs, time.perf_counter() - started))
+        numbers = score()
+        pipe.send(Answered(numbers, time.perf_counter() - started))
     pipe.send(Memory(loaded, loading_peak, _peak_mib()))
 
 

@@ -51,6 +51,7 @@ class Reply:
         body: bytes, or what becomes JSON.
         short_by: bytes that are announced and never sent.
         after_s: how long the client waits for it.
+        trickle_s: pause before each tenth of the body.
         drop: whether the connection is closed without a word.
     """
 
@@ -59,6 +60,7 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
     short_by: int = 0
     after_s: float = 0.0
+    trickle_s: float = 0.0
     drop: bool = False
 
     @property
@@ -129,7 +131,10 @@ def serving(reply: Callable[[Asked], Reply]) -> Iterator[Seen]:
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(sent.content) + sent.short_by))
             self.end_headers()
-            self.wfile.write(sent.content)
+            size = max(1, len(sent.content) // 10) if sent.trickle_s else len(sent.content) or 1
+            for start in range(0, len(sent.content), size):
+                ending.wait(sent.trickle_s)
+                self.wfile.write(sent.content[start : start + size])
             if sent.short_by:
                 self.close_connection = True
 

@@ -603,6 +603,7 @@ FAILURES = {
     "server error": Reply(b"oops", 500),
     "overloaded": Reply({}, 529),
     "late": Reply(GOOD, after_s=30.0),
+    "byte by byte": Reply(GOOD, trickle_s=0.2),
     "dropped": Reply(GOOD, drop=True),
     "cut JSON": Reply(json.dumps(GOOD).encode()[:99]),
     "cut body": Reply(json.dumps(GOOD).encode()[:99], short_by=50),
@@ -684,12 +685,37 @@ def test_later_twenty_in_a_row_are_lost_before_it_is_given_up() -> None:
     assert n_stored(found) == 2
 
 
+def test_nothing_new_begins_after_a_refusal_and_nobody_waits_for_another_attempt() -> None:
+    def reply(asked: Asked) -> Reply:
+        if asked.prompt == "prompt 0":
+            return Reply({}, 429, {"Retry-After": "30"})
+        return Reply({}, 400, after_s=0.3)
+
+    started = time.monotonic()
+    with serving(reply) as seen:
+        refused(model_at(seen.url, concurrency=2), "status 400", queries=prompts(9))
+    assert time.monotonic() - started < 10
+    assert seen.prompts == {"prompt 0": 1, "prompt 1": 1}
+
+
+def test_what_is_under_way_when_the_server_refuses_is_waited_for_and_kept() -> None:
+    replies = {"prompt 0": Reply(GOOD, after_s=0.5), "prompt 1": Reply({}, 400, after_s=0.1)}
+    with serving(lambda asked: replies[asked.prompt]) as seen:
+        found = model_at(seen.url, concurrency=2)
+        with pytest.raises(UndertowError, match="status 400"):
+            asked_and_stored(found, prompts(2))
+    assert n_stored(found) == 1
+
+
 def test_a_closed_port_is_one_sentence() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can be there
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
         refused(model_at(url, concurrency=2), "cannot be reached", "is the right server", queries=prompts(9))
-        refused(model_at(url), "the prompt got no answer", "cannot be reached", queries=prompts(1))
+        model = model_at(url).open()
+        with pytest.raises(UndertowError, match=r"the prompt got no answer.*cannot be reached"):
+            list(model.answer(prompts(1), EXACT))
+    assert model.budget.requests == 3  # and not the six that a server gets which was there before
 
 
 def test_an_answer_without_log_probabilities_among_others_with_them_is_half_an_answer() -> None:

@@ -19,16 +19,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Affine2D
 
-from undertow.report.comparison import (
-    ModelPoint,
-    amount,
-    describe_model_grid,
-    describe_slope_against_size,
-    even_ticks,
-    model_grid,
-    slope_against_size,
-)
+from undertow.report.comparison import ModelPoint, describe_slope_against_size, slope_against_size
 from undertow.report.drawing import Drawing, lettering, svg_text
+from undertow.report.grid import describe_model_grid, model_grid
+from undertow.report.sheet import amount, even_ticks
 from undertow.report.spectrum import COLOURS, MARKERS, WIDTH_PX, FittedLine
 from undertow.types import Floats, UndertowError
 

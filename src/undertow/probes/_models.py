@@ -111,8 +111,8 @@ def _lead(pair: str, design: Mapping[str, Any]) -> str:
 def draw_grid(evidence: Evidence, groups: Sequence[str]) -> Iterator[Drawing]:
     """Every model by every prompt, for every challenge and W, where there are several of either."""
     from undertow.measures.correlation import line_of
-    from undertow.report.comparison import describe_model_grid, model_grid
     from undertow.report.drawing import Drawing
+    from undertow.report.grid import describe_model_grid, model_grid
     from undertow.report.spectrum import FittedLine
 
     frame = evidence.frame

@@ -1,186 +1,49 @@
-"""Figures that set models side by side: slope gap against size, and every model under every prompt.
+"""Models side by side: their slope gap against their size.
 
-Knows how to place points, names and small panels so that none hides another; knows nothing about how gaps, sizes and
-lines were got. McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figures 3b, 8 and 9.
+Knows how to place points so that none hides another; knows nothing about how gaps and sizes were got. McMilin 2024,
+"Underspecification in Language Modeling Tasks" (AAAI), figure 3b.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.markers import MarkerStyle
 from matplotlib.patches import Patch
-from matplotlib.patheffects import withStroke
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import NullLocator
 from matplotlib.transforms import Affine2D
 
 from undertow.report.drawing import lettering
-from undertow.report.spectrum import COLOURS, DPI, MARKERS, WIDTH_PX, FittedLine, _look, _width_px, _wrapped
-from undertow.report.words import MINUS, correlation, number, plain, shortened, significant, significant_decimals, slope
+from undertow.report.naming import Spot, draw_names
+from undertow.report.sheet import (
+    EDGE_PX,
+    GREY,
+    GRID,
+    PALE,
+    SMALL_SIZE,
+    TEXT_SIZE,
+    Sheet,
+    amount,
+    even_ticks,
+    height_px,
+    named,
+    say,
+    told_apart,
+)
+from undertow.report.spectrum import COLOURS, DPI, MARKERS, WIDTH_PX, text_width_px, wrapped_lines
+from undertow.report.words import correlation, plain, shortened, significant
 from undertow.types import Floats, UndertowError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-EDGE_PX = 14
-TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 11.0, 8.5, 8.0
-GREY, PALE, GRID = "#6b6b6b", "#f5f5f5", "#e4e4e4"
-NO_PROMPT, NO_NAME = "no prompt", "(no name)"
-
-_T = TypeVar("_T")
-_Handle = Any
-"""What a legend shows beside a word."""
-
-
-# A sheet, in pixels from its lower left corner: title and lead at the top, small print at the bottom, the body between.
-
-
-class Sheet:
-    """A figure whose parts are placed in pixels of 1/100 inch, with as much height as they turn out to need.
-
-    Attributes:
-        figure: what is drawn on.
-        width_px: of the whole sheet.
-    """
-
-    def __init__(self, title: str, lead: str, foot: Sequence[str] = (), width_px: float = WIDTH_PX) -> None:
-        self.width_px = width_px
-        self.figure = Figure(figsize=(width_px / DPI, 1), dpi=DPI)
-        FigureCanvasAgg(self.figure)  # brings the renderer that text is measured with
-        self._title = self._lines(title, TITLE_SIZE)
-        self._lead = self._lines(lead, TEXT_SIZE)
-        self._foot = [line for text in foot for line in self._lines(text, SMALL_SIZE)]
-
-    def _lines(self, text: str, size: float) -> list[str]:
-        return _wrapped(self.figure, plain(text), size, self.width_px - 2 * EDGE_PX)
-
-    def fit(self, text: str, width_px: float, size: float = SMALL_SIZE, weight: str = "normal") -> str:
-        """The text, or as much of its beginning and end as this width holds."""
-        lengths = range(1, min(len(text), 90) + 1)
-        if not lengths:
-            return text
-
-        def taken_px(letters: int) -> float:
-            return _width_px(self.figure, shortened(text, letters), size, weight)
-
-        fitting = len(lengths) if taken_px(lengths[-1]) <= width_px else bisect_right(lengths, width_px, key=taken_px)
-        return shortened(text, lengths[max(fitting, 1) - 1])
-
-    def settle(self, body_px: float) -> float:
-        """Give the sheet its height, write title, lead and small print, and return the top of the body."""
-        blocks = ((self._title, TITLE_SIZE, "bold"), (self._lead, TEXT_SIZE, "normal"))
-        head_px = EDGE_PX + sum(len(lines) * line_px(size) for lines, size, _ in blocks) + 10
-        foot_px = EDGE_PX + (len(self._foot) * line_px(SMALL_SIZE) + 10 if self._foot else 0)
-        self.figure.set_size_inches(self.width_px / DPI, (head_px + body_px + foot_px) / DPI)
-        top = head_px + body_px + foot_px - EDGE_PX
-        for lines, size, weight in blocks:
-            self.write(EDGE_PX, top, "\n".join(lines), size=size, weight=weight, va="top")
-            top -= len(lines) * line_px(size) + 2
-        self.write(EDGE_PX, foot_px - 10, "\n".join(self._foot), size=SMALL_SIZE, color=GREY, va="top")
-        return body_px + foot_px
-
-    def write(self, x_px: float, y_px: float, text: str, **look: Any) -> None:
-        """Text at a place."""
-        self.figure.text(*self._share(x_px, y_px), text, linespacing=1.25, **look)
-
-    def axes(self, left_px: float, bottom_px: float, width_px: float, height_px: float) -> Axes:
-        """Axes that fill this box, bare but for the line below."""
-        axes = self.figure.add_axes((*self._share(left_px, bottom_px), *self._share(width_px, height_px)))
-        axes.spines["left"].set_visible(False)
-        axes.set_axisbelow(True)
-        axes.tick_params(axis="y", length=0, labelsize=SMALL_SIZE)
-        axes.tick_params(axis="x", length=4, width=0.8, labelsize=SMALL_SIZE)
-        return axes
-
-    def legend(self, entries: Mapping[str, _Handle], title: str = "", columns: int = 1, air: float = 0.45) -> Any:
-        """A legend, to be measured now and put in its place once the sheet has its height."""
-        made = self.figure.legend(
-            list(entries.values()),
-            ["-"] * len(entries),
-            ncols=columns,
-            title=title or None,
-            loc="upper left",
-            alignment="left",
-            frameon=False,
-            fontsize=SMALL_SIZE,
-            borderpad=0,
-            borderaxespad=0,
-            labelspacing=air,
-            handlelength=1.8,
-        )
-        made.get_title().set(size=SMALL_SIZE, weight="bold")
-        for text, label in zip(made.get_texts(), entries, strict=True):
-            text.set_text(label)  # here and not above, where a name that begins with _ would be left out
-        return made
-
-    def put(self, legend: Any, x_px: float, top_px: float) -> None:
-        """Move a legend's upper left corner to a place."""
-        legend.set_bbox_to_anchor(self._share(x_px, top_px), self.figure.transFigure)
-
-    def group_legend(self, groups: Sequence[str], nothing: str = NO_NAME) -> Any:
-        """Colour and marker of each word group, in as many columns as fit."""
-        names = [self.fit(plain(group) or nothing, 260) for group in groups]
-        widest = max(_width_px(self.figure, name, SMALL_SIZE) for name in names)
-        handles = [Line2D([], [], linewidth=1.6, **_look(place)) for place in range(len(groups))]
-        columns = max(int((self.width_px - 2 * EDGE_PX) // (widest + 50)), 1)
-        return self.legend(_told_apart(zip(names, handles, strict=True)), columns=min(columns, len(groups)))
-
-    def _share(self, x_px: float, y_px: float) -> tuple[float, float]:
-        width, height = self.figure.get_size_inches() * DPI
-        return x_px / width, y_px / height
-
-
-def line_px(size: float) -> float:
-    """Height of one line of text of a size in points."""
-    return size * 1.32 * DPI / 72
-
-
-def height_px(artist: Any) -> float:
-    """Height of something already drawn on a sheet."""
-    return float(artist.get_window_extent().height)
-
-
-def even_ticks(low: float, high: float, most: int = 6) -> dict[float, str]:
-    """Round numbers from `low` to `high`, three or more of them, and how each is written."""
-    for bins in range(most, most + 8):
-        values = MaxNLocator(nbins=bins, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-        within = [float(value) for value in values if low <= value <= high]
-        if len(within) >= 3:
-            break
-    step = float(values[1] - values[0])
-    decimals = significant_decimals(step, 1 if math.isclose(step, float(f"{step:.0e}")) else 2)
-    plainly = step >= 10.0**-decimals / 2 and max(abs(low), abs(high)) < 1e7
-    exact = {value if abs(value) > step / 1000 else 0.0: None for value in within}
-    return {value: number(value, decimals) if plainly else f"{value:.3g}".replace("-", MINUS) for value in exact}
-
-
-def amount(count: float) -> str:
-    """A large number in three digits and a letter, as models are named: 124M, 1.3B, 175B."""
-    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if count >= 0.9995 * size:
-            return f"{count / size:.3g}{letter}"
-    return f"{count:.3g}"
-
-
-def _told_apart(named: Iterable[tuple[str, _Handle]]) -> dict[str, _Handle]:
-    """Legend entries of names that may be alike once they are cut: the later ones get their number."""
-    entries: dict[str, _Handle] = {}
-    for place, (name, handle) in enumerate(named, 1):
-        entries[f"{name} ({place})" if name in entries else name] = handle
-    return entries
-
-
-# Slope gap against size.
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +72,8 @@ class ModelPoint:
     n_prompts: int
 
 
+_T = TypeVar("_T")
+
 UNKNOWN_COLOUR, UNKNOWN_MARKER = COLOURS[-1], MARKERS[0]
 _OBJECTIVES = (*COLOURS[:-1], *(to_hex([0.5 * part for part in to_rgb(colour)]) for colour in COLOURS[:6]))
 _STAGES = (*MARKERS[1:], "p", "<", ">", "d", "h")
@@ -222,18 +87,6 @@ _RIGHT_PX = 66
 _BELOW_PX = 62
 """From the plot to the legends, for the ticks and what they are."""
 _PLOT_PX, _PX_PER_NAME = 380, 24
-
-
-class _Spot(NamedTuple):
-    """A model's place on the sheet, in pixels."""
-
-    x: float
-    y: float
-    radius: float
-    bar: tuple[float, float]  # lower and upper end
-    room: tuple[float, float, float, float]  # left, lower, right and upper edge of where its name may stand
-    name: str
-    width: float  # of the name
 
 
 def slope_against_size(points: Sequence[ModelPoint], *, title: str, gap: str) -> Figure:
@@ -264,7 +117,7 @@ def slope_against_size(points: Sequence[ModelPoint], *, title: str, gap: str) ->
         else:
             axes = sheet.axes(EDGE_PX, sheet.settle(120) - 120, sheet.width_px - 2 * EDGE_PX, 120)
             axes.set(xticks=[], yticks=[])
-            _say(axes, "no model has a slope gap")
+            say(axes, "no model has a slope gap")
         return sheet.figure
 
 
@@ -282,11 +135,7 @@ def _told(point: ModelPoint) -> str:
     interval = f" ({significant(point.low)} to {significant(point.high)})" if _has_bar(point) else ""
     r = f"r² {correlation(point.r_squared)}" if math.isfinite(point.r_squared) else "r² undefined"
     prompts = f"{point.n_prompts} prompt{'s' if point.n_prompts != 1 else ''}"
-    return f"{_name(point.name)}, {about}: {significant(point.gap)}{interval}, {r}, {prompts}."
-
-
-def _name(text: str) -> str:
-    return plain(text) or NO_NAME
+    return f"{named(point.name)}, {about}: {significant(point.gap)}{interval}, {r}, {prompts}."
 
 
 def _sized(point: ModelPoint) -> bool:
@@ -305,7 +154,7 @@ def _models_lead(points: Sequence[ModelPoint], gap: str) -> str:
 
 
 def _left_out(points: Sequence[ModelPoint]) -> list[str]:
-    names = [shortened(_name(point.name), 60) for point in points if not math.isfinite(point.gap)]
+    names = [shortened(named(point.name), 60) for point in points if not math.isfinite(point.gap)]
     return [f"Left out, for want of a slope gap: {', '.join(names)}."] if names else []
 
 
@@ -320,9 +169,9 @@ def _draw_models(sheet: Sheet, points: Sequence[ModelPoint]) -> None:
 
     low, high = _gap_range(points)
     ticks = even_ticks(low, high)
-    left = EDGE_PX + 8 + max(_width_px(sheet.figure, text, SMALL_SIZE) for text in ticks.values())
+    left = EDGE_PX + 8 + max(text_width_px(sheet.figure, text, SMALL_SIZE) for text in ticks.values())
     parts = _parts(sheet, points, sheet.width_px - left - _RIGHT_PX)
-    spots: list[_Spot] = []
+    spots: list[Spot] = []
     for place, (width, part) in enumerate(parts):
         axes = sheet.axes(left, top - plot_px, width, plot_px)
         axes.set_ylim(low, high)
@@ -337,7 +186,7 @@ def _draw_models(sheet: Sheet, points: Sequence[ModelPoint]) -> None:
         left += width + 8
     zero = top - plot_px * high / (high - low)
     sheet.write(left, zero, "no drift", size=SMALL_SIZE, va="center")
-    _draw_names(sheet, spots, zero)
+    draw_names(sheet, spots, zero)
 
 
 def _assigned(values: Iterable[str], looks: Sequence[_T], unknown: _T) -> dict[str, _T]:
@@ -369,8 +218,8 @@ def _model_legends(
             [], [], marker="o", markersize=math.sqrt(_area_pt2(math.nan) / _filled("o")), **hollow
         )
     return [
-        sheet.legend(_told_apart(swatches), "Colour: training objective"),
-        sheet.legend(_told_apart(shapes), "Shape: post-training"),
+        sheet.legend(told_apart(swatches), "Colour: training objective"),
+        sheet.legend(told_apart(shapes), "Shape: post-training"),
         sheet.legend(areas, "Area: r² of the fitted lines", air=0.8),
     ]
 
@@ -380,7 +229,7 @@ def _by_look(sheet: Sheet, looks: Mapping[str, _T], unknown: str) -> Iterable[tu
     width_px = sheet.width_px / 3 - 70
     for look in dict.fromkeys(looks.values()):
         names = [sheet.fit(plain(value) or unknown, width_px) for value, own in looks.items() if own == look]
-        yield "\n".join(_wrapped(sheet.figure, ", ".join(names), SMALL_SIZE, width_px)), look
+        yield "\n".join(wrapped_lines(sheet.figure, ", ".join(names), SMALL_SIZE, width_px)), look
 
 
 def _area_pt2(r_squared: float) -> float:
@@ -414,8 +263,8 @@ def _parts(sheet: Sheet, points: Sequence[ModelPoint], room_px: float) -> list[t
     sized, unsized = [point for point in points if _sized(point)], [point for point in points if not _sized(point)]
     if not (sized and unsized):
         return [(room_px, sized or unsized)]
-    names = [sheet.fit(_name(point.name), _STRIP_NAME_PX) for point in unsized]
-    widest = max(_width_px(sheet.figure, name, SMALL_SIZE, "normal") for name in names)
+    names = [sheet.fit(named(point.name), _STRIP_NAME_PX) for point in unsized]
+    widest = max(text_width_px(sheet.figure, name, SMALL_SIZE, "normal") for name in names)
     strip_px = max(110.0, min(widest + 36 + _STRIP_STEP_PX * len(unsized), 0.5 * room_px))
     return [(room_px - strip_px - 8, sized), (strip_px, unsized)]
 
@@ -453,7 +302,7 @@ def _strip(axes: Axes, points: Sequence[ModelPoint]) -> Sequence[float]:
     return range(len(points))
 
 
-def _draw_point(sheet: Sheet, axes: Axes, x: float, point: ModelPoint, look: tuple[str, str]) -> _Spot:
+def _draw_point(sheet: Sheet, axes: Axes, x: float, point: ModelPoint, look: tuple[str, str]) -> Spot:
     colour, marker = look
     size = _area_pt2(point.r_squared) / _filled(marker)
     defined = math.isfinite(point.r_squared)
@@ -471,321 +320,13 @@ def _draw_point(sheet: Sheet, axes: Axes, x: float, point: ModelPoint, look: tup
     )
     at, ends = axes.transData.transform((x, point.gap)), axes.transData.transform([(x, end) for end in bar])
     box = axes.get_window_extent()
-    name = sheet.fit(_name(point.name), min(_NAME_PX, box.width - 8))
-    return _Spot(
+    name = sheet.fit(named(point.name), min(_NAME_PX, box.width - 8))
+    return Spot(
         x=float(at[0]),
         y=float(at[1]),
         radius=math.sqrt(size) / 2 * DPI / 72,
         bar=(float(ends[0, 1]), float(ends[1, 1])),
         room=(box.x0 + 3, box.y0 + 3, box.x1 - 3, box.y1 - 1),
         name=name,
-        width=_width_px(sheet.figure, name, SMALL_SIZE, "normal") + 2,
+        width=text_width_px(sheet.figure, name, SMALL_SIZE, "normal") + 2,
     )
-
-
-# Names beside points: each at the place that costs least, of those where it touches no other name.
-
-_NAME_LINE_PX = 16.0
-_ON_MARKER, _BY_MARKER, _ON_LINE = 60.0, 15.0, 14.0
-_LED, _LED_ON_NAME, _LED_ON_LINE = 8.0, 90.0, 4.0
-"""What it costs, in pixels of distance, that a name lies over a marker, beside another's, or over a line; that a
-leader is needed, runs over a name, or along a line."""
-_NEAR_PX, _LED_FROM_PX = 11.0, 6.0
-"""How near another's marker a name seems to be its name, and how far from its own it needs a leader."""
-
-
-def _draw_names(sheet: Sheet, spots: Sequence[_Spot], zero: float) -> None:
-    halo = [withStroke(linewidth=2, foreground="white", alpha=0.8)]
-    for spot, box in zip(spots, _name_boxes(spots, zero), strict=True):
-        x, y = box[0] + 1, (box[1] + box[3]) / 2
-        sheet.write(x, y, spot.name, size=SMALL_SIZE, va="center", zorder=6, path_effects=halo)
-        end = _nearest(box[None], spot)[0]
-        way = end - (spot.x, spot.y)
-        if math.hypot(*way) > spot.radius + _LED_FROM_PX:
-            start = end - way * (1 - spot.radius / math.hypot(*way))
-            ends = np.array([start, end]) / (sheet.figure.get_size_inches() * DPI)
-            look: dict[str, Any] = {"color": "#9a9a9a", "linewidth": 0.7, "transform": sheet.figure.transFigure}
-            sheet.figure.axes[-1].plot(*ends.T, clip_on=False, zorder=2, **look)
-
-
-def _name_boxes(spots: Sequence[_Spot], zero: float) -> Floats:
-    """Left, lower, right and upper edge of each name, given the height of the line at 0 [spot, edge]."""
-    markers = np.array([(s.x - s.radius, s.y - s.radius, s.x + s.radius, s.y + s.radius) for s in spots])
-    around = markers + np.array([-1, -1, 1, 1]) * _NEAR_PX
-    at_zero = [(-np.inf, zero - 1, np.inf, zero + 1)] * 2  # counts twice: it runs through a whole name
-    lines = np.array([*((s.x - 1, min(s.bar), s.x + 1, max(s.bar)) for s in spots), *at_zero])
-    boxes, taken = np.zeros((len(spots), 4)), np.empty((0, 4))
-    for place in sorted(range(len(spots)), key=lambda place: -spots[place].y):
-        spot = spots[place]
-        options, cost = _options(spot)
-        ends = _nearest(options, spot)
-        steps = _leader_steps(ends, spot)
-        cost += np.hypot(*(ends - (spot.x, spot.y)).T)
-        cost += _ON_MARKER * _touched(options, markers) + _ON_LINE * np.minimum(_touched(options, lines), 4)
-        cost += _BY_MARKER * _touched(options, np.delete(around, place, axis=0))
-        cost += sum(_LED_ON_NAME * _touched(step, taken) + _LED_ON_LINE * _touched(step, lines) for step in steps)
-        cost[_touched(options, taken) > 0] = np.inf
-        best = int(np.argmin(cost))
-        boxes[place] = options[best]
-        taken = np.vstack([taken, boxes[place]])
-        lines = np.vstack([lines, *(step[best] for step in steps)])
-    return boxes
-
-
-def _options(spot: _Spot) -> tuple[Floats, Floats]:
-    """Boxes for a name within its room: beside its point, then everywhere; and what each costs on top [option]."""
-    width, height, away = spot.width, _NAME_LINE_PX, spot.radius + 3
-    beside = [
-        (spot.x + away, spot.y - height / 2),
-        (spot.x - away - width, spot.y - height / 2),
-        (spot.x - width / 2, spot.y + away - 3),
-        (spot.x - width / 2, spot.y - away - height + 3),
-    ]
-    left, lower, right, upper = spot.room
-    across = np.arange(left, max(right - width, left) + 0.1, 12.0)
-    up = np.arange(lower, upper - height, 8.0)
-    anywhere = np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2)
-    corners = np.vstack([beside, anywhere])
-    boxes = np.hstack([corners, corners + np.array([width, height])])
-    extra = np.concatenate([[0.0, 1.0, 2.0, 2.0], np.full(len(anywhere), _LED)])
-    inside = (boxes[:, :2] >= (left, lower)).all(axis=1) & (boxes[:, 2:] <= (max(right, left + width), upper)).all(
-        axis=1
-    )
-    return boxes[inside], extra[inside]
-
-
-def _nearest(boxes: Floats, spot: _Spot) -> Floats:
-    """The point of each box that is nearest to the spot [box, axis]."""
-    return np.clip((spot.x, spot.y), boxes[:, :2], boxes[:, 2:])
-
-
-def _touched(boxes: Floats, others: Floats) -> Floats:
-    """How many of the others each box touches [box]."""
-    left, lower, right, upper = boxes.T[:, :, None]
-    touching = (left < others[:, 2]) & (right > others[:, 0]) & (lower < others[:, 3]) & (upper > others[:, 1])
-    return np.asarray(np.count_nonzero(touching, axis=1), dtype=np.float64)
-
-
-def _leader_steps(ends: Floats, spot: _Spot) -> list[Floats]:
-    """Small boxes along the way from the spot to each end: [box, edge] for every step."""
-    start = np.array([spot.x, spot.y])
-    steps = [start + (ends - start) * share for share in np.linspace(0.15, 0.95, 6)]
-    return [np.hstack([step - 1, step + 1]) for step in steps]
-
-
-# Every model under every prompt.
-
-_PANEL_GAP_PX = 14
-_LEAST_PANEL_PX, _MOST_PANEL_PX, _ALL_PANELS_PX = 112.0, 320.0, 900.0
-_LEAST_COLUMN_PX = 164
-_HEAD_LINES = 3
-
-Asked = tuple[str, str]
-"""Model and prompt."""
-
-
-class _Panel(NamedTuple):
-    """What one panel shows."""
-
-    at: Floats  # [w]
-    percent: dict[str, Floats]  # group -> [w]
-    lines: dict[str, FittedLine]
-
-    @property
-    def scored(self) -> bool:
-        return any(np.isfinite(values).any() for values in self.percent.values())
-
-
-class _Grid(NamedTuple):
-    """All panels, and what they share."""
-
-    panels: dict[Asked, _Panel]
-    models: list[str]
-    prompts: list[str]
-    labels: dict[int, str]  # W by index
-    w_name: str
-
-
-def model_grid(
-    panels: Mapping[tuple[str, str], pd.DataFrame],
-    groups: Sequence[str],
-    lines: Mapping[tuple[str, str], Sequence[FittedLine]],
-    *,
-    title: str,
-) -> Figure:
-    """Draw the mean mass of each group against W for every model and prompt, on the same axes (figures 8 and 9).
-
-    Args:
-        panels: observations by (model, prompt), one row per item, with `w`, `w_index` and a column of mass in percent
-            for each group; NaN where unscored. Models are rows and prompts columns, in the order they first come in.
-        groups: the word groups, in the order of their colours.
-        lines: the fitted lines by (model, prompt).
-        title: broken into lines where it is too long.
-
-    Returns:
-        A figure 800 pixels wide at 100 dots per inch, wider beyond four prompts, that grows with its rows.
-
-    Raises:
-        UndertowError: there is nothing to draw, a column is missing, or the panels do not share one list of W values.
-    """
-    grid = _grid(panels, groups, lines)
-    with lettering("".join([title, *groups, *grid.models, *grid.prompts, *grid.labels.values(), grid.w_name])):
-        width_px = max(WIDTH_PX, 2 * EDGE_PX + 40 + len(grid.prompts) * (_LEAST_COLUMN_PX + _PANEL_GAP_PX))
-        lead = (
-            f"Mean probability mass in percent, by {plain(grid.w_name)}: a row for each model, a column for each prompt, "
-            "the same axes throughout."
-        )
-        if any(panel.lines for panel in grid.panels.values()):
-            lead += " Bands: 95% confidence of the straight lines."
-        sheet = Sheet(title, lead, width_px=width_px)
-        _draw_grid(sheet, grid, groups)
-        return sheet.figure
-
-
-def describe_model_grid(
-    panels: Mapping[tuple[str, str], pd.DataFrame],
-    groups: Sequence[str],
-    lines: Mapping[tuple[str, str], Sequence[FittedLine]],
-) -> str:
-    """What `model_grid` shows, in words, for those who cannot see it."""
-    grid = _grid(panels, groups, lines)
-    ends = [plain(grid.labels[place]) for place in (min(grid.labels), max(grid.labels))] if grid.labels else []
-    start = f"Mean mass by {plain(grid.w_name)}" + (f", from {ends[0]} to {ends[1]}." if ends else ".")
-    return " ".join([start, *(_panel_told(grid, model, prompt) for model in grid.models for prompt in grid.prompts)])
-
-
-def _panel_told(grid: _Grid, model: str, prompt: str) -> str:
-    where = f"{_name(model)}, {plain(prompt) or NO_PROMPT}"
-    panel = grid.panels.get((model, prompt))
-    if panel is None or not panel.scored:
-        return f"{where}: {'not asked' if panel is None else 'nothing scored'}."
-    return f"{where}: {'; '.join(_group_told(panel, group) for group in panel.percent)}."
-
-
-def _group_told(panel: _Panel, group: str) -> str:
-    seen, line = panel.percent[group][np.isfinite(panel.percent[group])], panel.lines.get(group)
-    if not seen.size:
-        return f"{_name(group)} nothing scored"
-    span = f"{_name(group)} {number(seen.min(), 1)} to {number(seen.max(), 1)} percent"
-    if line is None:
-        return f"{span}, no line"
-    r = f"r = {correlation(line.r)}" if math.isfinite(line.r) else "r undefined"
-    return f"{span}, {slope(line.slope)} per step, {r}"
-
-
-def _grid(
-    tables: Mapping[Asked, pd.DataFrame], groups: Sequence[str], lines: Mapping[Asked, Sequence[FittedLine]]
-) -> _Grid:
-    if not tables or not groups:
-        raise UndertowError("the grid cannot be drawn: there are no observations, or no word groups, to draw")
-    panels: dict[Asked, _Panel] = {}
-    labels: dict[int, str] = {}
-    w_names: dict[str, None] = {}
-    for asked, table in tables.items():
-        missing = [name for name in ("w", "w_index", *groups) if name not in table.columns]
-        if missing:
-            raise UndertowError(f"the grid cannot be drawn: the observations of {asked} lack the column {missing[0]!r}")
-        named = table[["w_index", "w"]].drop_duplicates()
-        for place, label in zip(named["w_index"].astype(int), named["w"].astype(str), strict=True):
-            if labels.setdefault(place, label) != label:
-                raise UndertowError(
-                    f"one grid shows one list of W values, but value {place} is both {labels[place]!r} and {label!r}: "
-                    "choose the rows of one list before drawing them"
-                )
-        w_names |= dict.fromkeys(table["w_name"].astype(str) if "w_name" in table.columns else ())
-        means = table.astype(dict.fromkeys(groups, np.float64)).groupby("w_index", sort=True)[list(groups)].mean()
-        fitted = {line.group: line for line in lines.get(asked, ()) if math.isfinite(line.slope)}
-        percent = {group: means[group].to_numpy(dtype=np.float64) for group in groups}
-        panels[asked] = _Panel(means.index.to_numpy(dtype=np.float64), percent, fitted)
-    if len(w_names) > 1:
-        raise UndertowError("one grid shows one w_name: choose the rows of one before drawing them")
-    models, prompts = (list(dict.fromkeys(asked[part] for asked in panels)) for part in (0, 1))
-    return _Grid(panels, models, prompts, labels, next(iter(w_names), "W"))
-
-
-def _draw_grid(sheet: Sheet, grid: _Grid, groups: Sequence[str]) -> None:
-    n_rows, n_columns = len(grid.models), len(grid.prompts)
-    top_percent = _top_percent(grid.panels.values())
-    ticks = even_ticks(0, top_percent, most=4)
-    left = EDGE_PX + 8 + max(_width_px(sheet.figure, text, SMALL_SIZE) for text in ticks.values())
-    column_px = (sheet.width_px - left - EDGE_PX - (n_columns - 1) * _PANEL_GAP_PX) / n_columns
-    panel_px = max(_LEAST_PANEL_PX, min(0.62 * column_px, _ALL_PANELS_PX / n_rows, _MOST_PANEL_PX))
-    heads = [_head(sheet, prompt, column_px) for prompt in grid.prompts]
-    head_px = max(map(len, heads)) * line_px(SMALL_SIZE) + 8
-    name_px = line_px(TEXT_SIZE) + 16
-    legend = sheet.group_legend(groups)
-    legend_px = height_px(legend) + 12
-
-    top = sheet.settle(legend_px + head_px + n_rows * (name_px + panel_px) + line_px(SMALL_SIZE) + 12)
-    sheet.put(legend, EDGE_PX, top)
-    top -= legend_px
-    for column, head in enumerate(heads):
-        x = left + column * (column_px + _PANEL_GAP_PX)
-        sheet.write(x, top - head_px + 4, "\n".join(head), size=SMALL_SIZE, va="baseline")
-    top -= head_px
-    for row, model in enumerate(grid.models):
-        name = sheet.fit(_name(model), sheet.width_px - left - EDGE_PX, TEXT_SIZE, "bold")
-        upper = top - row * (name_px + panel_px)
-        sheet.write(left, upper - 10, name, size=TEXT_SIZE, weight="bold", va="top")
-        for column, prompt in enumerate(grid.prompts):
-            x = left + column * (column_px + _PANEL_GAP_PX)
-            axes = sheet.axes(x, upper - name_px - panel_px, column_px, panel_px)
-            axes.set_ylim(0, top_percent)
-            axes.set_yticks(list(ticks), list(ticks.values()) if column == 0 else [""] * len(ticks))
-            _share_w(sheet, axes, grid.labels, column_px if row == n_rows - 1 else 0)
-            _draw_panel(axes, grid.panels.get((model, prompt)))
-
-
-def _head(sheet: Sheet, prompt: str, width_px: float) -> list[str]:
-    lines = _wrapped(sheet.figure, plain(prompt) or NO_PROMPT, SMALL_SIZE, width_px - 8)
-    if len(lines) <= _HEAD_LINES:
-        return lines
-    return [*lines[: _HEAD_LINES - 1], lines[_HEAD_LINES - 1] + "\N{HORIZONTAL ELLIPSIS}"]
-
-
-def _top_percent(panels: Iterable[_Panel]) -> float:
-    """The end of the y axis: above every dot and line, and above the bands unless they dwarf the dots."""
-    panels = list(panels)
-    lines = [line for panel in panels for line in panel.lines.values()]
-    dots = _largest(
-        [*(values for panel in panels for values in panel.percent.values()), *(line.mean for line in lines)]
-    )
-    return 1.08 * max(dots, min(_largest([line.high for line in lines]), 1.3 * dots)) or 1.0
-
-
-def _largest(arrays: Iterable[Floats]) -> float:
-    return max((float(array[np.isfinite(array)].max(initial=0.0)) for array in arrays), default=0.0)
-
-
-def _share_w(sheet: Sheet, axes: Axes, labels: Mapping[int, str], named_px: float) -> None:
-    """The same stretch of W in every panel; first and last value named where there is width for it."""
-    ends = sorted({min(labels), max(labels)}) if labels else [0]
-    margin = 0.03 * (ends[-1] - ends[0]) or 0.5
-    axes.set_xlim(ends[0] - margin, ends[-1] + margin)
-    room_px = (named_px - 12) / len(ends)
-    axes.set_xticks(ends, [sheet.fit(plain(labels.get(end, "")), room_px) if named_px else "" for end in ends])
-    if len(ends) > 1:
-        first, last = axes.get_xticklabels()
-        first.set_horizontalalignment("left")
-        last.set_horizontalalignment("right")
-
-
-def _draw_panel(axes: Axes, panel: _Panel | None) -> None:
-    if panel is None or not panel.scored:
-        _say(axes, "not asked" if panel is None else "nothing scored")
-        return
-    axes.yaxis.grid(visible=True, color=GRID, linewidth=0.7)
-    for place, (group, percent) in enumerate(panel.percent.items()):
-        look = _look(place)
-        if group in panel.lines:
-            line = panel.lines[group]
-            axes.fill_between(line.x, line.low, line.high, color=look["color"], alpha=0.16, linewidth=0, zorder=2)
-            axes.plot(line.x, line.mean, color=look["color"], linewidth=1.4, zorder=3)
-        small = look | {"markersize": 0.7 * look["markersize"], "markeredgewidth": 0.3}
-        axes.plot(panel.at, percent, linestyle="none", zorder=4, **small)
-
-
-def _say(axes: Axes, text: str) -> None:
-    """What an empty panel is empty for."""
-    axes.set_facecolor(PALE)
-    axes.text(0.5, 0.5, text, size=SMALL_SIZE, color=GREY, ha="center", va="center", transform=axes.transAxes)

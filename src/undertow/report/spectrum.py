@@ -202,12 +202,12 @@ def _draw(means: _Means, lines: Sequence[FittedLine], title: str, x_label: str) 
     FigureCanvasAgg(figure)  # brings the renderer that text is measured with
     fitted = {line.group: line for line in lines if math.isfinite(line.slope)}
     keys = [_key(figure, group, means, fitted.get(group)) for group in means.percent]
-    key_width = max(_width_px(figure, text, _TEXT_SIZE) for key in keys for text in key.lines)
+    key_width = max(text_width_px(figure, text, _TEXT_SIZE) for key in keys for text in key.lines)
     plot_width = WIDTH_PX - _LEFT_PX - _KEY_GAP_PX - key_width - _EDGE_PX
     ticks, indent = _lay_ticks(figure, means, plot_width)
     left, plot_width = _LEFT_PX + indent, plot_width - indent
 
-    title_lines = _wrapped(figure, title, _TITLE_SIZE, WIDTH_PX - 2 * _EDGE_PX)
+    title_lines = wrapped_lines(figure, title, _TITLE_SIZE, WIDTH_PX - 2 * _EDGE_PX)
     top = _EDGE_PX + len(title_lines) * _line_px(_TITLE_SIZE) + 2.2 * _line_px(_TEXT_SIZE)
     plot_height = max(_PLOT_HEIGHT_PX, sum(key.height_px + _KEY_SPACING_PX for key in keys))
     bottom = ticks.depth_px + _TICK_OFFSET_PX + _EDGE_PX
@@ -232,7 +232,7 @@ def _write(figure: Figure, text: str, y_px: float, size: float, weight: str) -> 
 
 def _draw_groups(axes: Axes, means: _Means, fitted: dict[str, FittedLine]) -> None:
     for place, (group, percent) in enumerate(means.percent.items()):
-        look = _look(place)
+        look = look_of(place)
         if group in fitted:
             line = fitted[group]
             axes.fill_between(line.x, line.low, line.high, color=look["color"], alpha=0.16, linewidth=0, zorder=2)
@@ -240,7 +240,7 @@ def _draw_groups(axes: Axes, means: _Means, fitted: dict[str, FittedLine]) -> No
         axes.plot(means.at, percent, linestyle="none", clip_on=False, zorder=4, **look)
 
 
-def _look(place: int) -> dict[str, Any]:
+def look_of(place: int) -> dict[str, Any]:
     """Colour and marker of a group. Past eight groups the pairs shift, so that none comes twice before 64."""
     marker = MARKERS[(place + place // len(COLOURS)) % len(MARKERS)]
     size = {"*": 8.0, "D": 4.8, "s": 5.0}.get(marker, 5.8)  # so that all look equally large
@@ -291,7 +291,7 @@ def _largest(arrays: Iterable[Floats]) -> float:
 
 
 def _key(figure: Figure, group: str, means: _Means, line: FittedLine | None) -> _Key:
-    name = _wrapped(figure, plain(group), _TEXT_SIZE, _KEY_WIDTH_PX)
+    name = wrapped_lines(figure, plain(group), _TEXT_SIZE, _KEY_WIDTH_PX)
     if len(name) > _KEY_NAME_LINES:
         name = [*name[: _KEY_NAME_LINES - 1], name[_KEY_NAME_LINES - 1] + "\N{HORIZONTAL ELLIPSIS}"]
     finite = np.flatnonzero(np.isfinite(means.percent[group]))
@@ -312,7 +312,7 @@ def _draw_keys(axes: Axes, keys: Sequence[_Key], plot_width: float, plot_height:
     ends = np.array([np.clip(np.nan_to_num(key.end_percent) / top_percent, 0, 1) * plot_height for key in keys])
     centres = _apart(ends, np.array([key.height_px + _KEY_SPACING_PX for key in keys]), plot_height)
     for place, (key, end, centre) in enumerate(zip(keys, ends, centres, strict=True)):
-        look = _look(place)
+        look = look_of(place)
         leader = np.array([[plot_width + 2, end], [plot_width + 12, end], [plot_width + 24, centre]])
         across, up = (leader / [plot_width, plot_height]).T
         on_plot: dict[str, Any] = {"transform": axes.transAxes, "clip_on": False}
@@ -354,7 +354,7 @@ def _apart(wanted: Floats, heights: Floats, room: float) -> Floats:
 def _lay_ticks(figure: Figure, means: _Means, room_px: float) -> tuple[_Ticks, float]:
     """The tick labels, and how much of the room they need at the left for the slanted ones."""
     texts = [_cut(figure, label) for label in means.labels]
-    widths = np.array([_width_px(figure, text, _TICK_SIZE, "normal") for text in texts])
+    widths = np.array([text_width_px(figure, text, _TICK_SIZE, "normal") for text in texts])
     along = (means.at - means.at[0]) / max(means.at[-1] - means.at[0], 1.0) / (1 + 2 * _MARGIN)
     for slant in (0, *_SLANTS_DEGREES):
         half_px, reach_px = _extent_px(widths, slant)
@@ -404,7 +404,7 @@ def _thinned(count: int) -> Iterator[list[int]]:
 def _cut(figure: Figure, label: str) -> str:
     """The label, or as much of it as stays short enough to be slanted below the axis."""
     cuts = (shortened(label, letters) for letters in range(min(len(label), 60), 1, -1))
-    return next((cut for cut in cuts if _width_px(figure, cut, _TICK_SIZE, "normal") <= _TICK_WIDTH_PX), label[:1])
+    return next((cut for cut in cuts if text_width_px(figure, cut, _TICK_SIZE, "normal") <= _TICK_WIDTH_PX), label[:1])
 
 
 # Measuring text.
@@ -414,19 +414,20 @@ def _line_px(size: float) -> float:
     return size * _LINE_HEIGHT * DPI / 72
 
 
-def _width_px(figure: Figure, text: str, size: float, weight: str = "bold") -> float:
+def text_width_px(figure: Figure, text: str, size: float, weight: str = "bold") -> float:
+    """How wide a text is, in pixels of 1/100 inch."""
     font = FontProperties(size=size, weight=weight)
     canvas: Any = figure.canvas  # of the Agg kind, as `_draw` made it
     width: float = canvas.get_renderer().get_text_width_height_descent(text, font, False)[0]
     return width
 
 
-def _wrapped(figure: Figure, text: str, size: float, width_px: float) -> list[str]:
+def wrapped_lines(figure: Figure, text: str, size: float, width_px: float) -> list[str]:
     """The text in lines no wider than this; a word that is too long is broken."""
     lines = [""]
     for word in text.split(" "):
         joined = f"{lines[-1]} {word}".strip()
-        if _width_px(figure, joined, size) <= width_px:
+        if text_width_px(figure, joined, size) <= width_px:
             lines[-1] = joined
             continue
         lines = [*lines, *_broken(figure, word, size, width_px)] if lines[-1] else _broken(figure, word, size, width_px)
@@ -436,7 +437,7 @@ def _wrapped(figure: Figure, text: str, size: float, width_px: float) -> list[st
 def _broken(figure: Figure, word: str, size: float, width_px: float) -> list[str]:
     parts = [""]
     for sign in word:
-        if parts[-1] and _width_px(figure, parts[-1] + sign, size) > width_px:
+        if parts[-1] and text_width_px(figure, parts[-1] + sign, size) > width_px:
             parts.append("")
         parts[-1] += sign
     return parts

@@ -14,7 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from undertow.report.comparison import (
+from undertow.report.drawing import lettering
+from undertow.report.sheet import (
     EDGE_PX,
     GREY,
     GRID,
@@ -26,8 +27,7 @@ from undertow.report.comparison import (
     height_px,
     line_px,
 )
-from undertow.report.drawing import lettering
-from undertow.report.spectrum import _look, _width_px
+from undertow.report.spectrum import look_of, text_width_px
 from undertow.report.words import plain, shortened, significant
 from undertow.types import Floats, UndertowError
 
@@ -183,7 +183,9 @@ def _draw(sheet: Sheet, measures: Sequence[_Measure], groups: Sequence[str], ste
         sheet.put(legend, EDGE_PX, top)
     ranges = [_range(measure) for measure in measures]
     ticks = [even_ticks(*ends, most=4) for ends in ranges]
-    left = EDGE_PX + 10 + max(_width_px(sheet.figure, text, SMALL_SIZE) for named in ticks for text in named.values())
+    left = (
+        EDGE_PX + 10 + max(text_width_px(sheet.figure, text, SMALL_SIZE) for named in ticks for text in named.values())
+    )
     width_px = sheet.width_px - left - 2 * EDGE_PX
     top -= legend_px
     for place, measure in enumerate(measures):
@@ -199,11 +201,11 @@ def _draw(sheet: Sheet, measures: Sequence[_Measure], groups: Sequence[str], ste
 
 def _write_name(sheet: Sheet, measure: _Measure, x_px: float, y_px: float, width_px: float) -> None:
     unit = sheet.fit(plain(measure.unit), width_px / 3)
-    unit_px = _width_px(sheet.figure, unit, SMALL_SIZE, "normal") + 10 if unit else 0.0
+    unit_px = text_width_px(sheet.figure, unit, SMALL_SIZE, "normal") + 10 if unit else 0.0
     name = sheet.fit(plain(measure.title), width_px - unit_px, TEXT_SIZE, "bold")
     sheet.write(x_px, y_px, name, size=TEXT_SIZE, weight="bold", va="baseline")
     sheet.write(
-        x_px + _width_px(sheet.figure, name, TEXT_SIZE) + 8, y_px, unit, size=SMALL_SIZE, color=GREY, va="baseline"
+        x_px + text_width_px(sheet.figure, name, TEXT_SIZE) + 8, y_px, unit, size=SMALL_SIZE, color=GREY, va="baseline"
     )
 
 
@@ -259,7 +261,7 @@ def _draw_courses(axes: Axes, measure: _Measure, groups: Sequence[str]) -> None:
     for place, group in enumerate(groups):
         if group not in measure.courses:
             continue
-        course, look = measure.courses[group], _look(place)
+        course, look = measure.courses[group], look_of(place)
         axes.fill_between(course.steps, course.low, course.high, color=look["color"], alpha=0.16, linewidth=0, zorder=2)
         for at in np.flatnonzero(_alone(course)):
             ends = [course.low[at], course.high[at]]

@@ -162,8 +162,7 @@ def check_asks(found: Found, queries: Sequence[Query], protocol: str) -> None:
     for kind in dict.fromkeys(map(kind_of, queries)):
         if kind not in found.asks:
             can = " and ".join(KIND_WORDS.get(one, one) for one in found.asks)
-            hint = ", so add --prompts A,B,C" if list(found.asks) == [GENERATION] else ""
-            raise UndertowError(f"{found.card.name}: cannot be asked {KIND_WORDS[kind]}; it can be asked {can}{hint}")
+            raise UndertowError(f"{found.card.name}: cannot be asked {KIND_WORDS[kind]}; it can be asked {can}")
         if protocol not in found.asks[kind]:
             how = "prompts" if kind == GENERATION else found.card.readout
             raise UndertowError(

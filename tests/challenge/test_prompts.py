@@ -1,0 +1,286 @@
+"""Prompts as published and as users write them, what stands in the blank, and the words looked for in answers."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from undertow.challenge.prompts import Answering, Prompt, load_prompts, masked, watched
+from undertow.challenge.sentences import PRONOUNS, group_blank, pronoun_blank
+from undertow.types import Blank, Continuations, Generation, Item, Option, UndertowError
+
+CHILD = pronoun_blank("In 1953, {blank} was a child.", "nominative")
+PUBLISHED = {
+    "A": "Instructions: Please carefully read the following passage and fill-in the gendered pronoun indicated by a "
+    "<mask>.\nPassage: {}\nAnswer:",
+    "B": "The gendered pronoun missing in this sentence: '{}', is",
+    "C": "In this sentence: '{}', the missing gendered pronoun is",
+}
+AAAI = {
+    "female": {"She", "Her", "Female", "she", "her", "female"},
+    "male": {"He", "Him", "His", "Male", "he", "him", "his", "male"},
+    "neutral": {"They", "they"},
+}
+
+
+def own(folder: Path, text: str, name: str = "mine.toml") -> str:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def refuses(names: str, *words: str, mask: str = "") -> None:
+    """One sentence on one line, with these words in it."""
+    with pytest.raises(UndertowError) as said:
+        load_prompts(names, mask)
+    assert "\n" not in str(said.value)
+    for word in words:
+        assert word in str(said.value)
+
+
+# Published.
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_prompts_are_those_of_the_paper_to_the_letter(name: str) -> None:
+    (prompt,) = load_prompts(name)
+    assert prompt.around(CHILD) == PUBLISHED[name].format("In 1953, <mask> was a child.")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_mask_option_marks_the_blank_and_nothing_else(name: str) -> None:
+    """The instruction of A speaks of <mask> whatever marks the blank, as the appendix prints it."""
+    (prompt,) = load_prompts(name, mask="_")
+    assert prompt.around(CHILD) == PUBLISHED[name].format("In 1953, _ was a child.")
+
+
+def test_prompts_come_in_the_order_they_are_named() -> None:
+    assert [prompt.name for prompt in load_prompts(" C , A,,B ")] == ["C", "A", "B"]
+
+
+# Users' own.
+
+
+def test_own_files_stand_beside_published_ones(tmp_path: Path) -> None:
+    first = own(
+        tmp_path, '[short]\ntext = "Fill in: {sentence}"\n[long]\nmask = "[...]"\ntext = "{sentence} What is missing?"'
+    )
+    second = own(tmp_path, '[deutsch]\ntext = "Ergänze: »{sentence}«"', "zwei.toml")
+    chosen = load_prompts(f"{second},B,{first}")
+    assert [prompt.name for prompt in chosen] == ["deutsch", "B", "short", "long"]
+    assert chosen[0].around(CHILD) == "Ergänze: »In 1953, <mask> was a child.«"
+    assert chosen[3].around(CHILD) == "In 1953, [...] was a child. What is missing?"
+    assert {prompt.mask for prompt in load_prompts(f"A,{first}", mask="____")} == {"____"}
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ('"{sentence}"', "{sentence}"),
+        ('"{{x}} {0} {} {sentence} {"', "{{x}} {0} {} {sentence} {"),
+        (r'"%s \\1 $x {sentence}\n"', "%s \\1 $x {sentence}\n"),
+        ('"""\nTwo lines:\n{sentence}\n"""', "Two lines:\n{sentence}\n"),
+        (r'"\nAfter an empty line: {sentence}"', "\nAfter an empty line: {sentence}"),
+    ],
+    ids=["bare", "braces", "signs", "lines", "empty line first"],
+)
+def test_the_text_of_a_prompt_is_what_was_written(written: str, text: str, tmp_path: Path) -> None:
+    (prompt,) = load_prompts(own(tmp_path, f"[mine]\ntext = {written}"))
+    assert prompt.text == text
+    assert prompt.around(CHILD) == text.replace("{sentence}", "In 1953, <mask> was a child.")
+
+
+def test_what_a_sentence_says_is_never_taken_for_a_place_in_the_prompt() -> None:
+    query = Blank(("A {sentence} with \\1 and {0}: ", "."), (Option("a", ("x",)), Option("b", ("y",))))
+    assert Prompt("p", "<{sentence}>", "_").around(query) == "<A {sentence} with \\1 and {0}: _.>"
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ("D", ["'D'", "A, B, C", ".toml"]),
+        ("a", ["'a'"]),
+        ("A,B,D", ["'D'"]),
+        ("", ["names none", "--prompts A,B,C"]),
+        (" , ", ["names none"]),
+        ("A,B,A", ["two called 'A'"]),
+        ("nowhere.toml", ["nowhere.toml", "No such file"]),
+    ],
+)
+def test_names_that_name_no_prompt_are_refused(names: str, words: list[str]) -> None:
+    refuses(names, *words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ["holds no prompt", "{sentence}"]),
+        ("[p", ["not valid TOML"]),
+        ("title = 'mine'", ["'title'", "needs a text"]),
+        ("[p]\nmask = '_'", ["'p'", "needs a text"]),
+        ("[p]\ntext = 3", ["'p'", "needs a text"]),
+        ("[p]\ntext = ['{sentence}']", ["'p'", "needs a text"]),
+        ("[p]\ntext = 'nothing goes in here'", ["'p'", "0 times"]),
+        ("[p]\ntext = '{sentence} and {sentence}'", ["'p'", "2 times"]),
+        ("[p]\ntext = '{Sentence}'", ["'p'", "0 times"]),
+        ("[p]\ntext = '{sentence}'\nmasks = '_'", ["'masks' is not known"]),
+        ("[p]\ntext = '{sentence}'\nmask = ''", ["'p'", "mask"]),
+        ("[p]\ntext = '{sentence}'\nmask = ' '", ["'p'", "mask"]),
+        ("[p]\ntext = '{sentence}'\nmask = 3", ["'p'", "mask"]),
+        ("['']\ntext = '{sentence}'", ["1 to 60 letters"]),
+        ("[' ']\ntext = '{sentence}'", ["1 to 60 letters"]),
+        (f"[{'p' * 61}]\ntext = '{{sentence}}'", ["1 to 60 letters"]),
+        ("[good]\ntext = '{sentence}'\n[bad]\ntext = ''", ["'bad'", "0 times"]),
+    ],
+)
+def test_files_that_hold_no_prompt_are_refused_by_name(text: str, words: list[str], tmp_path: Path) -> None:
+    refuses(own(tmp_path, text), "mine.toml", *words)
+
+
+def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "latin.toml").write_bytes("[p]\ntext = 'Ergänze {sentence}'".encode("latin-1"))
+    refuses(str(tmp_path / "latin.toml"), "latin.toml", "UTF-8")
+
+
+def test_a_name_given_twice_is_refused_wherever_it_is_from(tmp_path: Path) -> None:
+    mine = own(tmp_path, "[A]\ntext = 'Mine: {sentence}'")
+    (alone,) = load_prompts(mine)
+    assert alone.text == "Mine: {sentence}"
+    refuses(f"A,{mine}", "two called 'A'")
+    refuses(f"{mine},{mine}", "two called 'A'")
+
+
+def test_a_mask_option_that_marks_nothing_is_refused_as_in_a_file() -> None:
+    refuses("A", "mask", mask=" ")
+
+
+# What stands in the blank.
+
+
+def test_words_that_agree_stand_as_with_the_first_option() -> None:
+    """The sentence drawn in `masked`."""
+    pieces = "The nurse said that ", " ", " late."
+    options = Option("female", ("she", "was")), Option("male", ("he", "was")), Option("neutral", ("they", "were"))
+    assert masked(Blank(pieces, options), "<mask>") == "The nurse said that <mask> was late."
+    assert masked(Blank(pieces, options[::-1]), "_") == "The nurse said that _ were late."
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{blank} {verb:was|were} late and {verb:is|are} sorry.", "_ was late and is sorry."),
+        ("{verb:Was|Were} {blank} late?", "Was _ late?"),
+        ("Late {verb:was|were} only {blank}", "Late was only _"),
+    ],
+)
+def test_the_blank_is_found_wherever_the_verbs_stand(text: str, expected: str) -> None:
+    assert masked(pronoun_blank(text, "any"), "_") == expected
+
+
+def test_the_marks_own_letters_stay_as_they_are_at_the_start_of_a_sentence() -> None:
+    query = group_blank("{blank} goes.", [("a", "élan"), ("b", "ruin")])
+    assert query.options[0].fills == ("Élan",)
+    assert masked(query, "mask") == "mask goes."
+
+
+@pytest.mark.parametrize(
+    ("fills", "n_blanks"),
+    [
+        ({"female": [("she", "her")], "male": [("he", "his")]}, 2),
+        ({"female": [("she", "she")], "male": [("he", "he")]}, 2),
+        # Only both places together tell the groups apart.
+        ({"same": [("he", "he"), ("she", "she")], "other": [("he", "she"), ("she", "he")]}, 0),
+    ],
+)
+def test_a_sentence_with_several_blanks_is_refused(fills: dict[str, list[tuple[str, str]]], n_blanks: int) -> None:
+    options = tuple(Option(group, words) for group, forms in fills.items() for words in forms)
+    query = Blank(("", " lost ", " keys."), options)
+    with pytest.raises(UndertowError, match=rf"^'___ lost ___ keys\.': has {n_blanks} blanks to mark.*--prompts out$"):
+        masked(query, "_")
+
+
+# What is looked for.
+
+
+@pytest.mark.parametrize("case", PRONOUNS)
+def test_pronouns_are_looked_for_by_the_published_list(case: str) -> None:
+    assert {group: set(forms) for group, forms in watched(PRONOUNS[case]).items()} == AAAI
+
+
+def test_groups_that_are_not_asked_about_are_not_looked_for() -> None:
+    found = watched({"male": ["he"], "female": ["she"]})
+    assert list(found) == ["male", "female"]
+    assert {group: set(forms) for group, forms in found.items()} == {name: AAAI[name] for name in ("male", "female")}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ({"warm": ["hot", "mild"], "cold": ["icy"]}, {"warm": ["hot", "mild", "Hot", "Mild"], "cold": ["icy", "Icy"]}),
+        ({"xe": ["xe"], "they": ["they"]}, {"xe": ["xe", "Xe"], "they": ["they", "They"]}),
+        # One word more than the published list knows, or a pronoun under another name: a list of one's own.
+        ({"female": ["she", "woman"], "male": ["he"]}, {"female": ["she", "woman", "She", "Woman"], "male": ["he", "He"]}),
+        ({"female": ["he"], "male": ["she"]}, {"female": ["he", "He"], "male": ["she", "She"]}),
+        ({"elle": ["elle"], "il": ["il"]}, {"elle": ["elle", "Elle"], "il": ["il", "Il"]}),
+        ({"a": ["Already", "éa"], "b": ["USA"]}, {"a": ["Already", "éa", "Éa"], "b": ["USA"]}),
+        # A word that another group claims as it stands is not taken from it by a capital.
+        ({"pronoun": ["us"], "country": ["Us"]}, {"pronoun": ["us"], "country": ["Us"]}),
+        ({"country": ["Us"], "pronoun": ["us"]}, {"country": ["Us"], "pronoun": ["us"]}),
+    ],
+)  # fmt: skip
+def test_own_words_are_looked_for_with_their_capitals(
+    words: dict[str, list[str]], expected: dict[str, list[str]]
+) -> None:
+    assert watched(words) == expected
+
+
+WORDS = st.lists(st.text(string.ascii_letters + "éßǆ", min_size=1, max_size=3), unique=True, min_size=2, max_size=12)
+
+
+@given(WORDS, st.integers(1, 11))
+def test_no_word_is_looked_for_in_two_groups_and_none_is_lost(words: list[str], cut: int) -> None:
+    groups = {"a": words[:cut], "b": words[cut:]}
+    found = watched(groups)
+    assert list(found) == ["a", "b"]
+    assert not set(found["a"]) & set(found["b"])
+    for group, forms in groups.items():
+        assert found[group][: len(forms)] == forms
+        assert len(set(found[group])) == len(found[group])
+        assert {form.lower() for form in found[group]} == {form.lower() for form in forms} or "ß" in "".join(forms)
+
+
+# Items.
+
+
+def test_every_item_is_asked_by_every_prompt() -> None:
+    items = [
+        Item(f"i{number}", CHILD, {"challenge": "c", "w": number, "w_index": number}, f"k{number}", gold="female")
+        for number in range(2)
+    ]
+    asking = Answering(load_prompts("B,C", "_"), max_tokens=7, chat=True)
+    put = asking.items(items, {"female": ["she", "her"], "male": ["he"]})
+    assert [item.id for item in put] == ["i0/prompt B", "i1/prompt B", "i0/prompt C", "i1/prompt C"]
+    assert [item.factors["prompt"] for item in put] == ["B", "B", "C", "C"]
+    for item, of in zip(put, items * 2, strict=True):
+        assert {name: level for name, level in item.factors.items() if name != "prompt"} == of.factors
+        assert (item.cluster, item.gold) == (of.cluster, of.gold)
+        assert isinstance(item.query, Generation)
+        assert (item.query.max_tokens, item.query.chat) == (7, True)
+        assert [(option.group, *option.fills) for option in item.query.options] == [
+            ("female", "she"),
+            ("female", "her"),
+            ("male", "he"),
+        ]
+        assert item.query.shown() == PUBLISHED[str(item.factors["prompt"])].format("In 1953, _ was a child.")
+
+
+def test_a_prompt_goes_around_a_blank_only() -> None:
+    with pytest.raises(TypeError, match="Continuations"):
+        Answering(load_prompts("A")).items([Item("i", Continuations("a", ("b", "c")), {}, "k")], {})

@@ -1,0 +1,348 @@
+"""Masses that a model did not show whole: bounds of means, slopes and gaps, against a search over everything they may be."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from undertow.measures.correlation import correlate
+from undertow.probes import spurious_correlation
+from undertow.probes.base import Evidence
+from undertow.types import Floats, Result, UndertowError
+
+RUN = {"model": "m", "challenge": "c", "prompt": "A", "w_name": "date"}
+GROUPS = ("she", "he")
+Masses = Mapping[str, tuple[Floats, Floats]]
+"""Group: least and greatest mass, each [cluster, w]."""
+
+
+def table(masses: Masses, index: Sequence[int] = (), **run: str) -> pd.DataFrame:
+    """A row per cluster and W value, a group's mass the middle of its bounds; NaN is an unscored row."""
+    n_clusters, n_w = next(iter(masses.values()))[0].shape
+    cluster, at = np.divmod(np.arange(n_clusters * n_w), n_w)
+    columns: dict[str, Any] = {name: [level] * len(at) for name, level in (RUN | run).items()}
+    columns |= {"w": [f"w{w}" for w in at], "w_index": np.array(index or range(n_w))[at]}
+    columns["cluster"] = [f"k{k}" for k in cluster]
+    for group, (low, high) in masses.items():
+        columns |= {group: ((low + high) / 2).ravel(), f"{group}.low": low.ravel(), f"{group}.high": high.ravel()}
+    frame = pd.DataFrame(columns)
+    frame["unclaimed"] = 100 - frame[list(masses)].sum(axis=1, skipna=False)
+    frame["unscored"] = np.where(frame[next(iter(masses))].isna(), "lost", "")
+    return frame
+
+
+def whole(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same table without bounds."""
+    return frame.drop(columns=[name for name in frame if name.endswith((".low", ".high"))])
+
+
+def audit(frame: pd.DataFrame, groups: Sequence[str] = GROUPS) -> list[Result]:
+    gaps = [(groups[0], other) for other in groups[1:]]
+    return correlate(frame, groups, gaps, seed=3, n_bootstrap=200, n_permutations=100)
+
+
+def by_name(results: Sequence[Result]) -> dict[tuple[str, str], Result]:
+    return {(result.measure, result.group["pronoun"]): result for result in results}
+
+
+def noisy(seed: int = 0, n_clusters: int = 8, n_w: int = 6, width: float = 4.0, slope: float = 2.0) -> Masses:
+    """Masses that rise with W (she), or do not (he), each seen but for up to `width` points."""
+    rng = np.random.default_rng(seed)
+    shape = n_clusters, n_w
+    she = 20 + slope * np.arange(n_w) + rng.normal(0, 2, (n_clusters, 1)) + rng.normal(0, 1, shape)
+    he = 40 + rng.normal(0, 1, shape)
+    return {name: (low, low + rng.uniform(0, width, shape)) for name, low in (("she", she), ("he", he))}
+
+
+# Bounds without width.
+
+
+def test_bounds_without_width_change_nothing_at_all() -> None:
+    frame = table(noisy(width=0.0))
+    frame.loc[3, [*GROUPS, "unclaimed", "she.low", "she.high", "he.low", "he.high"]] = math.nan
+    frame.loc[3, "unscored"] = "lost"
+    assert (frame["she.low"].dropna() == frame["she"].dropna()).all()
+    assert repr(audit(frame)) == repr(audit(whole(frame)))
+
+
+def test_bounds_of_rows_without_any_are_their_masses() -> None:
+    """Rows of a model that shows everything have empty bounds beside one that does not."""
+    frame = table(noisy())
+    bare = whole(frame)
+    emptied = frame.assign(**{f"{group}{end}": math.nan for group in GROUPS for end in (".low", ".high")})
+    assert repr(audit(emptied)) == repr(audit(bare))
+
+
+def test_a_group_that_was_shown_whole_has_its_own_numbers_beside_one_that_was_not() -> None:
+    masses = dict(noisy())
+    masses["he"] = (masses["he"][0], masses["he"][0])
+    frame = table(masses)
+    found, bare = by_name(audit(frame)), by_name(audit(whole(frame)))
+    for measure in ("mean_mass", "slope"):
+        one, other = found[measure, "he"], bare[measure, "he"]
+        assert (one.value, one.low, one.high, one.p) == (other.value, other.low, other.high, other.p)
+        assert one.detail.get("bound_low", one.value) == pytest.approx(one.value)
+        assert one.detail.get("bound_high", one.value) == pytest.approx(one.value)
+
+
+# Against a search over every corner.
+
+
+def slope_weights(x: Floats) -> Floats:
+    """What least squares makes of each mean [w]."""
+    centred = x - x.mean()
+    weights: Floats = centred / (centred**2).sum()
+    return weights
+
+
+def searched(x: Floats, low: Floats, high: Floats) -> tuple[float, float]:
+    """The least and the greatest slope over every way to set each W mean to one of its ends."""
+    slopes = [float(slope_weights(x) @ np.array(corner)) for corner in itertools.product(*zip(low, high, strict=True))]
+    return min(slopes), max(slopes)
+
+
+@st.composite
+def small_designs(draw: st.DrawFn) -> tuple[Masses, list[int]]:
+    """Up to three clusters, up to five W values at uneven places, some rows unscored."""
+    n_clusters, n_w = draw(st.integers(2, 3)), draw(st.integers(3, 5))
+    index = sorted(draw(st.sets(st.integers(-10, 10), min_size=n_w, max_size=n_w)))
+    numbers = st.lists(st.integers(0, 40), min_size=n_clusters * n_w, max_size=n_clusters * n_w)
+    missing = np.array(
+        draw(st.lists(st.sampled_from([0, 0, 0, 1]), min_size=n_clusters * n_w, max_size=n_clusters * n_w))
+    )
+    missing = missing.reshape(n_clusters, n_w).astype(bool)
+    masses = {}
+    for group in GROUPS:
+        low, width = (np.array(draw(numbers), dtype=float).reshape(n_clusters, n_w) for _ in range(2))
+        low[missing] = math.nan
+        masses[group] = (low, low + width)
+    return masses, index  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_designs())
+def test_bounds_are_those_of_a_search_over_all_corners(design: tuple[Masses, list[int]]) -> None:
+    masses, index = design
+    frame = table(masses, index)
+    found = by_name(correlate(frame, GROUPS, [("she", "he"), ("he", "she")], seed=0, n_bootstrap=10, n_permutations=10))
+    by_w = frame.groupby("w_index")[[f"{group}{end}" for group in GROUPS for end in (".low", ".high")]].mean().dropna()
+    x = by_w.index.to_numpy(dtype=float)
+    shown_whole = all(np.array_equal(low, high, equal_nan=True) for low, high in masses.values())
+    ends = {group: (by_w[f"{group}.low"].to_numpy(), by_w[f"{group}.high"].to_numpy()) for group in GROUPS}
+    for group, (low, high) in ends.items():
+        if len(x):
+            check(found["mean_mass", group], (low.mean(), high.mean()), shown_whole=shown_whole)
+        if len(x) >= 3:
+            check(found["slope", group], searched(x, low, high), shown_whole=shown_whole)
+    for a, b in (GROUPS, GROUPS[::-1]):
+        if len(x) >= 3:
+            low, high = ends[a][0] - ends[b][1], ends[a][1] - ends[b][0]
+            check(found["slope_gap", f"{a}-{b}"], searched(x, low, high), shown_whole=shown_whole)
+        else:
+            assert math.isnan(found["slope_gap", f"{a}-{b}"].value)
+            assert "bound_low" not in found["slope_gap", f"{a}-{b}"].detail
+
+
+def check(result: Result, expected: tuple[float, float], *, shown_whole: bool) -> None:
+    bounds = [result.detail.get(name, result.value) for name in ("bound_low", "bound_high")]
+    assert bounds == pytest.approx(expected, abs=1e-9)
+    assert ("bound_low" not in result.detail) == shown_whole
+    assert bounds[0] - 1e-9 <= result.value <= bounds[1] + 1e-9
+
+
+def test_a_gap_searched_over_both_groups() -> None:
+    """The bounds of a gap are those of both groups moving apart, each by itself."""
+    masses = {name: (low[:, :4], high[:, :4]) for name, (low, high) in noisy().items()}
+    frame = table(masses)
+    means = {group: [end.mean(axis=0) for end in ends] for group, ends in masses.items()}
+    weights = slope_weights(np.arange(4.0))
+    corners = [
+        float(weights @ (np.array(she) - np.array(he)))
+        for she in itertools.product(*zip(*means["she"], strict=True))
+        for he in itertools.product(*zip(*means["he"], strict=True))
+    ]
+    detail = by_name(audit(frame))["slope_gap", "she-he"].detail
+    assert (detail["bound_low"], detail["bound_high"]) == pytest.approx((min(corners), max(corners)))
+
+
+# Intervals, and what is not touched.
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_interval_covers_both_ends_and_the_interval_of_the_middle(seed: int) -> None:
+    frame = table(noisy(seed))
+    bare = by_name(audit(whole(frame)))
+    bounded = {key: result for key, result in by_name(audit(frame)).items() if "bound_low" in result.detail}
+    assert {measure for measure, _ in bounded} == {"mean_mass", "slope", "slope_gap"}
+    assert len(bounded) == 5
+    for key, result in bounded.items():
+        assert result.low <= result.detail["bound_low"] < result.value < result.detail["bound_high"] <= result.high
+        assert result.low <= bare[key].low
+        assert bare[key].high <= result.high
+        assert "most probable tokens only" in result.note
+
+
+def test_the_interval_is_the_bounds_where_clusters_do_not_differ() -> None:
+    low = np.tile([10.0, 20.0, 30.0, 40.0], (3, 1))
+    found = by_name(audit(table({"she": (low, low + 2), "he": (low * 0, low * 0 + 1)})))
+    # Weights -.3 -.1 .1 .3: two points at each end move the slope by .8, and the gap by .4 more.
+    for key, expected in {
+        ("mean_mass", "she"): (25, 27),
+        ("slope", "she"): (10 - 0.8, 10 + 0.8),
+        ("slope", "he"): (-0.4, 0.4),
+        ("slope_gap", "she-he"): (10 - 1.2, 10 + 1.2),
+    }.items():
+        assert (found[key].low, found[key].high) == pytest.approx(expected)
+        assert (found[key].detail["bound_low"], found[key].detail["bound_high"]) == pytest.approx(expected)
+
+
+def test_values_tests_and_correlations_are_those_of_the_middle() -> None:
+    frame = table(noisy())
+    found, bare = by_name(audit(frame)), by_name(audit(whole(frame)))
+    assert found.keys() == bare.keys()
+    for key, result in found.items():
+        other = bare[key]
+        assert (result.value, result.p, result.q, result.n, result.n_unscored, result.unit, result.neutral) == (
+            other.value, other.p, other.q, other.n, other.n_unscored, other.unit, other.neutral,
+        ) or math.isnan(result.p)  # fmt: skip
+        assert result.value == other.value
+        own = {name: number for name, number in result.detail.items() if not name.startswith("bound_")}
+        assert own == other.detail
+        if key[0] == "pearson_r":
+            assert (result.low, result.high, result.note) == (other.low, other.high, other.note)
+
+
+def test_models_that_show_everything_are_not_touched_by_one_that_does_not() -> None:
+    shown, hidden = whole(table(noisy(1), model="shown")), table(noisy(2), model="hidden")
+    both = pd.concat([shown, hidden], ignore_index=True)
+    assert both["she.low"].isna().sum() == len(shown)
+    together = audit(both)
+    for frame, model in ((shown, "shown"), (hidden, "hidden")):
+        alone = by_name(audit(frame))
+        of_model = by_name([result for result in together if result.group["model"] == model])
+        assert alone.keys() == of_model.keys()
+        for key, result in of_model.items():
+            other = alone[key]
+            assert repr((result.value, result.low, result.high, result.p, result.detail, result.note)) == repr(
+                (other.value, other.low, other.high, other.p, other.detail, other.note)
+            )
+    assert not any("bound_low" in result.detail for result in together if result.group["model"] == "shown")
+
+
+def test_rows_shown_whole_and_rows_that_were_not_make_one_mean() -> None:
+    """A server that shows everything of some answers: their ends are their masses."""
+    masses = noisy()
+    frame = table(masses)
+    full = frame["cluster"] == "k0"
+    frame.loc[full, [f"{group}{end}" for group in GROUPS for end in (".low", ".high")]] = math.nan
+    found = by_name(audit(frame))
+    for group in GROUPS:
+        ends = [
+            frame[f"{group}{end}"].fillna(frame[group]).groupby(frame["w_index"]).mean() for end in (".low", ".high")
+        ]
+        expected = searched(np.arange(6.0), *(end.to_numpy() for end in ends))
+        detail = found["slope", group].detail
+        assert (detail["bound_low"], detail["bound_high"]) == pytest.approx(expected)  # fmt: skip
+
+
+def test_neither_order_nor_other_models_change_bounds() -> None:
+    frame = table(noisy())
+    assert repr(audit(frame.sample(frac=1, random_state=1))) == repr(audit(frame))
+
+
+# What is told.
+
+
+def findings(frame: pd.DataFrame) -> dict[str, bool]:
+    """The finding of each slope and gap: whether a drift is claimed."""
+    evidence = Evidence(frame, {"groups": list(GROUPS), "gaps": [list(GROUPS)], "words": {}})
+    told = spurious_correlation.findings(evidence, audit(frame))
+    return {
+        name: finding.found
+        for finding in told
+        for name, words in (("she", "share of she"), ("he", "share of he"), ("gap", "lead of she over he"))
+        if words in finding.text
+    }
+
+
+def test_a_drift_is_claimed_where_no_hidden_mass_could_undo_it() -> None:
+    frame = table(noisy(width=1.0))
+    assert findings(frame) == {"she": True, "he": False, "gap": True}
+
+
+def test_no_drift_is_claimed_where_hidden_mass_could_undo_it() -> None:
+    """The middle rises as before and its test is as sure; but the slope may be anything, falling too."""
+    masses = {name: (low, low + 20.0) for name, (low, _) in noisy(width=0.0).items()}
+    frame = table(masses)
+    slope = by_name(audit(frame))["slope", "she"]
+    assert slope.q < 0.05
+    assert slope.detail["bound_low"] < 0 < slope.detail["bound_high"]
+    assert findings(whole(frame)) == {"she": True, "he": False, "gap": True}
+    assert findings(frame) == {"she": False, "he": False, "gap": False}
+
+
+def test_bounds_that_touch_zero_claim_nothing() -> None:
+    """Two points in each of four means move a slope of .8 to exactly 0."""
+    low = np.array([10.0, 10.75, 11.5, 12.25]) + np.arange(5.0)[:, np.newaxis]
+    low += np.array([0.0, 0.0625, -0.0625, 0.0])
+    exact = slope_weights(np.arange(4.0)) @ low.mean(axis=0)
+    width = exact / 0.4
+    frame = table({"she": (low, low + width), "he": (low * 0 + 20, low * 0 + 20)})
+    slope = by_name(audit(frame))["slope", "she"]
+    assert slope.detail["bound_low"] == pytest.approx(0, abs=1e-12)
+    wider = table({"she": (low, low + width + 0.01), "he": (low * 0 + 20, low * 0 + 20)})
+    assert by_name(audit(wider))["slope", "she"].low < 0
+    assert not findings(wider)["she"]
+
+
+# Tables that are not what they should be.
+
+
+@pytest.mark.parametrize("bad", ["a lot", math.inf])
+def test_a_bound_that_is_no_number_is_refused_by_name(bad: object) -> None:
+    frame = table(noisy())
+    frame["she.high"] = frame["she.high"].astype(object)
+    frame.loc[4, "she.high"] = bad
+    with pytest.raises(UndertowError, match=r"'she\.high'.*row 5") as said:
+        audit(frame)
+    assert "\n" not in str(said.value)
+
+
+def test_one_cluster_has_bounds_and_no_interval() -> None:
+    masses = {name: (low[:1], high[:1]) for name, (low, high) in noisy().items()}
+    found = by_name(audit(table(masses)))
+    for key in (("mean_mass", "she"), ("slope", "she"), ("slope_gap", "she-he")):
+        assert found[key].detail["bound_low"] < found[key].value < found[key].detail["bound_high"]
+        assert math.isnan(found[key].low)
+        assert math.isnan(found[key].high)
+        assert "single cluster" in found[key].note
+    assert not any(findings(table(masses)).values())
+
+
+def test_unscored_rows_have_no_bounds_whatever_their_columns_say() -> None:
+    frame = table(noisy())
+    frame.loc[2, "unscored"] = "lost"
+    cleared = frame.copy()
+    cleared.loc[2, [*GROUPS, "unclaimed", "she.low", "she.high", "he.low", "he.high"]] = math.nan
+    assert repr(audit(frame)) == repr(audit(cleared))
+
+
+def test_a_group_called_as_a_bound_is_never_taken_for_one() -> None:
+    """Groups are users' own words: two of them are two measurements, or refused before anything is asked."""
+    masses = noisy(width=0.0)
+    frame = whole(table(masses)).rename(columns={"he": "she.low"})
+    other = whole(table(masses))
+    try:
+        found = by_name(audit(frame, ("she", "she.low")))["slope", "she"]
+    except UndertowError as error:
+        assert "she.low" in str(error)  # noqa: PT017 - one of two right answers
+        return
+    assert repr(found.detail) == repr(by_name(audit(other))["slope", "she"].detail)

@@ -1,0 +1,244 @@
+"""The rule of McMilin 2024 (AAAI), appendix B.3, by hand; and what was not shown lies within the bounds that are given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from undertow.models.steps import EMPTY, Step, answer_of, steps_that_count, word_of
+from undertow.types import Answer, Generation, Option
+
+NAN = math.nan
+WORDS = ("she", "her", "he")
+OPTIONS = Option("female", ("she",)), Option("female", ("her",)), Option("male", ("he",))
+PROMPT = Generation("Who?", OPTIONS)
+
+
+def probs(answer: Answer) -> list[float]:
+    return [math.exp(value) for value in answer.logprobs_nats]
+
+
+def answered(*steps: Step) -> Answer:
+    return answer_of(PROMPT, steps, "".join(step.token for step in steps))
+
+
+# Which steps count.
+
+THE, SHE, HE = (
+    Step(" The", (0.1, 0.2, 0.3)),
+    Step(" she", (0.6, 0.05, 0.3)),
+    Step(" he", (0.2, 0.0, 0.6)),
+)
+END = Step(".", (0.0, 0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        pytest.param([THE, SHE, END], (0.6, 0.05, 0.3), id="exactly one: its step"),
+        pytest.param([SHE], (0.6, 0.05, 0.3), id="one step, one word"),
+        pytest.param([THE], (0.1, 0.2, 0.3), id="one step, no word"),
+        pytest.param([THE, END], (0.05, 0.1, 0.15), id="none: the sum over steps by their number"),
+        pytest.param([SHE, HE, END], (0.8 / 3, 0.05 / 3, 0.3), id="two words"),
+        pytest.param([SHE, END, SHE], (0.4, 0.1 / 3, 0.2), id="one word twice"),
+        pytest.param([THE, SHE, END, HE], (0.225, 0.0625, 0.3), id="two words far apart"),
+    ],
+)
+def test_the_steps_that_count(steps: list[Step], expected: tuple[float, ...]) -> None:
+    answer = answered(*steps)
+    assert probs(answer) == pytest.approx(expected)
+    assert answer.unclaimed_prob == pytest.approx(1 - sum(expected))
+    assert (answer.unscored, answer.ceilings_prob, answer.unseen_prob) == ("", (), 0.0)
+    assert answer.text == "".join(step.token for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("token", "counts"),
+    [(" she", True), ("\nshe", True), ("she", True), ("She", False), ("she.", False), ("sheep", False), ("", False)],
+)
+def test_a_token_says_a_word_but_for_the_space_around_it(token: str, counts: bool) -> None:
+    step = Step(token, (0.5, 0.0, 0.1))
+    chosen = steps_that_count([THE, step], OPTIONS)
+    assert list(chosen) == ([step] if counts else [THE, step])
+    assert (word_of(token) == "she") == counts
+
+
+def test_words_of_one_group_are_two_words_as_any_other() -> None:
+    her = Step(" her", (0.1, 0.7, 0.1))
+    assert probs(answered(SHE, her)) == pytest.approx([0.35, 0.375, 0.2])
+
+
+# Answers without numbers, and with some missing.
+
+
+def test_an_empty_answer_is_unscored() -> None:
+    answer = answer_of(PROMPT, [], "")
+    assert (answer.unscored, answer.logprobs_nats) == (EMPTY, ())
+    assert math.isnan(answer.unclaimed_prob)
+
+
+def test_white_space_is_an_answer_with_steps() -> None:
+    answer = answered(Step("\n", (0.2, 0.1, 0.3)))
+    assert (answer.unscored, answer.text) == ("", "\n")
+    assert probs(answer) == pytest.approx([0.2, 0.1, 0.3])
+
+
+def test_an_option_that_cannot_be_seen_stays_without_a_number() -> None:
+    answer = answered(Step("the", (0.2, NAN, 0.3)), Step("one", (0.4, NAN, 0.1)))
+    assert math.isnan(answer.logprobs_nats[1])
+    assert [probs(answer)[at] for at in (0, 2)] == pytest.approx([0.3, 0.2])
+    assert answer.unclaimed_prob == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("bad", [(NAN, NAN, NAN), (math.inf, 0.1, 0.1), (NAN, math.inf, 0.0)])
+def test_a_probability_that_is_not_a_number_is_unscored(bad: tuple[float, ...]) -> None:
+    answer = answered(Step("the", bad), THE)
+    assert "not a number" in answer.unscored
+    assert answer.logprobs_nats == ()
+
+
+def test_a_word_without_probability_is_nothing_and_scored() -> None:
+    answer = answered(Step("the", (0.0, 0.0, 0.0)))
+    assert answer.logprobs_nats == (-math.inf,) * 3
+    assert (answer.unscored, answer.unclaimed_prob) == ("", 1.0)
+
+
+def test_rounding_never_leaves_less_than_nothing_unclaimed() -> None:
+    assert answered(Step("she", (0.5, 0.3, 0.2 + 1e-7))).unclaimed_prob == 0.0
+
+
+# What was not shown.
+
+
+def test_ceilings_by_hand() -> None:
+    """Of `she` both spellings were seen, of `he` one, of `her` none; no hidden token is above .02, and .19 are hidden."""
+    answer = answered(Step("she", (0.46, 0.0, 0.33), n_seen=(2, 0, 1), unseen_prob=0.19, least_prob=0.02))
+    assert answer.ceilings_prob == pytest.approx((0.0, 0.04, 0.02))
+    assert answer.unseen_prob == pytest.approx(0.19)
+    assert probs(answer) == pytest.approx([0.46, 0.0, 0.33])
+
+
+def test_a_ceiling_is_no_higher_than_what_is_hidden() -> None:
+    answer = answered(Step("she", (0.5, 0.0, 0.4), n_seen=(1, 0, 1), unseen_prob=0.015, least_prob=0.1))
+    assert answer.ceilings_prob == pytest.approx((0.015, 0.015, 0.015))
+
+
+def test_more_spellings_than_two_hide_nothing() -> None:
+    answer = answered(Step("she", (0.5, 0.0, 0.4), n_seen=(3, 2, 2), unseen_prob=0.05, least_prob=0.01))
+    assert answer.ceilings_prob == (0.0, 0.0, 0.0)
+    assert answer.unseen_prob == 0.05
+
+
+def test_ceilings_of_several_steps_are_their_mean() -> None:
+    answer = answered(
+        Step("the", (0.1, 0.0, 0.2), n_seen=(1, 0, 1), unseen_prob=0.2, least_prob=0.05),
+        Step("one", (0.0, 0.0, 0.3), n_seen=(0, 0, 2), unseen_prob=0.06, least_prob=0.04),
+    )
+    assert answer.ceilings_prob == pytest.approx(((0.05 + 0.06) / 2, (0.1 + 0.06) / 2, 0.05 / 2))
+    assert answer.unseen_prob == pytest.approx(0.13)
+
+
+def test_only_the_step_that_counts_hides_anything() -> None:
+    answer = answered(
+        Step("the", (0.1, 0.0, 0.2), n_seen=(1, 0, 1), unseen_prob=0.6, least_prob=0.05),
+        Step(" she", (0.9, 0.0, 0.0), n_seen=(1, 0, 0), unseen_prob=0.02, least_prob=0.01),
+    )
+    assert answer.ceilings_prob == pytest.approx((0.01, 0.02, 0.02))
+    assert answer.unseen_prob == pytest.approx(0.02)
+
+
+def test_an_option_that_cannot_be_seen_has_no_ceiling() -> None:
+    answer = answered(Step("she", (0.5, NAN, 0.0), n_seen=(1, 0, 0), unseen_prob=0.4, least_prob=0.1))
+    assert answer.ceilings_prob == pytest.approx((0.1, 0.0, 0.2))
+
+
+def test_a_step_that_was_shown_whole_beside_one_that_was_not() -> None:
+    """`n_seen` is of each step: a server that runs out of tokens to hide shows everything."""
+    answer = answered(
+        Step("the", (0.1, 0.0, 0.2), n_seen=(1, 0, 1), unseen_prob=0.2, least_prob=0.05), Step("one", (0.2, 0.3, 0.5))
+    )
+    assert answer.ceilings_prob == pytest.approx((0.025, 0.05, 0.025))
+    assert answer.unseen_prob == pytest.approx(0.1)
+
+
+# Whatever the hidden part is, the truth lies within.
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A step's whole distribution.
+
+    Attributes:
+        texts, probs: of each token [token]; words have two spellings, or one.
+        n_shown: how many of the most probable ones are shown.
+    """
+
+    texts: Sequence[str]
+    probs: Sequence[float]
+    n_shown: int
+
+    def mass(self, word: str) -> float:
+        return math.fsum(prob for text, prob in zip(self.texts, self.probs, strict=True) if text.strip() == word)
+
+    def shown(self) -> Step:
+        ranked = sorted(zip(self.probs, self.texts, strict=True), reverse=True)
+        seen = ranked[: self.n_shown]
+        own = [[prob for prob, text in seen if text.strip() == word] for word in WORDS]
+        return Step(
+            token=ranked[0][1],
+            probs=tuple(math.fsum(probs) for probs in own),
+            n_seen=tuple(map(len, own)),
+            unseen_prob=math.fsum(prob for prob, _ in ranked[self.n_shown :]),
+            least_prob=seen[-1][0],
+        )
+
+
+@st.composite
+def wholes(draw: st.DrawFn) -> list[Whole]:
+    """Steps of an answer, from peaked to flat, of a model whose words have one or two spellings."""
+    spellings = [*WORDS, *(f" {word}" for word in WORDS if draw(st.booleans()))]
+    texts = [*spellings, *(f"t{number}" for number in range(draw(st.integers(0, 5))))]
+    steps = []
+    for _ in range(draw(st.integers(1, 4))):
+        weights = draw(st.lists(st.sampled_from([0, 1, 2, 3, 10, 300]), min_size=len(texts), max_size=len(texts)))
+        weights[draw(st.integers(0, len(texts) - 1))] += 1
+        total = sum(weights)
+        shown = draw(st.integers(1, len(texts)))
+        steps.append(Whole(texts, [weight / total for weight in weights], shown))
+    return steps
+
+
+@settings(max_examples=400, deadline=None)
+@given(wholes())
+def test_the_truth_lies_between_what_was_seen_and_the_ceilings(whole: list[Whole]) -> None:
+    shown = [step.shown() for step in whole]
+    answer = answered(*shown)
+    said = [step for step in whole if step.shown().token.strip() in WORDS]
+    counted = said if len(said) == 1 else whole
+    truth = [math.fsum(step.mass(word) for step in counted) / len(counted) for word in WORDS]
+    low, ceilings = probs(answer), answer.ceilings_prob
+    for at in range(len(WORDS)):
+        assert low[at] - 1e-12 <= truth[at] <= low[at] + ceilings[at] + 1e-12
+    # A group may have no more than was hidden in all; nor may all groups.
+    for members in ((0, 1), (2,), (0, 1, 2)):
+        seen, hidden = sum(low[at] for at in members), sum(ceilings[at] for at in members)
+        mass = math.fsum(truth[at] for at in members)
+        assert seen - 1e-12 <= mass <= seen + min(hidden, answer.unseen_prob) + 1e-12
+    assert answer.unclaimed_prob + 1e-12 >= 1 - math.fsum(truth)
+
+
+@settings(max_examples=100, deadline=None)
+@given(wholes())
+def test_what_was_shown_whole_has_no_ceilings(whole: list[Whole]) -> None:
+    steps = [Whole(step.texts, step.probs, len(step.texts)).shown() for step in whole]
+    answer = answered(*steps)
+    assert answer.unseen_prob == 0
+    assert all(ceiling == 0 for ceiling in answer.ceilings_prob)
+    plain = answered(*(Step(step.token, step.probs) for step in steps))
+    assert answer.logprobs_nats == plain.logprobs_nats
+    assert answer.unclaimed_prob == plain.unclaimed_prob
