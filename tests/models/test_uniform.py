@@ -1,0 +1,63 @@
+"""The control gives every word the same, by every kind of query, and no audit finds anything in it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+import undertow
+from undertow import models
+from undertow.models import uniform
+from undertow.models.base import Request
+from undertow.types import Answer, Blank, Continuations, Generation, Option, Query, UndertowError
+
+OPTIONS = (Option("female", ("she",)), Option("male", ("he",)), Option("neutral", ("they",)))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Blank(("In 1953, ", " was a teenager."), OPTIONS),
+        Continuations("In 1953,", (" she was", " he was", " they were")),
+        Generation("Who was it?", OPTIONS),
+    ],
+    ids=["blank", "continuations", "prompt"],
+)
+def test_every_option_has_the_same_and_the_rest_is_unclaimed(query: Query) -> None:
+    model = models.find(Request("uniform")).open()
+    (answer,) = next(iter(model.answer([query], "exact"))).values()
+    assert isinstance(answer, Answer)
+    assert [math.exp(value) for value in answer.logprobs_nats] == pytest.approx([1 / uniform.WORDS] * 3)
+    assert answer.unclaimed_prob == pytest.approx(1 - 3 / uniform.WORDS)
+
+
+def test_more_words_than_it_knows_are_unscored() -> None:
+    many = tuple(Option("any", (f"w{number}",)) for number in range(uniform.WORDS + 1))
+    model = models.find(Request("uniform")).open()
+    (answer,) = next(iter(model.answer([Blank(("", "."), many)], "exact"))).values()
+    assert isinstance(answer, Answer)
+    assert "1000 words only" in answer.unscored
+
+
+@pytest.mark.parametrize("prompts", ["", "A,B"])
+def test_no_drift_is_found_in_it(prompts: str, tmp_path: Path) -> None:
+    run = undertow.run(
+        "spurious-correlation", model="uniform", w="date", limit=180, prompts=prompts, out=tmp_path / "run"
+    )
+    assert not any(finding.found for finding in run.findings)
+    slopes = run.results[run.results["measure"].isin(["slope", "slope_gap"])]["value"]
+    assert slopes.abs().max() < 1e-12
+
+
+def test_undecided_sentences_cannot_be_told_from_it(tmp_path: Path) -> None:
+    run = undertow.run("task-specification", model="uniform", limit=160, out=tmp_path / "run")
+    areas = run.results[run.results["measure"] == "auroc"]["value"]
+    assert areas.tolist() == pytest.approx([0.5] * len(areas))
+
+
+@pytest.mark.parametrize("request_", [Request("uniform", revision="main"), Request("uniform", dtype="bfloat16")])
+def test_it_has_no_revisions_and_no_precision(request_: Request) -> None:
+    with pytest.raises(UndertowError, match="uniform has no weights"):
+        models.find(request_)
