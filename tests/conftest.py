@@ -1,11 +1,15 @@
-"""What several tests share: a cache of their own, the default model where it is, the reference data where they are."""
+"""What several tests share: a cache of their own, the default model where it is, the reference data where they are.
+
+Also how `pytest -n` hands files out, so that its workers end together.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +23,48 @@ SMOLLM2 = location("smollm2")
 """Where the default model lies in the user's cache, before any test changes the cache."""
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+LONGEST_FIRST = (
+    "probes/test_task_specification_of_the_default_model.py",
+    "docs/test_docs.py",
+    "cli/test_bad_input.py",
+    "cli/test_commands.py",
+    "test_resume.py",
+    "packaging/test_wheel.py",
+    "records/test_records.py",
+    "cli/test_task_specification_commands.py",
+    "probes/test_recorded.py",
+    "test_audit.py",
+    "models/test_masked.py",
+    "models/test_catalog.py",
+    "models/test_pull.py",
+    "models/test_causal.py",
+    "cli/test_check_text.py",
+    "cli/test_relate.py",
+    "test_stopping.py",
+)
+"""Files that take 15 seconds or more, by what they take; `pytest --durations=0` tells."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[object]) -> None:
+    """Share the cores out, and keep the order in which each worker has collected.
+
+    Several workers with a thread for every core each keep one another waiting. And files are handed out by how many
+    tests they have: those of the default model have two or three long ones, and would come when all else is done.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // len(specs))))
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On a worker, long files first; then those with the most slow tests, then those with the most of any kind."""
+    if not hasattr(config, "workerinput"):
+        return
+    turns = {ROOT / "tests" / name: turn for turn, name in enumerate(LONGEST_FIRST)}
+    n_slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    n_tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (turns.get(item.path, len(turns)), -n_slow[item.path], -n_tests[item.path], item.path))
 
 
 @pytest.fixture(autouse=True)

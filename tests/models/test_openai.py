@@ -244,6 +244,14 @@ def test_protocol_paper_reads_the_five_most_probable_and_nothing_else(
     assert (answer.ceilings_prob, answer.unseen_prob) == ((), 0.0)
 
 
+def test_the_notes_of_protocol_paper_claim_no_bounds() -> None:
+    top = {"she": 0.4, "a": 0.2, "the": 0.1, "it": 0.08, "he": 0.06}
+    with serving(saying(completion([("she", top)]))) as seen:
+        model = model_at(seen.url).open()
+        assert len(list(model.answer([prompt()], PAPER))) == 1
+    assert "all but the first 5 count as nothing" in model.notes[0]
+
+
 def test_one_pronoun_decoded_counts_alone_and_none_is_the_mean_of_all() -> None:
     she, no = {" she": 0.5, " he": 0.2, " x": 0.1}, {" was": 0.7, " he": 0.1, " x": 0.05}
     with serving(saying(completion([(" was", no), (" she", she)]))) as seen:
@@ -325,7 +333,7 @@ def test_notes_say_what_was_served_and_where() -> None:
         assert len(list(model.answer([prompt(chat=True)], EXACT))) == 1
         host = seen.url.removeprefix("http://").removesuffix("/v1")
     notes = " | ".join(model.notes)
-    assert "20 most probable" in notes
+    assert "20 most probable tokens that the server shows of each step; what it hides is bounded" in notes
     assert host in notes
     assert "some-model-0613 (fingerprint fp_1234)" in notes
     assert model.facts == {}

@@ -50,7 +50,9 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Elsewhere:
     wheel = _build(tmp_path_factory.mktemp("build"))
     venv.create(folder / "env", with_pip=True)
     place = Elsewhere(wheel, folder / "env" / "bin", folder)
-    place.ok("python", "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel))
+    # Modules are compiled as they are imported: most of what pandas, SciPy and Matplotlib bring never is.
+    options = ("--quiet", "--no-compile", "-c", str(ROOT / "constraints.txt"))
+    place.ok("python", "-m", "pip", "install", *options, str(wheel))
     return place
 
 

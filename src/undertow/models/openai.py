@@ -157,7 +157,7 @@ class Served:
             raise UndertowError(
                 f"protocol {PAPER} reads {PAPER_TOP} tokens of each step; give --top-logprobs {PAPER_TOP} or more"
             )
-        self._note(tops)
+        self._note(tops, protocol)
         key, settings = key_for(self.address), self.settings
         with http.hushed(), http.background() as submit:
             caller = http.Caller(self.address, self.model, key, settings.timeout_s, settings.retries, self.budget)
@@ -240,10 +240,11 @@ class Served:
         steps = [step_of(step, wanted) for step in written]
         return answer_of(prompt, steps, text or "".join(step.token for step in written))
 
-    def _note(self, tops: set[int]) -> None:
+    def _note(self, tops: set[int], protocol: str) -> None:
         many = " or ".join(map(str, sorted(tops)))
+        others = f"all but the first {PAPER_TOP} count as nothing" if protocol == PAPER else "what it hides is bounded"
         self.notes = (
-            f"read by the {many} most probable tokens that the server shows of each step; what it does not show is bounded",
+            f"read by the {many} most probable tokens that the server shows of each step; {others}",
             f"asked at {self.address.host}: the model is what was served under that name at the time",
         )
 

@@ -117,8 +117,13 @@ def draw_grid(evidence: Evidence, groups: Sequence[str]) -> Iterator[Drawing]:
 
     frame = evidence.frame
     for (challenge, w_name), part in frame.groupby(["challenge", "w_name"], sort=False):
+        rows_of = {(str(model), str(prompt)): rows for (model, prompt), rows in part.groupby(["model", "prompt"])}
+        models, prompts = list(dict.fromkeys(part["model"].astype(str))), sorted({prompt for _, prompt in rows_of})
         panels = {
-            (str(model), str(prompt)): rows for (model, prompt), rows in part.groupby(["model", "prompt"], sort=False)
+            (model, f"prompt {prompt}" if prompt else ""): rows_of[model, prompt]
+            for model in models
+            for prompt in prompts
+            if (model, prompt) in rows_of
         }
         if len(panels) < 2:
             continue

@@ -1,0 +1,569 @@
+"""Models that answer whole queries: what arrives is kept, what is lost is asked again, and stores of the first schema live on."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import sqlite3
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from undertow.models import toy
+from undertow.models.base import (
+    EXACT,
+    PAPER,
+    Effort,
+    Encoded,
+    Found,
+    LostError,
+    Request,
+    TokenBatch,
+    TokenPath,
+    UnscorableError,
+)
+from undertow.scoring import store as store_module
+from undertow.scoring.ask import Asked, Estimate, ask, estimate
+from undertow.scoring.plan import cut_batches
+from undertow.scoring.store import SCHEMA_VERSION, AnswerStore
+from undertow.types import (
+    BLANK,
+    GENERATION,
+    LIKELIHOOD,
+    PROMPT,
+    Answer,
+    Blank,
+    Generation,
+    ModelCard,
+    Option,
+    Query,
+    UndertowError,
+    query_digest,
+)
+
+CARD = ModelCard("m", "server", "somewhere", "abc123", "as served", "prompt")
+PRONOUNS = Option("female", ("she",)), Option("male", ("he",)), Option("neutral", ("they",))
+PROMPTS = [Generation(f"{number}: who?", PRONOUNS) for number in range(7)]
+Reply = Answer | UnscorableError | LostError
+
+
+def said(number: int) -> Answer:
+    """An answer of its own for every prompt, with something that was not shown."""
+    return Answer((-1.0 - number, -2.0, -math.inf), 0.25, text=f"she {number}", ceilings_prob=(0.1, 0.0, 0.2), unseen_prob=0.2)  # fmt: skip
+
+
+@dataclass
+class Server:
+    """Answers prompts by their number, two at a time, the last ones first.
+
+    Attributes:
+        replies: what it says instead of an answer, by number.
+        dies_at: the number that it raises at, instead of answering.
+        asked: numbers of the prompts that it was asked, each time.
+    """
+
+    card: ModelCard = CARD
+    notes: tuple[str, ...] = ()
+    facts: Mapping[str, str | float] = field(default_factory=dict)
+    replies: dict[int, Reply] = field(default_factory=dict)
+    dies_at: dict[int, BaseException] = field(default_factory=dict)
+    asked: list[list[int]] = field(default_factory=list)
+    n_opened: int = 0
+
+    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Reply]]:
+        numbers = [int(query.prompt.partition(":")[0]) for query in queries if isinstance(query, Generation)]
+        assert len(numbers) == len(queries)
+        self.asked.append(numbers)
+        for start in reversed(range(0, len(numbers), 2)):
+            pair = dict(enumerate(numbers[start : start + 2], start))
+            self.notes = (*self.notes, f"pair {start}")
+            for number in pair.values():
+                if number in self.dies_at:
+                    raise self.dies_at.pop(number)
+            yield {place: self.replies.get(number, said(number)) for place, number in pair.items()}
+
+    def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
+        return Effort(100 * len(queries), len(queries), math.nan, 7, passes="requests")
+
+    @property
+    def found(self) -> Found:
+        def opened() -> Server:
+            self.n_opened += 1
+            return self
+
+        return Found(self.card, opened, {GENERATION: (EXACT, PAPER)})
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "answers.sqlite"
+
+
+def asked(server: Server, place: Path, queries: Sequence[Query] = PROMPTS, protocol: str = EXACT) -> Asked:
+    with AnswerStore(place) as store:
+        return ask(server.found, queries, store, protocol, lambda done, total: None)
+
+
+def stored(place: Path, queries: Sequence[Query] = PROMPTS, card: ModelCard = CARD) -> dict[int, Answer]:
+    """What is in the file, by number of the prompt."""
+    with AnswerStore(place) as store:
+        kept = store.get(card.key(EXACT), [query_digest(query) for query in queries])
+    return {number: kept[query_digest(query)] for number, query in enumerate(queries) if query_digest(query) in kept}
+
+
+# Asking.
+
+
+def test_answers_come_back_in_the_order_of_the_queries(place: Path) -> None:
+    server = Server(facts={"parameters": 7.0, "objective": "next word"})
+    queries = [PROMPTS[number] for number in (5, 0, 3, 0, 1)]
+    first = asked(server, place, queries)
+    assert first.scores.answers == tuple(said(number) for number in (5, 0, 3, 0, 1))
+    assert (first.n_distinct, first.n_computed, first.n_lost) == (4, 4, 0)
+    assert first.scores.readout == PROMPT
+    assert server.asked == [[5, 0, 3, 1]]
+    again = asked(server, place, queries)
+    assert again.scores == first.scores
+    assert (again.n_computed, again.seconds, server.n_opened) == (0, 0.0, 1)
+    assert (again.notes, dict(again.facts)) == (first.notes, {"parameters": 7.0, "objective": "next word"})
+    assert first.notes == ("pair 2", "pair 0")
+
+
+def test_only_what_is_not_stored_is_asked_and_protocols_are_apart(place: Path) -> None:
+    server = Server()
+    asked(server, place, PROMPTS[2:5])
+    asked(server, place)
+    asked(server, place, PROMPTS[:1], protocol=PAPER)
+    assert server.asked == [[2, 3, 4], [0, 1, 5, 6], [0]]
+
+
+def test_progress_counts_what_arrives_and_ends_at_all(place: Path) -> None:
+    calls: list[tuple[int, int]] = []
+    asked(Server(), place, PROMPTS[:2])
+    with AnswerStore(place) as store:
+        ask(
+            Server(replies={3: LostError("gone")}).found,
+            PROMPTS,
+            store,
+            EXACT,
+            lambda done, total: calls.append((done, total)),
+        )
+    assert calls == [(2, 7), (3, 7), (5, 7), (7, 7)]
+
+
+@pytest.mark.parametrize("error", [UndertowError("the server is gone"), KeyboardInterrupt(), MemoryError()])
+def test_what_arrived_before_a_death_is_kept_and_not_asked_again(error: BaseException, place: Path) -> None:
+    """The last pairs come first: 6, then 4 and 5, then death at 2."""
+    server = Server(dies_at={2: error})
+    with pytest.raises(type(error)):
+        asked(server, place)
+    assert stored(place) == {number: said(number) for number in (4, 5, 6)}
+    finished = asked(server, place)
+    assert finished.scores.answers == tuple(map(said, range(7)))
+    assert finished.n_computed == 4
+    assert server.asked == [list(range(7)), [0, 1, 2, 3]]
+
+
+def test_what_arrives_is_in_the_file_before_more_is_asked(place: Path) -> None:
+    seen: list[int] = []
+
+    class Watched(Server):
+        def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Reply]]:
+            for arrived in super().answer(queries, protocol):
+                seen.append(len(stored(place)))
+                yield arrived
+
+    asked(Watched(), place)
+    assert seen == [0, 1, 3, 5]
+
+
+def test_what_is_lost_is_not_stored_and_is_asked_again(place: Path) -> None:
+    server = Server(replies={1: LostError("the server said 503"), 4: LostError("no answer in 60 seconds")})
+    first = asked(server, place)
+    assert (first.n_lost, first.n_computed) == (2, 5)
+    assert first.scores.unscored == ["", "the server said 503", "", "", "no answer in 60 seconds", "", ""]
+    assert first.scores.answers[1].logprobs_nats == ()
+    assert stored(place).keys() == {0, 2, 3, 5, 6}
+    server.replies = {4: LostError("still none")}
+    second = asked(server, place)
+    assert (second.n_lost, second.n_computed) == (1, 1)
+    assert second.scores.answers[1] == said(1)
+    assert second.scores.unscored[4] == "still none"
+    server.replies = {}
+    assert asked(server, place).scores.answers == tuple(map(said, range(7)))
+    assert server.asked == [list(range(7)), [1, 4], [4]]
+
+
+def test_a_model_that_loses_everything_stores_nothing(place: Path) -> None:
+    server = Server(replies=dict.fromkeys(range(7), LostError("down")))
+    assert asked(server, place).n_lost == 7
+    with AnswerStore(place) as store:
+        assert store.shelves() == []
+
+
+def test_what_cannot_be_scored_is_stored_with_its_reason(place: Path) -> None:
+    server = Server(replies={2: UnscorableError("the prompt is too long")})
+    first = asked(server, place)
+    assert (first.n_lost, first.n_computed) == (0, 7)
+    assert stored(place)[2].unscored == "the prompt is too long"
+    server.replies = {}
+    again = asked(server, place)
+    assert again.scores.unscored[2] == "the prompt is too long"
+    assert (again.scores.answers[2].logprobs_nats, again.n_computed, len(server.asked)) == ((), 0, 1)
+
+
+def test_what_is_said_of_prompts_is_still_said_after_other_queries_of_the_same_model(place: Path) -> None:
+    """Prompts and blanks of one model share a shelf; how the one was read is not forgotten for the other."""
+    first = asked(Server(notes=("prompts were answered one by one",)), place, PROMPTS[:2])
+    assert "prompts were answered one by one" in first.notes
+    asked(Server(notes=("of another run",)), place, PROMPTS[2:])
+    again = asked(Server(), place, PROMPTS[:2])
+    assert "prompts were answered one by one" in again.notes
+
+
+# Blanks and prompts of one model.
+
+SENTENCES = [Blank((f"In {year}, ", " was a child."), PRONOUNS) for year in (1801, 1900, 2001)]
+ASKED_BOTH = [Generation("In 1801, _ was?", PRONOUNS), *SENTENCES, Generation("In 2001, _ was?", PRONOUNS)]
+
+
+def toy_found() -> Found:
+    found = toy.find(Request("toy"))
+    assert found is not None
+    return found
+
+
+def test_blanks_and_prompts_go_their_own_ways_and_come_back_in_order(place: Path, tmp_path: Path) -> None:
+    def answers(queries: Sequence[Query], at: Path) -> Asked:
+        with AnswerStore(at) as store:
+            return ask(toy_found(), queries, store, EXACT, lambda done, total: None)
+
+    both = answers(ASKED_BOTH, place)
+    apart = [
+        answers(queries, tmp_path / name) for name, queries in (("b", SENTENCES), ("p", ASKED_BOTH[::4]))
+    ]  # fmt: skip
+    blanks, prompts = (one.scores.answers for one in apart)
+    assert both.scores.answers == (prompts[0], *blanks, prompts[1])
+    assert both.n_tokens == apart[0].n_tokens > 0
+    assert [answer.text for answer in both.scores.answers] == [" he.", "", "", "", " she."]
+    assert [one.scores.readout for one in (both, *apart)] == [LIKELIHOOD, LIKELIHOOD, PROMPT]
+    # Half of either is stored already: the rest is asked.
+    with AnswerStore(tmp_path / "half") as store:
+        ask(toy_found(), ASKED_BOTH[:2], store, EXACT, lambda done, total: None)
+        rest = ask(toy_found(), ASKED_BOTH, store, EXACT, lambda done, total: None)
+    assert rest.scores == both.scores
+    assert rest.n_computed == 3
+
+
+def test_a_model_refuses_what_it_cannot_be_asked_before_it_is_opened(place: Path) -> None:
+    server = Server()
+    with (
+        pytest.raises(UndertowError, match=r"^m: cannot be asked a sentence with a blank; .*add --prompts A,B,C$"),
+        AnswerStore(place) as store,
+    ):
+        ask(server.found, ASKED_BOTH, store, EXACT, lambda done, total: None)
+    with pytest.raises(UndertowError, match=r"^m: is read by prompts, which has no protocol 'exactly'; use exact or"):
+        asked(server, place, protocol="exactly")
+    assert server.n_opened == 0
+
+
+# Estimates.
+
+
+def test_an_estimate_asks_nothing_and_counts_what_is_left(place: Path) -> None:
+    server = Server()
+    asked(server, place, PROMPTS[:3])
+    with AnswerStore(place) as store:
+        left = estimate(server.found, [*PROMPTS, PROMPTS[6]], store, EXACT)
+        assert (left.n_queries, left.n_distinct, left.n_stored) == (8, 7, 3)
+        assert (left.n_tokens, left.n_passes, left.passes, left.memory_bytes) == (400, 4, "requests", 7)
+        assert math.isnan(left.seconds)
+        opened = server.n_opened
+        assert estimate(server.found, PROMPTS[:3], store, EXACT) == Estimate(3, 3, 3, 0, 0, 0.0, 0)
+    assert server.n_opened == opened
+    assert server.asked == [[0, 1, 2]]
+    assert stored(place).keys() == {0, 1, 2}
+
+
+def test_an_estimate_of_blanks_and_prompts_is_the_sum_of_both(place: Path) -> None:
+    with AnswerStore(place) as store:
+        both, blanks, prompts = (
+            estimate(toy_found(), queries, store, EXACT) for queries in (ASKED_BOTH, SENTENCES, ASKED_BOTH[::4])
+        )
+        assert both.n_tokens == blanks.n_tokens + prompts.n_tokens
+        assert both.n_passes == blanks.n_passes + prompts.n_passes
+        ask(toy_found(), SENTENCES, store, EXACT, lambda done, total: None)
+        rest = estimate(toy_found(), ASKED_BOTH, store, EXACT)
+    assert (rest.n_stored, rest.n_tokens, rest.n_passes) == (3, prompts.n_tokens, prompts.n_passes)
+
+
+# The store: what whole answers bring.
+
+TEXTS = [
+    "",
+    " she.",
+    "two\nlines\t",
+    "élan 她 \N{NERD FACE}",
+    "nul \0 in it",
+    "'; DROP TABLE answers; --",
+    "x" * 70_000,
+]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
+def test_text_and_what_was_not_shown_come_back_bit_for_bit(text: str, place: Path) -> None:
+    answers = {
+        "shown": Answer((-1 / 3, -math.inf), 0.1, text=text),
+        "hidden": Answer((-1 / 3, -2.0), 0.1, text=text, ceilings_prob=(1 / 7, 5e-324), unseen_prob=1 / 3),
+        "nothing hidden": Answer((-1.0, -2.0), 0.1, text=text, ceilings_prob=(0.0, 0.0), unseen_prob=0.0),
+        "unscored": Answer.none("the answer is empty"),
+    }
+    with AnswerStore(place) as store:
+        store.put(CARD, EXACT, answers, facts={"parameters": 1.5e9, "objective": "next word"})
+    with AnswerStore(place) as store:
+        kept = store.get(CARD.key(EXACT), list(answers))
+        assert store.facts(CARD.key(EXACT)) == {"parameters": 1.5e9, "objective": "next word"}
+        assert store.facts(CARD.key(PAPER)) == {}
+    assert repr(kept) == repr({name: answers[name] for name in kept})
+    assert kept.keys() == answers.keys()
+
+
+def test_an_option_without_a_number_comes_back_without_one(place: Path) -> None:
+    with AnswerStore(place) as store:
+        store.put(CARD, EXACT, {"q": Answer((-1.0, math.nan), 0.1, ceilings_prob=(0.1, 0.0), unseen_prob=0.1)})
+        (kept,) = store.get(CARD.key(EXACT), ["q"]).values()
+    assert kept.logprobs_nats[0] == -1.0
+    assert math.isnan(kept.logprobs_nats[1])
+    assert kept.ceilings_prob == (0.1, 0.0)
+
+
+def test_half_a_character_is_kept_or_refused_in_one_sentence(place: Path) -> None:
+    """A server may cut an emoji in two: JSON can hold one half of it, SQLite cannot."""
+    with AnswerStore(place) as store:
+        try:
+            store.put(CARD, EXACT, {"q": Answer((-1.0,), 0.1, text="she \ud83d")})
+        except UndertowError as error:
+            assert "\n" not in str(error)  # noqa: PT017 - one of two right answers
+            assert store.get(CARD.key(EXACT), ["q"]) == {}
+        else:
+            assert store.get(CARD.key(EXACT), ["q"])["q"].text.startswith("she ")
+
+
+@pytest.mark.parametrize("damage", ["x'00'", "x'0000000000000000'", "zeroblob(40)", "'abcdefghijklmnop'", "3"])
+def test_what_was_not_shown_cut_short_is_one_sentence(damage: str, place: Path) -> None:
+    with AnswerStore(place) as store:
+        store.put(CARD, EXACT, {"q": said(0)})
+    with sqlite3.connect(place) as database:
+        database.execute(f"UPDATE answers SET hidden = {damage}")
+    database.close()
+    with (
+        pytest.raises(UndertowError, match=r"sqlite: the answer store is damaged .* move the file aside") as error,
+        AnswerStore(place) as store,
+    ):
+        store.get(CARD.key(EXACT), ["q"])
+    assert "\n" not in str(error.value)
+
+
+# Stores of the first schema.
+
+SCHEMA_1 = """
+CREATE TABLE models (
+    key TEXT PRIMARY KEY, card TEXT NOT NULL, protocol TEXT NOT NULL, notes TEXT NOT NULL, used REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE answers (
+    model TEXT NOT NULL, query TEXT NOT NULL, numbers BLOB NOT NULL, unscored TEXT NOT NULL,
+    PRIMARY KEY (model, query)
+) WITHOUT ROWID;
+PRAGMA user_version=1;
+"""
+OLD = ModelCard("old", "causal", "somewhere", "abc123", "float32", "likelihood")
+OLD_ANSWERS = {f"q{number}": Answer((-1 / 3 - number, -2.0), 0.1) for number in range(600)}
+
+
+def old_store(place: Path, journal: str = "WAL") -> None:
+    """A file as it was written before answers had texts."""
+    database = sqlite3.connect(place, isolation_level=None)
+    database.execute(f"PRAGMA journal_mode={journal}")
+    database.executescript(SCHEMA_1)
+    key = OLD.key(EXACT)
+    card = '{"name": "old", "revision": "abc123", "dtype": "float32"}'
+    database.execute("INSERT INTO models VALUES (?, ?, ?, ?, ?)", (key, card, EXACT, '["as it was"]', 1.5))
+    rows = [
+        (key, query, struct.pack("<3d", answer.unclaimed_prob, *answer.logprobs_nats), "")
+        for query, answer in OLD_ANSWERS.items()
+    ]
+    database.executemany(
+        "INSERT INTO answers VALUES (?, ?, ?, ?)", [*rows, (key, "none", struct.pack("<d", math.nan), "too long")]
+    )
+    database.close()
+
+
+def columns(place: Path) -> tuple[int, int]:
+    """Schema version, and columns of the table of answers."""
+    database = sqlite3.connect(place)
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    n_columns = len(database.execute("PRAGMA table_info(answers)").fetchall())
+    database.close()
+    return version, n_columns
+
+
+def old_answers(place: Path) -> dict[str, Answer]:
+    with AnswerStore(place) as store:
+        return store.get(OLD.key(EXACT), [*OLD_ANSWERS, "none"])
+
+
+@pytest.mark.parametrize("journal", ["WAL", "DELETE"])
+def test_a_store_of_the_first_schema_keeps_its_answers(journal: str, place: Path) -> None:
+    old_store(place, journal)
+    assert columns(place) == (1, 4)
+    kept = old_answers(place)
+    assert kept.pop("none").unscored == "too long"
+    assert kept == OLD_ANSWERS
+    assert columns(place) == (SCHEMA_VERSION, 6)
+    with AnswerStore(place) as store:
+        assert (store.notes(OLD.key(EXACT)), store.facts(OLD.key(EXACT))) == (("as it was",), {})
+        assert [(shelf.model, shelf.n_answers, shelf.used) for shelf in store.shelves()] == [("old", 601, 1.5)]
+        store.put(OLD, EXACT, {"new": said(1), "q0": said(0)}, facts={"parameters": 3.0})
+        kept = store.get(OLD.key(EXACT), ["new", "q0", "q1"])
+        assert kept == {"new": said(1), "q0": said(0), "q1": OLD_ANSWERS["q1"]}
+        assert store.facts(OLD.key(EXACT)) == {"parameters": 3.0}
+        assert store.prune([OLD.key(EXACT)]) == 602
+
+
+def test_an_upgrade_that_fails_leaves_the_file_as_it_was(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old_store(place)
+    with monkeypatch.context() as patched:
+        patched.setattr(store_module, "FROM_1", store_module.FROM_1 + "ALTER TABLE nothing ADD COLUMN x TEXT;")
+        with pytest.raises(UndertowError) as error:
+            AnswerStore(place)
+    assert "\n" not in str(error.value)
+    assert columns(place) == (1, 4)
+    assert len(old_answers(place)) == 601
+
+
+def test_both_ways_lead_to_the_same_tables(place: Path, tmp_path: Path) -> None:
+    old_store(place)
+    shapes = []
+    for at in (place, tmp_path / "new.sqlite"):
+        AnswerStore(at).close()
+        database = sqlite3.connect(at)
+        shapes.append([database.execute(f"PRAGMA table_info({name})").fetchall() for name in ("models", "answers")])
+        database.close()
+    assert shapes[0] == shapes[1]
+
+
+def _open_at_once(place: Path, number: int, ready: Barrier) -> None:
+    ready.wait()
+    with AnswerStore(place) as store:
+        assert len(store.get(OLD.key(EXACT), list(OLD_ANSWERS))) == len(OLD_ANSWERS)
+        store.put(OLD, EXACT, {f"new {number}": said(number)})
+
+
+@pytest.mark.parametrize("journal", ["WAL", "DELETE"])
+def test_two_processes_upgrade_at_once(journal: str, place: Path) -> None:
+    """Both find the first schema, since a third holds the file until they wait for it."""
+    old_store(place, journal)
+    spawn = multiprocessing.get_context("spawn")
+    ready = spawn.Barrier(3)
+    openers = [spawn.Process(target=_open_at_once, args=(place, number, ready)) for number in (1, 2)]
+    for opener in openers:
+        opener.start()
+    holder = sqlite3.connect(place, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    ready.wait(60)
+    for opener in openers:
+        opener.join(0.4)
+        assert opener.exitcode is None
+    holder.execute("COMMIT")
+    holder.close()
+    for opener in openers:
+        opener.join(60)
+    assert [opener.exitcode for opener in openers] == [0, 0]
+    assert columns(place) == (SCHEMA_VERSION, 6)
+    with AnswerStore(place) as store:
+        assert store.get(OLD.key(EXACT), ["new 1", "new 2"]) == {"new 1": said(1), "new 2": said(2)}
+
+
+# Batches with what an encoder is fed.
+
+TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=4).map(tuple)
+
+
+@st.composite
+def encoder_queries(draw: st.DrawFn) -> list[Encoded]:
+    """Queries of an encoder-decoder, and of one without a source among them."""
+    sources = draw(st.lists(TOKENS, min_size=1, max_size=4)) + ([()] if draw(st.booleans()) else [])
+    queries = []
+    for _ in range(draw(st.integers(1, 7))):
+        paths = []
+        for tokens in draw(st.lists(TOKENS, min_size=1, max_size=4)):
+            positions = draw(st.lists(st.integers(0, len(tokens) - 1), min_size=1, max_size=3))
+            reads = tuple((position, draw(st.integers(0, 2))) for position in positions)
+            paths.append(TokenPath(tokens, reads, draw(st.sampled_from(sources))))
+        queries.append(Encoded(tuple(paths)))
+    return queries
+
+
+def value(source: Sequence[int], before: Sequence[int], token: int) -> float:
+    """Any number that depends on all that a read may see, and on its order."""
+    signs = [*source, 97, *before, 98, token]
+    return math.fsum((at + 1) * math.sin(7.0 * sign + at) for at, sign in enumerate(signs))
+
+
+def read(batch: TokenBatch) -> list[float]:
+    values = []
+    for row, position, token in zip(batch.read_rows, batch.read_positions, batch.read_tokens, strict=True):
+        source = batch.sources[batch.source_of_row[row]].tolist() if len(batch.sources) else []
+        values.append(value(source, batch.tokens[row, : position + 1].tolist(), int(token)))
+    return values
+
+
+@settings(max_examples=250, deadline=None)
+@given(encoder_queries(), st.integers(1, 40))
+def test_an_encoder_is_fed_each_source_once_and_every_read_comes_back(queries: list[Encoded], budget: int) -> None:
+    batches, lookup = cut_batches(queries, budget)
+    values = np.array([number for batch in batches for number in read(batch)])
+    for query, of_query in zip(queries, lookup, strict=True):
+        for path, numbers in zip(query.paths, of_query, strict=True):
+            assert values[numbers].tolist() == [
+                value(path.source, path.tokens[: position + 1], token) for position, token in path.reads
+            ]
+    fed: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    homes: dict[tuple[tuple[int, ...], int], int] = {}
+    for at, batch in enumerate(batches):
+        assert batch.tokens.ndim == 2
+        sources = [tuple(source) for source in batch.sources.tolist()]
+        assert len(set(sources)) == len(sources)
+        if sources:
+            assert sorted(set(batch.source_of_row.tolist())) == list(range(len(sources)))
+            assert len(batch.source_of_row) == len(batch.tokens)
+        else:
+            assert len(batch.source_of_row) == 0
+        for row, tokens in enumerate(batch.tokens.tolist()):
+            source = sources[batch.source_of_row[row]] if sources else ()
+            fed.append((source, tuple(tokens)))
+            if source:  # rows of one source and length are never torn apart
+                assert homes.setdefault((source, len(tokens)), at) == at
+        # Too many tokens only for a single row, or for the rows of a single source that fill what another began.
+        cost = batch.tokens.shape[1] + (batch.sources.shape[1] if sources else 0)
+        if len(batch.tokens) > 1 and not sources:
+            assert len(batch.tokens) * cost <= budget
+        if len(sources) > 1:
+            last = int((batch.source_of_row == len(sources) - 1).sum())
+            assert (len(batch.tokens) - last + 1) * cost <= budget
+    assert len(set(fed)) == len(fed)
+    assert set(fed) == {(path.source, path.tokens) for query in queries for path in query.paths}
+    shapes = [(len(source), len(tokens)) for source, tokens in fed]
+    assert shapes == sorted(shapes, reverse=True)
+
+
+def test_asks_say_which_kinds_there_are() -> None:
+    """What the toy can be asked is what `suited` and the refusals go by."""
+    assert {BLANK, GENERATION} <= toy_found().asks.keys()

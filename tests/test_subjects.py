@@ -1,0 +1,183 @@
+"""Names of several models: patterns written out by training step, and the file that says what models do not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from undertow.subjects import KNOWN, checkpoint, read_about, written_out
+from undertow.types import UndertowError
+
+
+def refusal(refused: Callable[[], object]) -> str:
+    """The one sentence that this refusal is."""
+    with pytest.raises(UndertowError) as error:
+        refused()
+    said = str(error.value)
+    assert said
+    assert "\n" not in said
+    return said
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where names are looked for: checkpoints of a run, a folder without a number, and a file beside them."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("checkpoint-1000", "checkpoint-20", "checkpoint-3", "final", "best"):
+        (tmp_path / "run" / name).mkdir(parents=True)
+    (tmp_path / "run" / "checkpoint-5").write_text("no folder")
+    return tmp_path
+
+
+# Patterns.
+
+
+def test_a_pattern_stands_for_the_folders_that_it_matches_by_training_step(folder: Path) -> None:
+    assert written_out(["run/checkpoint-*"]) == ["run/checkpoint-3", "run/checkpoint-20", "run/checkpoint-1000"]
+    assert written_out(["run/checkpoint-?"]) == ["run/checkpoint-3"]
+    assert written_out(["r*/checkpoint-[23]*"]) == ["run/checkpoint-3", "run/checkpoint-20"]
+
+
+def test_folders_without_a_step_come_last_by_name(folder: Path) -> None:
+    steps = ["run/checkpoint-3", "run/checkpoint-20", "run/checkpoint-1000"]
+    assert written_out(["run/*"]) == [*steps, "run/best", "run/final"]
+
+
+def test_a_pattern_may_be_a_whole_path(folder: Path) -> None:
+    assert written_out([f"{folder}/run/f*"]) == [f"{folder}/run/final"]
+
+
+def test_names_keep_their_order_and_a_pattern_its_place(folder: Path) -> None:
+    given = ["toy:slope=2", "run/checkpoint-?0*", "smollm2", "someone/model"]
+    expected = ["toy:slope=2", "run/checkpoint-20", "run/checkpoint-1000", "smollm2", "someone/model"]
+    assert written_out(given) == expected
+
+
+def test_a_folder_whose_name_looks_like_a_pattern_is_itself(folder: Path) -> None:
+    (folder / "model[1]").mkdir()
+    (folder / "model1").mkdir()
+    assert written_out(["model[1]"]) == ["model[1]"]
+    assert written_out(["model[12]"]) == ["model1"]
+
+
+@pytest.mark.parametrize("names", [["toy", "toy:slope=3", "toy"], ["run/checkpoint-20", "run/checkpoint-*"]])
+def test_a_model_is_named_once(names: list[str], folder: Path) -> None:
+    said = refusal(lambda: written_out(names))
+    assert "is named twice" in said
+    assert repr(names[0]) in said
+
+
+def test_no_model_is_none() -> None:
+    assert "give one with -m" in refusal(lambda: written_out([]))
+
+
+@pytest.mark.parametrize("pattern", ["run/checkpoint-9*", "nosuch/*", "run/checkpoint-5*", "/nosuch-root/*", "run/[a"])
+def test_a_pattern_that_matches_no_folder_is_refused(pattern: str, folder: Path) -> None:
+    said = refusal(lambda: written_out([pattern]))
+    assert said.startswith(f"{pattern}: no folder matches")
+
+
+@pytest.mark.parametrize("pattern", ["run**", "**run/*"])
+def test_a_pattern_that_is_none_is_refused(pattern: str, folder: Path) -> None:
+    assert pattern in refusal(lambda: written_out([pattern]))
+
+
+# Checkpoints.
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("checkpoint-500", 500.0),
+        ("checkpoint_500", 500.0),
+        ("Checkpoint500", 500.0),
+        ("step-0", 0.0),
+        ("global_step1000", 1000.0),
+        ("ckpt-007", 7.0),
+    ],
+)
+def test_a_checkpoint_says_its_step_and_whose_it_is(name: str, step: float, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    assert checkpoint(str(tmp_path / name)) == {"step": step, "trajectory": str(tmp_path)}
+    assert checkpoint(f"{tmp_path / name}/") == {"step": step, "trajectory": str(tmp_path)}
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "checkpoint-", "checkpoint-5-best", "5", "model-500"])
+def test_a_folder_of_another_name_is_no_checkpoint(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    assert checkpoint(str(tmp_path / name)) == {}
+
+
+def test_only_a_folder_is_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "step-3").write_text("no folder")
+    assert checkpoint(str(tmp_path / "step-3")) == {}
+    assert checkpoint("someone/checkpoint-500") == {}
+
+
+# What is said about models.
+
+
+def about(tmp_path: Path, text: str | bytes) -> Path:
+    path = tmp_path / "about.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_what_a_file_says_is_read_by_model(tmp_path: Path) -> None:
+    text = """
+[models.toy]
+parameters = 1.5e9
+objective = "autoregressive"
+post_training = "RLHF"
+[models."openai:my-model"]
+parameters = 7_000_000_000
+[models."run/checkpoint-20"]
+"""
+    assert read_about(about(tmp_path, text)) == {
+        "toy": {"parameters": 1.5e9, "objective": "autoregressive", "post_training": "RLHF"},
+        "openai:my-model": {"parameters": 7_000_000_000},
+        "run/checkpoint-20": {},
+    }
+    assert read_about(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ["needs one table for each model", "[models.smollm2]"]),
+        ("models = 3", ["needs one table for each model"]),
+        ("[[models]]\nparameters = 1", ["needs one table for each model"]),
+        ("[models.toy]\n[sizes]\ntoy = 1", ["needs one table for each model"]),
+        ("[toy]\nparameters = 1", ["needs one table for each model"]),
+        ("[models]\ntoy = 1e6", ["model 'toy'", "must be a table"]),
+        ("[models.toy]\nparams = 1", ["model 'toy'", "'params' is not known", *KNOWN]),
+        ("[models.toy]\nstep = 3", ["'step' is not known"]),
+        ('[models.toy]\nparameters = "135M"', ["model 'toy'", "parameters is '135M'", "must be a number"]),
+        ("[models.toy]\nparameters = true", ["parameters is True", "must be a number"]),
+        ("[models.toy]\nparameters = 0", ["parameters is 0", "more than 0"]),
+        ("[models.toy]\nparameters = -1e6", ["parameters is -1000000.0", "more than 0"]),
+        ("[models.toy]\nparameters = nan", ["parameters is nan", "more than 0"]),
+        ("[models.toy]\nparameters = inf", ["parameters is inf", "more than 0"]),
+        ("[models.toy]\nobjective = 3", ["objective is 3", "must be text"]),
+        ("[models.toy]\npost_training = 2020-01-01", ["post_training is", "must be text"]),
+        ('[models."a\\nb"]\n"no\\nsuch" = 1', ["is not known"]),
+        ("[models.toy", ["not valid TOML"]),
+        ("[models.toy]\n[models.toy]", ["not valid TOML"]),
+        (b"[models.toy]\nobjective = '\xff'", ["not valid TOML"]),
+        pytest.param("models = " + "[" * 20_000, ["not valid TOML"], id="too deep"),
+        pytest.param("[models.toy]\nparameters = 1" + "0" * 400, ["parameters is"], id="too large for a number"),
+    ],
+)
+def test_a_file_that_is_not_what_it_should_be_is_refused(text: str | bytes, words: list[str], tmp_path: Path) -> None:
+    path = about(tmp_path, text)
+    said = refusal(lambda: read_about(path))
+    assert said.startswith(f"{path}")
+    for word in words:
+        assert word in said
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    assert "No such file" in refusal(lambda: read_about(tmp_path / "nosuch.toml"))
+    assert "directory" in refusal(lambda: read_about(tmp_path))
