@@ -31,6 +31,8 @@ BAD_IMPORTS = [
     ("probes", "probes/__init__.py", "import undertow.models.base"),
     ("records", "records.py", "import undertow.places"),
     ("checking", "checking.py", "from undertow.audit import run"),
+    ("subjects", "subjects.py", "import undertow.models.base"),
+    ("doctor", "doctor.py", "import undertow.probes"),
     ("report", "report/page.py", "import torch"),
     ("report", "report/page.py", "import undertow.measures"),
     ("audit", "audit.py", "import undertow.cli"),
@@ -39,6 +41,8 @@ BAD_IMPORTS = [
     ("torch", "a_new_room.py", "import transformers"),
     ("light", "scoring/plan.py", "import torch"),
     ("light", "models/toy.py", "import undertow.models.causal"),
+    ("light", "models/openai.py", "import torch"),
+    ("torch", "audit.py", "import openai"),
 ]
 
 

@@ -1,0 +1,576 @@
+"""Several models in one run: each as it would be alone, beside the others, and asked for as one."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import undertow
+from conftest import Cli
+from refusal import refused
+from undertow import audit, models
+from undertow.audit import Run, tell_with
+from undertow.models import toy
+from undertow.models.base import EXACT, PAPER, Effort, Found, LostError, Request, UnscorableError
+from undertow.places import store_file
+from undertow.probes.base import Evidence, Probe
+from undertow.records import Record
+from undertow.scoring.store import AnswerStore
+from undertow.stats import benjamini_hochberg
+from undertow.types import CONTINUATIONS, GENERATION, Answer, ModelCard, Query, Result, UndertowError
+
+PROBE = "spurious-correlation"
+BOTH = ["toy", "toy:slope=-5"]
+SMALL: dict[str, Any] = {"w": "date,place", "date_count": 6, "limit": 48}
+TINY: dict[str, Any] = {"w": "date", "date_count": 4, "limit": 8}
+ABOUT = """
+[models.toy]
+parameters = 135e6
+objective = "autoregressive"
+[models."toy:slope=-5"]
+parameters = 7e9
+objective = "masked"
+post_training = "RLHF"
+[models."a model that is not asked"]
+parameters = 1e9
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Answers prompts as the toy does, but shows part of each distribution only, and may lose some.
+
+    `asked` counts the prompts over all of its lives; every one whose number is in `lost` gets no answer.
+    """
+
+    card: ModelCard
+    asked: list[int]
+    lost: frozenset[int] = frozenset()
+    reason: str = ""
+    notes: tuple[str, ...] = ("asked far away",)
+
+    @property
+    def facts(self) -> Mapping[str, str | float]:
+        return {"parameters": 9e9, "objective": "autoregressive"}
+
+    def answer(
+        self, queries: Sequence[Query], protocol: str
+    ) -> Iterator[Mapping[int, Answer | UnscorableError | LostError]]:
+        found = toy.find(Request("toy"))
+        assert found is not None
+        (answers,) = list(found.open().answer(queries[:8], protocol)) if len(queries) <= 8 else ([],)
+        answers = answers or {
+            place: answer for part in found.open().answer(queries, protocol) for place, answer in part.items()
+        }
+        for place, answer in answers.items():
+            self.asked.append(len(self.asked))
+            if self.asked[-1] in self.lost:
+                yield {place: LostError("the line was cut")}
+            elif self.reason:
+                yield {place: UnscorableError(self.reason)}
+            else:
+                ceilings = tuple(0.01 for _ in answer.logprobs_nats)
+                yield {place: replace(answer, ceilings_prob=ceilings, unseen_prob=0.05)}
+
+    def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
+        return Effort(10 * len(queries), len(queries), 0.5, 0, passes="requests")
+
+
+Add = Callable[..., list[int]]
+
+
+@pytest.fixture
+def add(monkeypatch: pytest.MonkeyPatch) -> Add:
+    """Adds a family with one model, which answers prompts only."""
+    own_find = models.find
+
+    def add(name: str, kinds: Mapping[str, tuple[str, ...]] | None = None, **how: Any) -> list[int]:
+        asked: list[int] = []
+        card = ModelCard(name, "served", "far away", f"{name} {sorted(how)}", "as served", "top")
+        found = Found(card, lambda: Served(card, asked, **how), kinds or {GENERATION: (EXACT, PAPER)})
+        before = models.find
+        monkeypatch.setattr(models, "find", lambda request: found if request.name == name else before(request))
+        return asked
+
+    assert models.find is own_find
+    return add
+
+
+@pytest.fixture
+def untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are written without figures and page, which take most of their time and have tests of their own."""
+
+    def tell_nothing(probe: Probe, evidence: Evidence, record: Record) -> Callable[[Path], None]:
+        def tell(folder: Path) -> None:
+            (folder / "figures").mkdir()
+            (folder / "report.html").write_text(str(record.manifest["model"]))
+
+        return tell
+
+    monkeypatch.setattr(audit, "tell_with", tell_nothing)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a cache of its own, for what several tests look at."""
+    folder = tmp_path_factory.mktemp("several models")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
+        (folder / "about.toml").write_text(ABOUT)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def both(work: Path) -> Run:
+    """Two models that drift in opposite directions, told whole."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNDERTOW_CACHE", str(work / "cache"))
+        return undertow.run(PROBE, model=BOTH, about=work / "about.toml", concurrency=3, out=work / "both", **SMALL)
+
+
+def figures(run: Run) -> list[str]:
+    return sorted(path.stem for path in (run.folder / "figures").glob("*.svg"))
+
+
+def n_stored() -> int:
+    if not store_file().is_file():
+        return 0
+    with AnswerStore(store_file()) as store:
+        return sum(shelf.n_answers for shelf in store.shelves())
+
+
+def of_model(run: Run, model: str) -> list[Result]:
+    return [result for result in run.record.results if result.group["model"] == model]
+
+
+def check_as_alone(run: Run, model: str, alone: Run) -> None:
+    """Every number of this model is that of a run of its own, to the bit, q apart; and so is every row."""
+    ours, theirs = of_model(run, model), of_model(alone, model)
+    assert [(one.measure, dict(one.group)) for one in ours] == [(one.measure, dict(one.group)) for one in theirs]
+    assert ours
+    for one, other in zip(ours, theirs, strict=True):
+        for name in ("value", "low", "high", "p", "neutral", "n", "n_unscored", "unit", "note"):
+            same = getattr(one, name) == getattr(other, name)
+            assert same or math.isnan(getattr(one, name)) and math.isnan(getattr(other, name)), (one, name)
+        assert {k: v for k, v in one.detail.items() if v == v} == {k: v for k, v in other.detail.items() if v == v}
+    rows = run.observations[run.observations["model"] == model].reset_index(drop=True)
+    pd.testing.assert_frame_equal(rows[list(alone.observations)], alone.observations, check_dtype=False)
+
+
+# One folder for all of them.
+
+
+def test_frame_and_results_hold_all_models(both: Run) -> None:
+    assert both.observations.groupby("model", sort=False).size().to_dict() == {"toy": 48, "toy:slope=-5": 48}
+    assert list(dict.fromkeys(result.group["model"] for result in both.record.results)) == BOTH
+    slopes = both.results.query("measure == 'slope' and w_name == 'date' and pronoun == 'female'").set_index("model")
+    assert slopes.loc["toy", "value"] > 0 > slopes.loc["toy:slope=-5", "value"]
+    for finding in both.findings:
+        assert finding.text.startswith(("toy: ", "toy:slope=-5: "))
+    page = both.report.read_text(encoding="utf-8")
+    assert all(f">{name}<" in page for name in BOTH)
+
+
+@pytest.mark.usefixtures("untold")
+def test_each_model_is_as_in_a_run_of_its_own_and_q_is_over_all_tests(both: Run, tmp_path: Path) -> None:
+    q_moved = False
+    for model in BOTH:
+        alone = undertow.run(PROBE, model=model, out=tmp_path / model, **SMALL)
+        check_as_alone(both, model, alone)
+        q_moved |= [one.q for one in of_model(both, model)] != [one.q for one in of_model(alone, model)]
+    assert q_moved
+    tested = [one for one in both.record.results if one.measure in ("slope", "slope_gap") and not math.isnan(one.p)]
+    expected = benjamini_hochberg(np.array([one.p for one in tested]))
+    assert [one.q for one in tested] == pytest.approx(expected.tolist(), abs=1e-12)
+
+
+def test_the_manifest_says_who_was_asked(both: Run, work: Path) -> None:
+    manifest = json.loads((both.folder / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["model"] == "toy, toy:slope=-5"
+    assert "model_card" not in manifest
+    parts = manifest["models"]
+    assert [part["name"] for part in parts] == BOTH
+    assert [part["card"]["revision"] for part in parts] == ["toy version 1, slope 10.0", "toy version 1, slope -5.0"]
+    assert [part["readout"] for part in parts] == ["likelihood", "likelihood"]
+    for name, count in manifest["counts"].items():
+        assert count == sum(part["counts"][name] for part in parts)
+    counts = {name: manifest["counts"][name] for name in ("items", "queries", "computed", "unscored", "lost")}
+    assert counts == {"items": 96, "queries": 96, "computed": 96, "unscored": 0, "lost": 0}
+    assert manifest["timing"]["asking_s"] == pytest.approx(sum(part["seconds"] for part in parts))
+    # Two models were asked the same texts, each by its own name.
+    assert len({part["challenge_sha256"] for part in parts}) == 1
+
+
+@pytest.mark.usefixtures("untold")
+def test_what_is_said_about_models_reaches_the_design(both: Run, add: Add, tmp_path: Path) -> None:
+    assert both.manifest["design"]["models"] == {
+        "toy": {"parameters": 135e6, "objective": "autoregressive"},
+        "toy:slope=-5": {"parameters": 7e9, "objective": "masked", "post_training": "RLHF"},
+    }
+    add("served")
+    path = tmp_path / "about.toml"
+    path.write_text('[models.served]\nparameters = 8e9\npost_training = "RLHF"\n')
+    run = undertow.run(PROBE, model=["toy", "served"], about=path, out=tmp_path / "run", **TINY)
+    said = {"parameters": 8e9, "objective": "autoregressive", "post_training": "RLHF"}
+    assert run.manifest["design"]["models"] == {"toy": {}, "served": said}
+    assert [part["facts"] for part in run.manifest["models"]] == [{}, said]
+
+
+@pytest.mark.usefixtures("untold")
+def test_a_run_of_one_model_is_as_it_was(tmp_path: Path) -> None:
+    run = undertow.run(PROBE, model=["toy"], out=tmp_path / "run", **TINY)
+    assert "models" not in run.manifest
+    assert run.manifest["model"] == run.manifest["model_card"]["name"] == "toy"
+    same = undertow.run(PROBE, model="toy", out=tmp_path / "run", **TINY)
+    assert same.manifest["run_key"] == run.manifest["run_key"]
+    assert same.manifest["created"] == run.manifest["created"]
+
+
+# Figures.
+
+
+def test_models_stand_beside_each_other_in_figures(both: Run, work: Path) -> None:
+    drawn = figures(both)
+    assert [name for name in drawn if name.startswith("models_")] == [
+        "models_date_mgc_female-male",
+        "models_place_mgc_female-male",
+    ]
+    assert [name for name in drawn if name.startswith("grid_")] == ["grid_date_mgc", "grid_place_mgc"]
+    assert not [name for name in drawn if name.startswith("training")]
+    assert sum(name.startswith(("date_", "place_")) for name in drawn) == 4
+    page = both.report.read_text(encoding="utf-8")
+    assert "135 million parameters" in page or "135M parameters" in page
+    assert both.figure(0).axes
+
+
+def test_one_model_has_no_figure_of_several(tmp_path: Path) -> None:
+    run = undertow.run(PROBE, model="toy", out=tmp_path / "run", **TINY)
+    assert figures(run) == ["date_mgc_toy"]
+
+
+@pytest.mark.slow
+def test_checkpoints_are_drawn_against_training_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="the model extra is not installed")
+    import torch
+
+    from tiny import saved, tiny_llama
+
+    monkeypatch.chdir(tmp_path)
+    for number, step in enumerate((100, 20, 1)):
+        network = tiny_llama()
+        saved(tmp_path / f"run/checkpoint-{step}", network)
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter.mul_(1 + number / 10)
+        network.save_pretrained(tmp_path / f"run/checkpoint-{step}")
+    run = undertow.run(PROBE, model="run/checkpoint-*", out="out", **TINY)
+    names = [f"run/checkpoint-{step}" for step in (1, 20, 100)]
+    assert [part["name"] for part in run.manifest["models"]] == names
+    facts = run.manifest["design"]["models"]
+    assert {name: facts[name]["step"] for name in names} == dict(zip(names, (1.0, 20.0, 100.0), strict=True))
+    assert {facts[name]["trajectory"] for name in names} == {"run"}
+    assert all(facts[name]["parameters"] > 1000 for name in names)
+    (drawn,) = [name for name in figures(run) if name.startswith("training")]
+    assert "mgc" in drawn
+    assert [name for name in figures(run) if name.startswith(("models_", "grid_"))] != []
+    assert (run.manifest["command"].split()[3:5]) == ["-m", "'run/checkpoint-*'"]
+    again = undertow.run(PROBE, model="run/checkpoint-*", out="again", **TINY)
+    assert again.manifest["counts"]["computed"] == 0
+    assert again.manifest["design"]["models"] == facts
+    # A checkpoint more is another run, and asks for its own answers only.
+    saved(tmp_path / "run/checkpoint-3", tiny_llama())
+    with pytest.raises(UndertowError, match="holds another run"):
+        undertow.run(PROBE, model="run/checkpoint-*", out="out", **TINY)
+    more = undertow.run(PROBE, model="run/checkpoint-*", out="more", **TINY)
+    assert [part["counts"]["computed"] for part in more.manifest["models"]] == [0, 8, 0, 0]
+
+
+# Asked for again.
+
+
+@pytest.mark.parametrize("by", ["command", "python"])
+def test_what_is_printed_repeats_the_run(by: str, both: Run, work: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    if by == "command":
+        words = shlex.split(str(both.manifest["command"]))
+        assert [words[at + 1] for at, word in enumerate(words) if word == "-m"] == BOTH
+        assert words[words.index("--concurrency") + 1] == "3"
+        line = [sys.executable, "-c", "from undertow.cli import main; main()", *words[1:], "--out", str(again)]
+        subprocess.run(line, check=True, capture_output=True)
+    else:
+        call = str(both.manifest["python"])
+        assert call.endswith(")")
+        exec(f"{call[:-1]}, out={str(again)!r})", {"undertow": undertow})
+    assert (again / "results.json").read_bytes() == (both.folder / "results.json").read_bytes()
+    repeated = undertow.open_run(again)
+    for name in ("command", "python", "run_key", "design"):
+        assert repeated.manifest[name] == both.manifest[name]
+    assert repeated.report.read_text(encoding="utf-8").count("<svg") == both.report.read_text("utf-8").count("<svg")
+
+
+@pytest.mark.usefixtures("untold")
+def test_a_finished_run_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = undertow.run(PROBE, model=BOTH, out=tmp_path / "run", **TINY)
+    with monkeypatch.context() as patch:
+        patch.setattr(audit, "finish", lambda *_: pytest.fail("it was measured anew"))
+        second = undertow.run(PROBE, model=BOTH, out=tmp_path / "run", **TINY)
+    assert second.results.equals(first.results)
+    assert (first.manifest["counts"]["computed"], second.manifest["counts"]["computed"]) == (16, 0)
+    # The order in which models are named is that of the report, and so another run.
+    with pytest.raises(UndertowError, match="holds another run"):
+        undertow.run(PROBE, model=BOTH[::-1], out=tmp_path / "run", **TINY)
+
+
+@pytest.mark.usefixtures("untold")
+def test_the_counts_of_an_opened_run_agree_with_those_of_its_models(tmp_path: Path) -> None:
+    for _ in range(2):
+        run = undertow.run(PROBE, model=BOTH, out=tmp_path / "run", **TINY)
+        for name, count in run.manifest["counts"].items():
+            assert count == sum(part["counts"][name] for part in run.manifest["models"]), name
+
+
+@pytest.mark.usefixtures("untold")
+def test_a_file_about_models_that_changes_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "about.toml"
+    for size in (1e6, 5e6):
+        path.write_text(f"[models.toy]\nparameters = {size}\n")
+        run = undertow.run(PROBE, model=BOTH, about=path, out=tmp_path / "run", **TINY)
+        assert run.manifest["design"]["models"]["toy"] == {"parameters": size}
+
+
+@pytest.mark.usefixtures("untold")
+def test_what_got_no_answer_is_asked_again(add: Add, tmp_path: Path) -> None:
+    asked = add("served", lost=frozenset({1, 4}))
+    first = undertow.run(PROBE, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
+    assert len(asked) == 8
+    assert (first.manifest["counts"]["lost"], first.manifest["counts"]["computed"]) == (2, 14)
+    assert [part["counts"]["lost"] for part in first.manifest["models"]] == [0, 2]
+    unscored = first.observations.query("unscored != ''")
+    assert set(unscored["model"]) == {"served"}
+    assert unscored["unscored"].tolist() == ["the line was cut"] * 2
+    second = undertow.run(PROBE, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
+    assert len(asked) == 10
+    assert (second.manifest["counts"]["lost"], second.manifest["counts"]["computed"]) == (0, 2)
+    assert not second.observations["unscored"].any()
+    third = undertow.run(PROBE, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
+    assert len(asked) == 10
+    assert third.manifest["created"] == second.manifest["created"]
+
+
+@pytest.mark.usefixtures("untold")
+def test_models_that_were_asked_before_are_not_asked_again_together(tmp_path: Path) -> None:
+    undertow.run(PROBE, model="toy", out=tmp_path / "one", **TINY)
+    run = undertow.run(PROBE, model=BOTH, out=tmp_path / "two", **TINY)
+    assert [part["counts"]["computed"] for part in run.manifest["models"]] == [0, 8]
+
+
+@pytest.mark.usefixtures("untold")
+def test_progress_is_that_of_each_model_in_turn(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    undertow.run(
+        PROBE, model=BOTH, out=tmp_path / "run", progress=lambda done, total: seen.append((done, total)), **TINY
+    )
+    assert [pair for pair in seen if pair in ((0, 8), (8, 8))] == [(0, 8), (8, 8)] * 2
+
+
+def test_a_run_of_several_models_is_measured_and_told_anew(
+    both: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = undertow.score(both.folder, out=tmp_path / "again")
+    assert (again.folder / "results.json").read_bytes() == (both.folder / "results.json").read_bytes()
+    assert figures(again) == figures(both)
+    other = undertow.score(both.folder, seed=4, out=tmp_path / "other")
+    assert other.manifest["models"] == both.manifest["models"] or other.manifest["seed"] == 4
+    assert [one.value for one in other.record.results] == pytest.approx(
+        [one.value for one in both.record.results], nan_ok=True
+    )
+    with pytest.raises(UndertowError, match="a run knows its models; leave --about out"):
+        undertow.score(both.folder, about=both.folder.parent / "about.toml")
+
+
+def test_a_dry_run_adds_up(add: Add) -> None:
+    each = [audit.dry_run(PROBE, name, **TINY) for name in BOTH]
+    of_both = audit.dry_run(PROBE, BOTH, **TINY)
+    for name in ("n_queries", "n_distinct", "n_stored", "n_tokens", "n_passes"):
+        assert getattr(of_both, name) == sum(getattr(one, name) for one in each), name
+    assert of_both.memory_bytes == max(one.memory_bytes for one in each)
+    assert of_both.seconds > 0
+    assert n_stored() == 0
+    add("served")
+    mixed = audit.dry_run(PROBE, ["toy", "served"], **TINY)
+    assert mixed.n_queries == 8 + 3 * len({0, 1})  # 8 sentences, and by each of three prompts a third of the limit
+    assert mixed.passes == "forward passes and requests"
+
+
+def test_stored_answers_are_left_out_of_a_dry_run(untold: None, tmp_path: Path) -> None:
+    undertow.run(PROBE, model="toy", out=tmp_path / "run", **TINY)
+    left = audit.dry_run(PROBE, BOTH, **TINY)
+    assert (left.n_queries, left.n_stored) == (16, 8)
+    assert left.n_tokens == audit.dry_run(PROBE, BOTH[1], **TINY).n_tokens
+
+
+# What cannot be asked is refused before anything is.
+
+
+@pytest.mark.parametrize(
+    ("asked", "more", "expected"),
+    [
+        (["toy", "continues"], {}, "continues: cannot be asked a sentence with a blank; it can be asked how a text"),
+        (["toy", "./nosuch"], {}, "nosuch: there is no such folder or file"),
+        (["toy", "nosuch/*"], {}, "nosuch/*: no folder matches this pattern"),
+        (["toy", "toy:slop=3"], {}, "toy has no setting 'slop'"),
+        (["toy", " "], {}, "the model has no name"),
+        (["served", "toy"], {"protocol": "paper"}, "toy: is read by likelihood, which has no protocol 'paper'"),
+        (["toy", "toy:slope=2"], {"revision": "main"}, "revision 'main' cannot be of 2 models; ask them one by one"),
+        (["toy", "toy"], {}, "model 'toy' is named twice"),
+        ([], {}, "no model is named"),
+        (["toy", "served"], {"about": "nosuch.toml"}, "nosuch.toml: cannot be read"),
+    ],
+)
+def test_one_that_cannot_be_asked_stops_all(
+    asked: list[str],
+    more: dict[str, Any],
+    expected: str,
+    add: Add,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    n_asked = [add("served"), add("continues", {CONTINUATIONS: (EXACT,)})]
+    with pytest.raises(UndertowError) as error:
+        undertow.run(PROBE, model=asked, **more, **TINY)
+    assert expected in str(error.value)
+    assert "\n" not in str(error.value)
+    assert (n_stored(), n_asked) == (0, [[], []])
+    assert not list(tmp_path.iterdir())
+
+
+def test_several_models_with_a_revision_are_refused_by_the_command_line(cli: Cli) -> None:
+    refused(cli("run", PROBE, "-m", "toy", "-m", "toy:slope=2", "--revision", "main"), "revision 'main'", "2 models")
+
+
+def test_a_model_folder_may_be_a_path(tmp_path: Path) -> None:
+    """As `out` and `about` may be."""
+    with pytest.raises(UndertowError, match="nosuch"):
+        undertow.run(PROBE, model=tmp_path / "nosuch", **TINY)  # type: ignore[arg-type]
+
+
+# Models of different kinds.
+
+
+@pytest.mark.parametrize("order", [["toy", "served"], ["served", "toy"]])
+@pytest.mark.usefixtures("untold")
+def test_one_is_asked_by_blanks_and_one_by_prompts(order: list[str], add: Add, tmp_path: Path) -> None:
+    add("served")
+    options = SMALL | {"limit": 72}
+    run = undertow.run(PROBE, model=order, out=tmp_path / "run", **options)
+    for model in order:
+        check_as_alone(run, model, undertow.run(PROBE, model=model, out=tmp_path / model, **options))
+    frame = run.observations
+    assert set(frame.loc[frame["model"] == "toy", "prompt"]) == {""}
+    assert set(frame.loc[frame["model"] == "served", "prompt"]) == {"A", "B", "C"}
+    assert set(frame.loc[frame["model"] == "toy", "answer"]) == {""}
+    assert all(frame.loc[frame["model"] == "served", "answer"].str.endswith("."))
+    design = run.manifest["design"]
+    assert design["readouts"] == {"toy": "likelihood", "served": "prompt"}
+    assert list(design["prompts"]) == ["A", "B", "C"]
+    assert set(design["words"]["female"]) >= {"she", "She"}
+    bounded = [result for result in of_model(run, "served") if "bound_low" in result.detail]
+    assert bounded
+    assert all(math.isnan(result.detail.get("bound_low", math.nan)) for result in of_model(run, "toy"))
+    assert run.manifest["notes"] == ["served: asked far away"]
+
+
+def test_models_of_different_kinds_are_told_together(add: Add, tmp_path: Path) -> None:
+    add("served")
+    run = undertow.run(PROBE, model=["toy", "served"], out=tmp_path / "run", **TINY | {"limit": 24})
+    drawn = figures(run)
+    assert "models_date_mgc_female-male" in drawn
+    assert "grid_date_mgc" in drawn
+    assert sum(name.startswith("date_mgc_served") for name in drawn) == 3
+    page = run.report.read_text(encoding="utf-8")
+    assert "asked far away" in page
+    assert "shares of the likelihood" in page
+    assert "probabilities of the listed words in the answer to a prompt" in page
+
+
+def test_a_model_without_any_answer_leaves_the_others_alone(add: Add, tmp_path: Path) -> None:
+    add("served", reason="it only smiled")
+    run = undertow.run(PROBE, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
+    check_as_alone(run, "toy", undertow.run(PROBE, model="toy", out=tmp_path / "toy", prompts="A", **TINY))
+    silent = [one for one in of_model(run, "served") if one.measure == "slope"]
+    assert [math.isnan(one.value) for one in silent] == [True] * 3
+    assert all(one.n_unscored == 8 and one.note for one in silent)
+    assert "it only smiled" in run.report.read_text(encoding="utf-8")
+    assert any(name.startswith("models_") for name in figures(run))
+
+
+@pytest.mark.usefixtures("untold")
+def test_options_that_only_prompts_use_are_for_a_model_that_is_asked_by_prompts(add: Add, tmp_path: Path) -> None:
+    """A model without blanks is asked by prompts though none are named, so nothing is wrong with these."""
+    add("served")
+    assert audit.dry_run(PROBE, "served", max_new_tokens=5, **TINY).n_queries > 0
+    run = undertow.run(PROBE, model="served", max_new_tokens=5, out=tmp_path / "run", **TINY)
+    assert run.manifest["settings"]["max_new_tokens"] == 5
+
+
+@pytest.mark.usefixtures("untold")
+def test_task_specification_asks_several_models_too(add: Add, tmp_path: Path) -> None:
+    add("served")
+    options: dict[str, Any] = {"challenge": "simplified", "limit": 60}
+    run = undertow.run("task-specification", model=["toy", "served"], out=tmp_path / "run", **options)
+    for model in ("toy", "served"):
+        alone = undertow.run("task-specification", model=model, out=tmp_path / model, **options)
+        check_as_alone(run, model, alone)
+
+
+# Tables.
+
+
+def test_what_is_said_about_the_models_of_a_table_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"model": model, "w_name": "season", "w_index": index, "w": season, "text_index": text}
+        | {"female": 20 + drift * index + text, "male": 40 - drift * index}
+        for model, drift in (("small", 1), ("large", 4))
+        for index, season in enumerate(["spring", "summer", "autumn", "winter"])
+        for text in range(2)
+    ]
+    pd.DataFrame(rows).to_csv("table.csv", index=False)
+    Path("about.toml").write_text("[models.large]\nparameters = 7e9\n[models.small]\nparameters = 125e6\n")
+    run = undertow.score("table.csv", probe=PROBE, about="about.toml", out="run")
+    assert run.manifest["design"]["models"] == {"large": {"parameters": 7e9}, "small": {"parameters": 125e6}}
+    (name,) = [name for name in figures(run) if name.startswith("models_")]
+    svg = (run.folder / "figures" / f"{name}.svg").read_text(encoding="utf-8")
+    unsized = undertow.score("table.csv", probe=PROBE, out="unsized")
+    assert name in figures(unsized)
+    assert (unsized.folder / "figures" / f"{name}.svg").read_text(encoding="utf-8") != svg
+    assert unsized.report.read_text("utf-8").count("size not known") > run.report.read_text("utf-8").count(
+        "size not known"
+    )
+    words = shlex.split(str(run.manifest["command"]))
+    line = [sys.executable, "-c", "from undertow.cli import main; main()", *words[1:], "--out", "again"]
+    subprocess.run(line, check=True, capture_output=True)
+    exec(f"{str(run.manifest['python'])[:-1]}, out='third')", {"undertow": undertow})
+    for again in ("again", "third"):
+        assert (Path(again) / "results.json").read_bytes() == (run.folder / "results.json").read_bytes()
+        assert undertow.open_run(again).manifest["design"] == run.manifest["design"]
+    # What is said about models is part of what is asked for.
+    with pytest.raises(UndertowError, match="holds another run"):
+        undertow.score("table.csv", probe=PROBE, out="run")
+
+
+def test_told_is_what_tells_runs() -> None:
+    """The fixture that leaves the telling out replaces the function that a run is told with."""
+    assert audit.tell_with is tell_with
