@@ -15,6 +15,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from test_commands import Workplace
 
 from conftest import SMOLLM2, Cli
 from refusal import refused
@@ -395,10 +396,19 @@ def test_an_interrupted_download_from_the_hub_is_one_sentence_and_goes_on(
 # The answer store.
 
 
-def filled(cli: Cli) -> bytes:
-    done = cli(*TOY, "--limit", "90", "--out", "filled", "--json")
-    assert json.loads(done.stdout)["counts"]["computed"] == 90
-    return store_file().read_bytes()
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of the toy, `filled`, and the cache that it filled."""
+    work = Workplace(tmp_path_factory.mktemp("first run"))
+    assert work.json(*TOY, "--limit", "90", "--out", "filled")["counts"]["computed"] == 90
+    return work.folder
+
+
+@pytest.fixture
+def filled(first_run: Path, cache: Path, tmp_path: Path) -> None:
+    """That run and its answers, in this test's own folders."""
+    shutil.copytree(first_run / "filled", tmp_path / "filled")
+    shutil.copy(first_run / "cache" / store_file().name, cache)
 
 
 def text_instead(path: Path) -> None:
@@ -422,11 +432,11 @@ def cells_overwritten(path: Path) -> None:
 
 
 @slow
+@pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("damage", [text_instead, pages_overwritten, cut_short, cells_overwritten])
 def test_a_damaged_store_is_named_left_alone_and_replaced_by_hand(
     damage: Callable[[Path], None], cli: Cli, tmp_path: Path
 ) -> None:
-    filled(cli)
     damage(store_file())
     damaged = store_file().read_bytes()
     again = [*TOY, "--limit", "90", "--out", "again", "--json"]
@@ -446,7 +456,8 @@ def test_a_missing_store_is_made_anew_and_a_cache_that_cannot_be_one_is_named(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not store_file().exists()
-    filled(cli)
+    assert computed(cli(*TOY, "--limit", "90", "--out", "filled", "--json")) == 90
+    assert store_file().is_file()
     (tmp_path / "file").write_text("x", encoding="utf-8")
     monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "file"))
     refused(cli(*TOY, "--limit", "90"), str(tmp_path / "file"), "set UNDERTOW_CACHE to a folder")
@@ -522,9 +533,9 @@ def test_a_full_disk_under_the_run_folder_keeps_the_answers_and_the_run_before(s
 
 
 @slow
+@pytest.mark.usefixtures("filled")
 def test_a_run_folder_that_cannot_grow_keeps_the_answers(cli: Cli, tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
-    filled(cli)
     command = [*TOY, "--limit", "90", "--json", "--out", str(tmp_path / "run")]
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (40_000, 40_000))
     refused(cli(*command, preexec_fn=limit), str(tmp_path / "run"), "File too large", "all answers are kept")
