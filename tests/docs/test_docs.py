@@ -10,7 +10,8 @@ import pytest
 
 import undertow
 from conftest import ROOT, Cli
-from undertow import challenge
+from undertow import challenge, models
+from undertow.subjects import read_about
 
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
@@ -27,6 +28,21 @@ def test_challenge_files_of_the_page_load(number: int, tmp_path: Path) -> None:
     text = blocks(ROOT / "docs/challenge-files.md", "toml")[number]
     (tmp_path / "own.toml").write_text(text, encoding="utf-8")
     assert challenge.load(str(tmp_path / "own.toml")).items()
+
+
+def test_prompts_and_facts_of_the_page_load(tmp_path: Path) -> None:
+    prompt, about = blocks(ROOT / "docs/models.md", "toml")
+    (tmp_path / "mine.toml").write_text(prompt, encoding="utf-8")
+    (tmp_path / "about.toml").write_text(about, encoding="utf-8")
+    assert [one.name for one in challenge.load_prompts(f"A,{tmp_path / 'mine.toml'}")] == ["A", "plain"]
+    assert read_about(tmp_path / "about.toml")["openai:my-model"]["parameters"] == 175e9
+    assert set(read_about(ROOT / "examples/about.toml")) >= {"davinci", "roberta-base"}
+
+
+def test_every_family_has_a_line_on_the_page() -> None:
+    page = (ROOT / "docs/models.md").read_text(encoding="utf-8")
+    for name in models.families():
+        assert f"| `{name}` |" in page, name
 
 
 def test_commands_exist_with_their_options(cli: Cli) -> None:
@@ -62,13 +78,20 @@ def test_published_numbers_of_the_page_are_printed(reference_data: Path, tmp_pat
         reference_data / "recorded/mgc_pronoun_mass.csv.gz", probe="spurious-correlation", out=tmp_path / "run"
     )
     results = run.results
-    told = rows_of("## Published outputs")
+    rows = rows_of("## Published outputs")
+    told, averaged = ([row for row in rows if len(row) == cells] for cells in (6, 3))
     assert len(told) == 5
     for model, prompt, w_name, pronoun, slope, r in told:
         where = (results[["model", "prompt", "w_name", "pronoun"]] == [model, prompt, w_name, pronoun]).all(axis=1)
         for measure, value in (("slope", slope), ("pearson_r", r)):
             (found,) = results[where & (results["measure"] == measure)]["value"]
             assert found == pytest.approx(float(value), abs=0.001), (model, w_name, pronoun, measure)
+    gaps = results[results["measure"] == "slope_gap_over_prompts"].set_index(["model", "w_name"])
+    assert [row[0] for row in averaged[2:]] == ["davinci", "text-davinci-002"]
+    for model, *cells in averaged[2:]:
+        for w_name, cell in zip(("date", "place"), cells, strict=True):
+            numbers = gaps.loc[(model, w_name), ["value", "low", "high"]].tolist()
+            assert numbers == pytest.approx([float(one) for one in re.findall(r"-?[\d.]+\d", cell)], abs=0.001)
     assert isinstance(run.observations, pd.DataFrame)
     assert len(run.observations) == 24_000
 
