@@ -106,7 +106,7 @@ def open_undertow_prompts(found: Found) -> Prepare:
     return prepare
 
 
-def _written(answer: Answer, steps: Sequence[Step], ties: Sequence[tuple[str, ...]] = ()) -> Written:
+def _written(answer: Answer, steps: Sequence[Step], ties: Sequence[tuple[str | None, ...]] = ()) -> Written:
     probs = tuple(map(math.exp, answer.logprobs_nats))
     return Written(
         answer.text, probs, tuple(step.token for step in steps), tuple(step.probs for step in steps), tuple(ties)
@@ -214,18 +214,22 @@ def _generated(model: Any, query: Generation, words: Sequence[tuple[int, ...]]) 
     logits = torch.cat(out.logits).float()  # [step, vocabulary]
     probs = logits.softmax(-1)
     read = [probs[:, list(ids)].sum(-1).tolist() if ids else [math.nan] * len(chosen) for ids in words]
-    texts = model.tokenizer.batch_decode([[token] for token in tokens], clean_up_tokenization_spaces=False)
+    texts = [_text(model, token) for token in tokens]
     steps = [Step(text, at) for text, at in zip(texts, zip(*read, strict=True), strict=False)]
     return _written(answer_of(query, steps, model.tokenizer.decode(tokens)), steps, _ties(model, logits))
 
 
-def _ties(model: Any, logits: Any) -> list[tuple[str, ...]]:
+def _text(model: Any, token: int) -> str:
+    return str(model.tokenizer.decode([token], clean_up_tokenization_spaces=False))
+
+
+def _ties(model: Any, logits: Any) -> list[tuple[str | None, ...]]:
     """Tokens that rounding might have put first, at each step."""
     values, tokens = logits.topk(TOP)
     near = (values >= values[:, :1] - TIE_LOGITS).tolist()
     return [
         tuple(
-            END if token in model.decoder.ends else model.tokenizer.decode([token], clean_up_tokenization_spaces=False)
+            END if token in model.decoder.ends else _text(model, token)
             for token, tied in zip(row, marks, strict=True)
             if tied
         )

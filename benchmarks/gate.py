@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 TIE_LOGITS = 1e-3
 """Tokens whose logits are nearer than this are one choice to the contenders: rounding decides which is taken."""
-END = ""
-"""Stands for the token that ends an answer."""
+END = None
+"""Stands for the token that ends an answer; other tokens may have an empty text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Written:
     probs: tuple[float, ...]
     tokens: tuple[str, ...]
     step_probs: tuple[tuple[float, ...], ...]
-    ties: tuple[tuple[str, ...], ...] = ()
+    ties: tuple[tuple[str | None, ...], ...] = ()
 
-    def at(self, step: int) -> str:
+    def at(self, step: int) -> str | None:
         """The token chosen at a step, `END` after the last."""
         return self.tokens[step] if step < len(self.tokens) else END
 
@@ -125,11 +125,15 @@ def _compare_answers(one: Written, another: Written) -> Agreement:
             difference = max(difference, _largest(one.step_probs[step], another.step_probs[step]))
         if chosen[0] != chosen[1]:
             tied = step < len(ties) and set(chosen) <= set(ties[step])
-            trouble = "" if tied else f"writes {chosen[1]!r} at step {step + 1}, where the engine writes {chosen[0]!r}"
+            trouble = "" if tied else f"{_did(chosen[1])} at step {step + 1}, where the engine {_did(chosen[0])}"
             return Agreement(difference, n_ties=int(tied), trouble=trouble)
     if one.tokens:
         difference = max(difference, _largest(one.probs, another.probs))
     return Agreement(difference, trouble="" if one.text == another.text else "the same tokens make another text")
+
+
+def _did(token: str | None) -> str:
+    return "ends" if token is END else f"writes {token!r}"
 
 
 def _largest(probs: tuple[float, ...], others: tuple[float, ...]) -> float:

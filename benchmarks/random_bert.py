@@ -20,7 +20,7 @@ from undertow.types import UndertowError, digest
 SEED = 0
 N_TOKENS = 30_522
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-BERT_BASE: Mapping[str, int] = {
+BERT_BASE: Mapping[str, float] = {
     "hidden_size": 768,
     "num_hidden_layers": 12,
     "num_attention_heads": 12,
@@ -28,7 +28,7 @@ BERT_BASE: Mapping[str, int] = {
 }
 
 
-def prepared(texts: Iterable[str], shape: Mapping[str, int] = BERT_BASE) -> Path:
+def prepared(texts: Iterable[str], shape: Mapping[str, float] = BERT_BASE) -> Path:
     """The folder of the model for these texts, made if it is not there yet.
 
     Raises:
@@ -54,7 +54,7 @@ def prepared(texts: Iterable[str], shape: Mapping[str, int] = BERT_BASE) -> Path
     return folder
 
 
-def save(folder: Path, texts: Sequence[str], shape: Mapping[str, int]) -> None:
+def save(folder: Path, texts: Sequence[str], shape: Mapping[str, float]) -> None:
     """Draw the weights, and write them and the tokenizer into a folder."""
     os.environ["TQDM_DISABLE"] = "1"
     import torch

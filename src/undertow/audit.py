@@ -21,7 +21,7 @@ from undertow.records import SCHEMA_VERSION, Record, check_place, read_record, w
 from undertow.scoring.ask import Asked, Estimate, Progress, ask, check_asks, estimate
 from undertow.scoring.store import AnswerStore
 from undertow.subjects import Facts, checkpoint, read_about, written_out
-from undertow.types import Finding, Item, Query, Scores, UndertowError, digest
+from undertow.types import GENERATION, Finding, Item, Query, Scores, UndertowError, digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -224,7 +224,8 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress) -> Run:
     said = read_about(Path(job.about) if job.about else None)
     # What is wrong with the probe's options is said before any model is looked for.
     probe, settings, protocol = _prepared(job)
-    next(probe.rounds(settings, Sampling(job.limit, job.seed)))
+    as_prompts = getattr(probe, "suited", lambda given, _: given)(settings, {GENERATION: (protocol,)})
+    next(probe.rounds(as_prompts, Sampling(job.limit, job.seed)))
     asked = requests.each()
     subjects = [_Subject.of(job, request) for request in asked]
     keys = [subject.key(job) for subject in subjects]

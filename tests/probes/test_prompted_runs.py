@@ -161,7 +161,7 @@ def test_the_columns_of_a_prompted_run(drift: Run) -> None:
     np.testing.assert_allclose(frame["unclaimed"], 20)
     assert drift.manifest["design"]["readout"] == PROMPT
     assert drift.manifest["design"]["normalised"] is False
-    assert (frame["options"].map(list) == frame["options"].map(list).iloc[0]).all()
+    assert len({tuple(words) for words in frame["options"]}) == 1
     assert {"She", "Her", "Female", "they", "his"} <= set(frame["options"].iloc[0])
 
 
@@ -193,7 +193,9 @@ def test_masses_that_were_not_shown_whole_by_hand() -> None:
         "he.low": [30, 30, 70, math.nan, 0],
         "he.high": [30, 35, 70, math.nan, 20],
         "he": [30, 32.5, 70, math.nan, 10],
-        "unclaimed": [21, 22.5, 0, math.nan, 0],
+        "unclaimed.low": [18, 20, 0, math.nan, 0],
+        "unclaimed.high": [24, 30, 0, math.nan, 1],
+        "unclaimed": [21, 25, 0, math.nan, 0.5],
     }
     for name, values in expected.items():
         np.testing.assert_allclose(frame[name], values, atol=1e-9, err_msg=name)
@@ -291,17 +293,14 @@ def test_no_column_of_an_answer_is_taken_by_a_users_name(name: str, kind: str, t
 
 def test_the_planted_slope_is_found_through_prompts(drift: Run) -> None:
     results = {(one.measure, *one.group.values()): one for one in drift.record.results}
-    planted = 10 / 100 * STEP_YEARS * 29 / (drift.observations["w_index"].nunique() - 1)
-    index = drift.observations.groupby("w_index")["w"].first().astype(float)
-    assert (index.iloc[-1], index.iloc[0]) == (2016, 1801)
-    scale = 29 / (index.index[-1] - index.index[0])
+    assert drift.observations["w"].nunique() == 30
     for prompt in "ABC":
         run = "server", "mgc", prompt, "date"
-        assert results["slope", *run, "female"].value == pytest.approx(10 / 100 * STEP_YEARS * scale, rel=0.05)
-        assert results["slope_gap", *run, "female-male"].value == pytest.approx(20 / 100 * STEP_YEARS * scale, rel=0.05)
+        # 10 points a century go from he to she.
+        assert results["slope", *run, "female"].value == pytest.approx(STEP_YEARS / 10, rel=0.05)
+        assert results["slope_gap", *run, "female-male"].value == pytest.approx(STEP_YEARS / 5, rel=0.05)
         assert results["slope", *run, "neutral"].value == pytest.approx(0, abs=1e-9)
         assert results["slope", *run, "female"].q < 0.05
-    assert planted > 0
     claimed = [finding.text for finding in drift.findings if finding.found]
     assert sum("share of female words" in text and "rises" in text for text in claimed) == 3
     assert all(text.startswith(("prompt A: ", "prompt B: ", "prompt C: ")) for text in claimed)
@@ -377,7 +376,7 @@ def test_the_page_tells_prompts_and_protocol(drift: Run, detection: Run) -> None
         for name in "ABC":
             assert (f"Prompt {name}: " in page) == (name in names)
         assert "&lt;mask&gt;" in page
-        assert f"<dd>{protocol}</dd>" in page or f">{protocol}<" in page
+        assert f"<dt>protocol</dt><dd>{protocol}</dd>" in page
         assert "Prompt A inside the model" not in page
     page = drift.report.read_text(encoding="utf-8")
     assert "Masses are probabilities of the listed words in the answer to a prompt" in page
@@ -386,8 +385,8 @@ def test_the_page_tells_prompts_and_protocol(drift: Run, detection: Run) -> None
 
 
 def test_figures_are_told_apart_by_prompt(drift: Run) -> None:
-    names = {path.stem for path in (drift.folder / "figures").glob("*.svg")}
-    assert {f"date_mgc_server_prompt-{prompt}" for prompt in "ABC"} <= names
+    names = sorted(path.stem.rpartition("-")[0] for path in (drift.folder / "figures").glob("date_*.svg"))
+    assert names == [f"date_mgc_server_prompt-{prompt}" for prompt in "abc"]
 
 
 def test_the_chat_template_is_asked_for_and_told() -> None:

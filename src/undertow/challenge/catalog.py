@@ -23,7 +23,8 @@ TEMPLATE_KEYS = {"text", "only_w", "not_w", "factors"}
 DEFAULT_BLANK = "blank"
 TAKEN = {
     "item", "model", "challenge", "prompt", "w_name", "w_index", "w", "cluster", "text", "template", "pronoun",
-    "unclaimed", "unscored", "options", "logprobs_nats", "part", "sentence", "expected",
+    "unclaimed", "unscored", "options", "logprobs_nats", "part", "sentence", "expected", "answer", "ceilings_prob",
+    "unseen_prob",
 }  # fmt: skip
 """Columns of every observation table, so no slot, factor or group can be called so."""
 

@@ -92,6 +92,8 @@ def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
         tomllib.loads(resources.files("undertow.challenge").joinpath("prompts.toml").read_text(encoding="utf-8")),
         "prompts",
     )
+    if mask and not mask.strip():
+        raise UndertowError(f"mask {mask!r} marks nothing; give the text that stands in the blank, such as {MASK}")
     chosen: list[Prompt] = []
     for name in filter(None, map(str.strip, names.split(","))):
         if name.endswith(".toml"):
@@ -121,7 +123,7 @@ def _prompts(table: Mapping[str, Any], where: str) -> dict[str, Prompt]:
         strange = sorted(set(entry) - {"text", "mask"})
         if strange:
             raise UndertowError(f"{place}: {strange[0]!r} is not known; a prompt has text and mask")
-        text, mask = entry["text"].removeprefix("\n"), entry.get("mask", MASK)
+        text, mask = entry["text"], entry.get("mask", MASK)
         if text.count(HOLE) != 1:
             raise UndertowError(f"{place}: has {HOLE} {text.count(HOLE)} times; write it once, where the sentence goes")
         if not isinstance(mask, str) or not mask.strip():

@@ -31,7 +31,7 @@ KNOWN_FACTORS = frozenset(
 TAKEN = frozenset(
     {
         "item", "model", "challenge", "prompt", "part", "w_name", "w_index", "w", "sentence", "cluster", "text", "unclaimed",
-        "unscored", "options", "logprobs_nats", "expected",
+        "unscored", "options", "logprobs_nats", "expected", "answer", "ceilings_prob", "unseen_prob",
     }
 )  # fmt: skip
 """Columns of every observation table, so that neither a factor nor a word group can be called so."""

@@ -255,17 +255,17 @@ class _Bounds:
     ) -> dict[tuple[str, str], _Bounds]:
         """Those of each group and gap whose masses were not shown whole; {} where all were."""
         groups, gaps = asked
-        low, high = ({group: rows[f"{group}{end}"].to_numpy() for group in groups} for end in BOUNDS)
-        if all(np.array_equal(low[group], high[group], equal_nan=True) for group in groups):
-            return {}
+        low, high = ({name: rows[f"{name}{end}"].to_numpy() for name in (*groups, UNCLAIMED)} for end in BOUNDS)
         ends = {("group", group): (low[group], high[group]) for group in groups}
+        ends["unclaimed", UNCLAIMED] = low[UNCLAIMED], high[UNCLAIMED]
         ends |= {("gap", f"{a}-{b}"): (low[a] - high[b], high[a] - low[b]) for a, b in gaps}
+        ends = {name: both for name, both in ends.items() if not np.array_equal(*both, equal_nan=True)}
         cells = {
             (pronoun, f"{kind}{end}"): _Cells.of(rows, values)
             for (kind, pronoun), both in ends.items()
             for end, values in zip(BOUNDS, both, strict=True)
         }
-        drawn = dict(_bootstrapped(run, cells, errors))
+        drawn = dict(_bootstrapped(run, cells, errors)) if cells else {}
         return {(kind, pronoun): cls(*(drawn[pronoun, f"{kind}{end}"] for end in BOUNDS)) for kind, pronoun in ends}
 
 
@@ -466,7 +466,8 @@ def _check_arguments(
     groups: Sequence[str], gaps: Sequence[tuple[str, str]], n_bootstrap: int, n_permutations: int
 ) -> None:
     for name in groups:
-        if name in COLUMNS:
+        taken = {*COLUMNS, *(f"{other}{end}" for other in (UNCLAIMED, *groups) for end in BOUNDS)}
+        if name in taken:
             raise UndertowError(f"word group {name!r} has the name of another column of the table; rename the group")
     for pair in gaps:
         for name in pair:
@@ -495,12 +496,12 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     for name in (UNCLAIMED, *groups):
         table[name] = _numbers(observations, name)
         table.loc[~table["scored"], name] = math.nan
-    for group in groups:
+    for name in (UNCLAIMED, *groups):
         for end in BOUNDS:
-            bound = f"{group}{end}"
-            table[bound] = table[group]
+            bound = f"{name}{end}"
+            table[bound] = table[name]
             if bound in observations.columns:
-                table[bound] = pd.Series(_numbers(observations, bound)).where(table["scored"]).fillna(table[group])
+                table[bound] = pd.Series(_numbers(observations, bound)).where(table["scored"]).fillna(table[name])
     return table
 
 

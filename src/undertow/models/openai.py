@@ -255,7 +255,7 @@ class Served:
         name = f"{model} (fingerprint {fingerprint})" if fingerprint else model
         if name:
             self._served_as[name] = None
-            self.notes = (*self.notes[:2], f"served as {', '.join(self._served_as)}")
+            self.notes = (*self.notes[:2], *(f"served as {one}" for one in self._served_as))
 
     def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
         """Requests, and tokens by the length of the prompts. Nothing is contacted."""

@@ -67,7 +67,9 @@ def answer_of(query: Generation, steps: Sequence[Step], text: str) -> Answer:
     return Answer(
         logprobs_nats=tuple(_log(prob) for prob in probs),
         unclaimed_prob=max(0.0, 1.0 - taken),
-        text=text,
+        text=text.encode(
+            "utf-8", "replace"
+        ).decode(),  # half a character can come, and nothing could be written with it
         ceilings_prob=_ceilings(counted, probs) if hidden else (),
         unseen_prob=sum(step.unseen_prob for step in counted) / len(counted) if hidden else 0.0,
     )
@@ -76,12 +78,14 @@ def answer_of(query: Generation, steps: Sequence[Step], text: str) -> Answer:
 def _ceilings(steps: Sequence[Step], probs: Sequence[float]) -> tuple[float, ...]:
     """What each option may have had beyond what was seen: no hidden token is more probable than the last one shown."""
     return tuple(
-        0.0
-        if math.isnan(prob)
-        else sum(min(max(SPELLINGS - step.n_seen[option], 0) * step.least_prob, step.unseen_prob) for step in steps)
-        / len(steps)
+        0.0 if math.isnan(prob) else sum(_ceiling(step, option) for step in steps) / len(steps)
         for option, prob in enumerate(probs)
     )
+
+
+def _ceiling(step: Step, option: int) -> float:
+    hidden = SPELLINGS - step.n_seen[option] if step.n_seen else 0
+    return min(max(hidden, 0) * step.least_prob, step.unseen_prob)
 
 
 def _log(prob: float) -> float:

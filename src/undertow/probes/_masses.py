@@ -65,7 +65,7 @@ def _row(item: Item, answer: Answer, groups: Sequence[str], model: str, *, share
 def _bounded(query: Query, answer: Answer, groups: Sequence[str], row: Mapping[str, Any]) -> dict[str, float]:
     """Each group's mass between what was seen and what it may have been, and the middle in its own column."""
     if answer.unscored or isinstance(query, Continuations):
-        return {f"{group}{end}": math.nan for group in groups for end in (LOW, HIGH)}
+        return {f"{name}{end}": math.nan for name in (*groups, "unclaimed") for end in (LOW, HIGH)}
     of_group = np.array([option.group for option in query.options])
     ceilings = np.array(answer.ceilings_prob or np.zeros(len(of_group)))
     found: dict[str, float] = {}
@@ -73,7 +73,10 @@ def _bounded(query: Query, answer: Answer, groups: Sequence[str], row: Mapping[s
         low = float(row[group])
         high = min(low + 100 * min(float(ceilings[of_group == group].sum()), answer.unseen_prob), 100.0)
         found |= {group: (low + high) / 2, f"{group}{LOW}": low, f"{group}{HIGH}": high}
-    found["unclaimed"] = max(100 - sum(found[group] for group in groups), 0.0)
+    # What the groups have beyond what was seen, the unclaimed mass has not.
+    high = 100 * answer.unclaimed_prob
+    low = max(high - 100 * min(float(ceilings.sum()), answer.unseen_prob), 0.0)
+    found |= {"unclaimed": (low + high) / 2, f"unclaimed{LOW}": low, f"unclaimed{HIGH}": high}
     return found
 
 

@@ -50,7 +50,15 @@ def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: 
         UndertowError: a prompt is not what it should be, or an option is given that only prompts use.
     """
     if settings.prompts:
-        return answering(settings).items(items, challenge.watched(words))
+        watched = challenge.watched(words)
+        prompted = answering(settings).items(items, watched)
+        for form in (form for forms in watched.values() for form in forms):
+            if len(form.split()) != 1:
+                raise UndertowError(
+                    f"an answer to a prompt is read one word at a time, and {form!r} is several; leave --prompts out, or ask for "
+                    "single words"
+                )
+        return prompted
     for name, unused in (("--prompt-mask", not settings.prompt_mask), ("--chat", not settings.chat)):
         if not unused:
             raise UndertowError(f"{name} is for prompts; add --prompts A,B,C, or leave it out")

@@ -80,7 +80,7 @@ def suited(settings: Settings, asks: Mapping[str, Sequence[str]]) -> Settings:
 def rounds(settings: Settings, sampling: Sampling) -> Rounds:
     """One round: every cell of the design, by every prompt."""
     words = _given(settings).words
-    limit = sampling.limit // n_prompts(settings) if sampling.limit > 0 else 0
+    limit = max(sampling.limit // n_prompts(settings), 1) if sampling.limit > 0 else 0
     yield in_prompts(_sample(_items(settings), Sampling(limit, sampling.seed)), words, settings)
 
 

@@ -124,21 +124,26 @@ def ask(found: Found, queries: Sequence[Query], store: AnswerStore, protocol: st
     answers = store.get(key, list(distinct))
     n_stored, n_tokens, seconds = len(answers), 0, 0.0
     lost: dict[str, Answer] = {}
-    notes, facts = store.notes(key), store.facts(key)
+    said, facts = store.notes(key), store.facts(key)
+    notes = said
     progress(len(answers), len(distinct))
     if n_stored < len(distinct):
         model = found.open()
         started, facts = time.perf_counter(), dict(getattr(model, "facts", {}))
         for arrived in _arriving(model, distinct, answers, protocol):
-            notes = model.notes
+            # What was said of earlier answers still holds of them.
+            notes = tuple(dict.fromkeys([*said, *model.notes]))
             fresh = {digest: answer for digest, answer in arrived.answers.items() if digest not in answers}
             if fresh:
                 store.put(found.card, protocol, fresh, notes, facts)
             answers |= fresh
             lost |= {digest: Answer.none(reason) for digest, reason in arrived.lost.items()}
+            lost = {digest: answer for digest, answer in lost.items() if digest not in answers}
             n_tokens += arrived.n_tokens
             progress(len(answers) + len(lost), len(distinct))
         seconds = time.perf_counter() - started
+        forgotten = [digest for digest in distinct if digest not in answers and digest not in lost]
+        lost |= dict.fromkeys(forgotten, Answer.none("the model gave no answer to this"))
     given = answers | lost
     readout = PROMPT if all(isinstance(query, Generation) for query in queries) else found.card.readout
     return Asked(

@@ -89,16 +89,29 @@ class AnswerStore:
             raise UndertowError(
                 f"{self.path}: was written by a newer Undertow (schema {version}); update, or set UNDERTOW_CACHE to another folder"
             )
-        self._database.execute("PRAGMA journal_mode=WAL")
+        self._use_wal()
         self._database.execute("PRAGMA synchronous=FULL")
         if version < SCHEMA_VERSION:
             self._upgrade()
 
+    def _use_wal(self) -> None:
+        """Another process that makes the same file holds it for a moment, and this pragma waits for nobody."""
+        until = time.monotonic() + WAIT_S
+        while True:
+            try:
+                self._database.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > until:
+                    raise
+                time.sleep(0.02)
+
     def _upgrade(self) -> None:
         """One process does it; another that waited for the file finds it done."""
         with self._transaction():
-            version = self._database.execute("PRAGMA user_version").fetchone()[0]
-            script = {0: SCHEMA, 1: FROM_1}.get(version, "")
+            columns = {row[1] for row in self._database.execute("PRAGMA table_info(answers)")}
+            # Its tables tell more than its number, which is written last.
+            script = SCHEMA if not columns else FROM_1 if "written" not in columns else ""
             for statement in filter(str.strip, script.split(";")):
                 self._database.execute(statement)
             self._database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
@@ -167,7 +180,7 @@ class AnswerStore:
             self._database.executemany(
                 "INSERT OR REPLACE INTO answers (model, query, numbers, unscored, written, hidden) VALUES (?, ?, ?, ?, ?, ?)",
                 [
-                    (key, query, _pack(answer), answer.unscored, answer.text, _pack_hidden(answer))
+                    (key, query, _pack(answer), answer.unscored, _whole(answer.text), _pack_hidden(answer))
                     for query, answer in answers.items()
                 ],
             )
@@ -240,6 +253,11 @@ def _parsed(text: object) -> Any:
 
 def _pack(answer: Answer) -> bytes:
     return np.array([answer.unclaimed_prob, *answer.logprobs_nats], dtype="<f8").tobytes()
+
+
+def _whole(text: str) -> str:
+    """Text that can be written: half a character, as a server may send it, becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _pack_hidden(answer: Answer) -> bytes:

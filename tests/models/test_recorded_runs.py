@@ -1,0 +1,361 @@
+"""A finished run asked like a model: it says again what it said, and owns to what it was never asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import undertow
+from conftest import Cli
+from refusal import refused
+from undertow import audit, models
+from undertow.audit import Run
+from undertow.models import recorded, toy
+from undertow.models.base import EXACT, PAPER, Effort, Found, Request
+from undertow.types import BLANK, GENERATION, Answer, Continuations, ModelCard, Query, UndertowError
+
+PROBE = "spurious-correlation"
+OPTIONS: dict[str, Any] = {"w": "date", "date_count": 5, "limit": 30}
+FACTS: Mapping[str, str | float] = {"parameters": 9e9, "objective": "autoregressive"}
+
+
+@dataclass(frozen=True, slots=True)
+class Hiding:
+    """Answers prompts as the toy does, and hides a twentieth of each distribution."""
+
+    card: ModelCard
+    notes: tuple[str, ...] = ("asked far away",)
+
+    @property
+    def facts(self) -> Mapping[str, str | float]:
+        return FACTS
+
+    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Answer]]:
+        found = toy.find(Request("toy"))
+        assert found is not None
+        for part in found.open().answer(queries, protocol):
+            yield {
+                place: replace(answer, ceilings_prob=tuple(0.01 for _ in answer.logprobs_nats), unseen_prob=0.05)
+                for place, answer in part.items()
+            }
+
+    def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
+        return Effort(0, 0, 0.0, 0)
+
+
+@pytest.fixture(autouse=True)
+def hiding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of that family, called `hiding`."""
+    card = ModelCard("hiding", "hiding", "far away", "1", "as served", "top")
+    found = Found(card, lambda: Hiding(card), {GENERATION: (EXACT, PAPER)})
+    own = models.find
+    monkeypatch.setattr(models, "find", lambda request: found if request.name == "hiding" else own(request))
+
+
+@pytest.fixture(autouse=True)
+def untold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Figures and page are no matter here, and take most of the time."""
+    monkeypatch.setattr(audit, "tell_with", lambda *_: lambda folder: (folder / "report.html").touch())
+    monkeypatch.chdir(tmp_path)
+
+
+def run(model: str | list[str], out: str, **more: Any) -> Run:
+    return undertow.run(PROBE, model=model, out=out, **OPTIONS | more)
+
+
+def check_same_answers(again: Run, first: Run, model: str) -> None:
+    """Every column but the model's name, whatever a cell holds."""
+    theirs = first.observations[first.observations["model"] == model].reset_index(drop=True)
+    ours = again.observations.drop(columns="model")
+    # A model beside others has columns that only the others fill.
+    assert all(theirs[name].isna().all() or not theirs[name].any() for name in set(theirs) - {"model"} - set(ours))
+    pd.testing.assert_frame_equal(ours, theirs[list(ours)], check_dtype=False, rtol=1e-12)
+
+
+def check_same_results(again: Run, first: Run, model: str) -> None:
+    """Estimates and tests are the same; intervals come from draws that depend on the model's name."""
+    theirs = [result for result in first.record.results if result.group["model"] == model]
+    assert len(theirs) == len(again.record.results) > 0
+    for one, other in zip(again.record.results, theirs, strict=True):
+        assert one.measure == other.measure
+        assert dict(one.group) == dict(other.group) | {"model": again.manifest["model"]}
+        assert (one.n, one.n_unscored, one.unit) == (other.n, other.n_unscored, other.unit)
+        numbers = [(one.value, other.value), (one.p, other.p)]
+        numbers += [
+            (one.detail[name], other.detail[name]) for name in ("bound_low", "bound_high") if name in one.detail
+        ]
+        for ours, expected in numbers:
+            assert ours == pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True)
+        width = 0.0 if math.isnan(other.high) else other.high - other.low
+        assert one.low == pytest.approx(other.low, abs=0.2 * width + 1e-9, nan_ok=True)
+        assert one.high == pytest.approx(other.high, abs=0.2 * width + 1e-9, nan_ok=True)
+
+
+# The same again.
+
+
+@pytest.mark.parametrize(
+    ("model", "asked"),
+    [
+        ("toy", {}),
+        ("toy", {"prompts": "A,B"}),
+        ("toy", {"prompts": "A", "protocol": "paper"}),
+        ("toy", {"prompts": "C", "chat": True, "max_new_tokens": 1}),
+        ("hiding", {"prompts": "A,C"}),
+        ("toy", {"challenge": "undertow-schemas", "inject": "In {w}: ", "limit": 20}),
+    ],
+    ids=["blanks", "prompts", "paper", "chat", "bounds", "sentences"],
+)
+def test_it_says_and_gives_what_the_run_did(model: str, asked: dict[str, Any]) -> None:
+    first = run(model, "first", **asked)
+    again = run("recorded:first", "again", **asked)
+    check_same_answers(again, first, model)
+    check_same_results(again, first, model)
+    for name in ("groups", "words", "prompts", "normalised", "readout"):
+        assert again.manifest["design"][name] == first.manifest["design"][name]
+    assert again.manifest["protocol"] == first.manifest["protocol"]
+    assert again.manifest["counts"]["unscored"] == 0
+    assert again.manifest["notes"] == ["answers are those of an earlier run; no model was asked"]
+    assert again.manifest["model_card"]["family"] == "recorded"
+    assert again.manifest["model_card"]["dtype"] == "as recorded"
+
+
+def test_bounds_come_back(tmp_path: Path) -> None:
+    run("hiding", "first", prompts="A")
+    again = run("recorded:first", "again", prompts="A")
+    assert {"female.low", "female.high", "ceilings_prob", "unseen_prob"} <= set(again.observations)
+    assert (again.observations["female.high"] > again.observations["female.low"]).all()
+    slope = next(result for result in again.record.results if result.measure == "slope")
+    assert slope.detail["bound_low"] < slope.value < slope.detail["bound_high"]
+
+
+def test_task_specification_is_answered_too() -> None:
+    options: dict[str, Any] = {"challenge": "simplified", "limit": 60}
+    first = undertow.run("task-specification", model="toy", out="first", **options)
+    again = undertow.run("task-specification", model="recorded:first", out="again", **options)
+    check_same_answers(again, first, "toy")
+    check_same_results(again, first, "toy")
+
+
+def test_a_recorded_run_of_a_recorded_run_is_one_too() -> None:
+    first = run("toy", "first")
+    run("recorded:first", "second")
+    third = run("recorded:second", "third")
+    check_same_answers(third, first, "toy")
+    check_same_results(third, first, "toy")
+    assert third.manifest["model_card"]["source"] == "second: recorded:first"
+
+
+def test_what_is_known_of_the_model_comes_along() -> None:
+    run("hiding", "first", prompts="A")
+    again = run("recorded:first", "again", prompts="A")
+    assert again.manifest["design"]["models"] == {"recorded:first": FACTS}
+
+
+def test_another_seed_draws_anew_from_the_same_answers() -> None:
+    # All of it is asked: a seed also chooses which sentences a part is.
+    by_place = {"w": "place", "limit": 0}
+    first = run("toy", "first", **by_place)
+    other = run("recorded:first", "other", seed=7, **by_place)
+    check_same_answers(other, first, "toy")
+    expected = run("toy", "seven", seed=7, **by_place)
+    assert [one.value for one in other.record.results] == pytest.approx(
+        [one.value for one in first.record.results], nan_ok=True
+    )
+    ours, sevens, firsts = (
+        [one.p for one in each.record.results if one.measure == "slope"] for each in (other, expected, first)
+    )
+    assert ours == pytest.approx(sevens, nan_ok=True)
+    assert ours != pytest.approx(firsts, nan_ok=True)
+
+
+def test_a_recorded_model_stands_beside_the_one_it_was() -> None:
+    run("toy", "first")
+    together = run(["toy", "recorded:first"], "together")
+    by_model = {name: rows.reset_index(drop=True) for name, rows in together.observations.groupby("model")}
+    assert set(by_model) == {"toy", "recorded:first"}
+    columns = ["text", "female", "male", "neutral", "unclaimed"]
+    pd.testing.assert_frame_equal(by_model["toy"][columns], by_model["recorded:first"][columns])
+
+
+# One of several.
+
+
+def test_one_of_several_models_is_named_after_an_at() -> None:
+    both = run(["toy", "toy:slope=-5", "hiding"], "both")
+    for model, kind in (("toy", BLANK), ("toy:slope=-5", BLANK), ("hiding", GENERATION)):
+        name = f"recorded:both@{model}"
+        assert dict(models.find(Request(name)).asks) == {kind: ("exact",)}
+        again = run(name, f"again {model}")
+        check_same_answers(again, both, model)
+        check_same_results(again, both, model)
+    with pytest.raises(UndertowError, match=r"asked toy, toy:slope=-5, hiding; name one, as in recorded:both@toy"):
+        models.find(Request("recorded:both"))
+    with pytest.raises(UndertowError, match=r"did not ask 'nosuch'; it asked toy, toy:slope=-5, hiding"):
+        models.find(Request("recorded:both@nosuch"))
+
+
+def test_models_of_one_run_are_not_taken_for_each_other() -> None:
+    """Their answers are stored under the same file's hash."""
+    run(["toy", "toy:slope=-5"], "both")
+    again = run(["recorded:both@toy", "recorded:both@toy:slope=-5"], "again")
+    slopes = again.results.query("measure == 'slope' and pronoun == 'female'")["value"].tolist()
+    assert slopes[0] > 0 > slopes[1]
+
+
+def test_a_folder_with_an_at_is_a_folder() -> None:
+    run("toy", "me@home")
+    assert models.find(Request("recorded:me@home")).card.source == "me@home: toy"
+    assert models.find(Request("recorded:me@home@toy")).card.source == "me@home: toy"
+
+
+def test_a_model_with_an_at_in_its_name_is_named_as_the_refusal_says() -> None:
+    run(["toy", "toy:slope=-5"], "both")
+    run(["recorded:both@toy", "recorded:both@toy:slope=-5"], "second")
+    with pytest.raises(UndertowError, match="name one, as in ") as error:
+        models.find(Request("recorded:second"))
+    suggested = str(error.value).partition("as in ")[2]
+    assert suggested == "recorded:second@recorded:both@toy"
+    assert models.find(Request(suggested)).card.source == "second: recorded:both@toy"
+
+
+def test_a_run_in_the_home_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shell writes out a ~ in the middle of a word."""
+    run("toy", "first")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert models.find(Request("recorded:~/first")).card.source == "first: toy"
+
+
+# What was not asked.
+
+
+@pytest.mark.parametrize(
+    ("recorded_with", "asked", "n_unscored"),
+    [
+        ({}, {"limit": 50}, 20),
+        ({}, {"words": "aaai"}, 30),
+        ({}, {"w": "place", "limit": 20}, 20),
+        ({"prompts": "A"}, {"prompts": "A,B", "limit": 60}, 30),
+        ({"prompts": "A"}, {"prompts": "A", "prompt_mask": "_"}, 30),
+        pytest.param({"prompts": "A"}, {"prompts": "A", "chat": True}, 30, id="chat"),
+        pytest.param({"prompts": "A"}, {"prompts": "A", "max_new_tokens": 1}, 30, id="fewer steps"),
+    ],
+)
+def test_what_was_not_asked_is_unscored_with_a_reason(
+    recorded_with: dict[str, Any], asked: dict[str, Any], n_unscored: int
+) -> None:
+    run("toy", "first", **recorded_with)
+    again = run("recorded:first", "again", **asked)
+    reasons = again.observations["unscored"]
+    assert (reasons != "").sum() == again.manifest["counts"]["unscored"] == n_unscored
+    assert set(reasons) - {""} == {"the run first: toy was not asked this"}
+    assert again.observations.loc[reasons != "", "female"].isna().all()
+
+
+def test_unscored_answers_keep_their_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = toy.Toy._answer
+    monkeypatch.setattr(
+        toy.Toy,
+        "_answer",
+        lambda self, query: Answer.none("it sneezed") if "1801" in query.prompt else own(self, query),
+    )
+    first = run("toy", "first", prompts="A")
+    again = run("recorded:first", "again", prompts="A")
+    assert (first.observations["unscored"] == "it sneezed").sum() == 6
+    check_same_answers(again, first, "toy")
+
+
+def test_a_run_that_was_asked_by_prompts_is_asked_by_prompts() -> None:
+    """One without blanks is asked by A, B and C where none are named; those that it was not asked are unscored."""
+    run("toy", "first", prompts="A,B,C")
+    again = run("recorded:first", "again")
+    assert set(again.observations["prompt"]) == {"A", "B", "C"}
+    assert again.manifest["counts"]["unscored"] == 0
+
+
+def test_continuations_are_not_held() -> None:
+    run("toy", "first")
+    found = recorded.find(Request("recorded:first"))
+    assert found is not None
+    (answers,) = found.open().answer([Continuations("In 1801,", (" she", " he"))], "exact")
+    assert "no continuations" in str(answers[0])
+
+
+# Refusals.
+
+
+def test_only_a_name_after_the_prefix_is_looked_at() -> None:
+    assert recorded.find(Request("toy")) is None
+    assert recorded.find(Request("recorded")) is None
+
+
+def table(folder: Path) -> None:
+    rows = "\n".join(f"m,season,{at},{at},{at},{10 + at},{30 - at}" for at in range(4))
+    Path("table.csv").write_text(f"model,w_name,w_index,w,text_index,xe,ze\n{rows}\n")
+    undertow.score("table.csv", probe=PROBE, out=folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "words"),
+    [
+        ("recorded:nosuch", {}, ["nosuch", "there is no such run folder"]),
+        ("recorded:", {}, ["no manifest.json"]),
+        ("recorded:empty", {}, ["empty", "no manifest.json"]),
+        ("recorded:first", {"revision": "main"}, ["recorded:first", "leave --revision and --dtype out"]),
+        ("recorded:first", {"dtype": "bfloat16"}, ["leave --revision and --dtype out"]),
+        ("recorded:first@nosuch", {}, ["first", "did not ask 'nosuch'", "it asked toy"]),
+        ("recorded:table", {}, ["holds no single answers", "name the folder of a run that asked a model"]),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(name: str, more: dict[str, str], words: list[str], tmp_path: Path) -> None:
+    run("toy", "first")
+    (tmp_path / "empty").mkdir()
+    table(tmp_path / "table")
+    with pytest.raises(UndertowError) as error:
+        models.find(Request(name, **more))  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"prompts": "A"}, "cannot be asked a prompt to answer; it can be asked a sentence with a blank"),
+        ({"protocol": "paper"}, "has no protocol 'paper'; use exact"),
+    ],
+)
+def test_another_kind_or_protocol_is_refused(asked: dict[str, Any], expected: str) -> None:
+    run("toy", "first")
+    with pytest.raises(UndertowError, match=expected):
+        run("recorded:first", "again", **asked)
+
+
+def test_the_command_line_refuses_in_one_sentence(cli: Cli) -> None:
+    refused(cli("run", PROBE, "-m", "recorded:nosuch"), "nosuch: there is no such run folder")
+
+
+Damage = Callable[[pd.DataFrame], pd.DataFrame]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda frame: frame.iloc[:0],
+        lambda frame: frame.assign(options=None),
+        lambda frame: frame.assign(logprobs_nats=[values[:1] for values in frame["logprobs_nats"]]),
+    ],
+    ids=["no rows", "no options", "too few numbers"],
+)
+def test_a_damaged_table_is_refused(damage: Damage) -> None:
+    first = run("toy", "first")
+    damage(pd.read_parquet("first/observations.parquet")).to_parquet(first.folder / "observations.parquet")
+    with pytest.raises(UndertowError, match="first") as error:
+        run("recorded:first", "again")
+    assert "\n" not in str(error.value)

@@ -1,0 +1,335 @@
+"""`undertow doctor`: what a model can be asked, whether it gets a known sentence right, how fast, and how it takes bfloat16."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import undertow
+from conftest import Cli
+from refusal import refused
+from tiny import saved, tiny_llama, wordpiece_tokenizer
+from undertow import audit, doctor, models
+from undertow import cli as command_line
+from undertow.doctor import Checkup, examine, kinds
+from undertow.models.base import EXACT, PAPER, Effort, Found, LostError, Request
+from undertow.places import store_file
+from undertow.types import (
+    BLANK,
+    CONTINUATIONS,
+    GENERATION,
+    Answer,
+    Blank,
+    Generation,
+    ModelCard,
+    Query,
+    UndertowError,
+)
+
+TINY = {"w": "date", "date_count": 4, "limit": 8}
+Said = Callable[[Any], Answer | LostError]
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """Answers every query in the same way, and keeps what it was asked."""
+
+    card: ModelCard
+    said: Said
+    asked: list[tuple[Query, str]]
+    notes: tuple[str, ...] = ("planted",)
+
+    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Answer | LostError]]:
+        self.asked.extend((query, protocol) for query in queries)
+        yield {place: self.said(query) for place, query in enumerate(queries)}
+
+    def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
+        return Effort(0, 0, 0.0, 0)
+
+
+Plant = Callable[..., list[tuple[Query, str]]]
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
+    """Makes `planted` a model with these answers."""
+
+    def plant(asks: Mapping[str, tuple[str, ...]], said: Said, dtype: str = "as served") -> list[tuple[Query, str]]:
+        asked: list[tuple[Query, str]] = []
+        card = ModelCard("planted", "planted", "here", "1", dtype, "top")
+        found = Found(card, lambda: Planted(card, said, asked), asks)
+        own = models.find
+        monkeypatch.setattr(models, "find", lambda request: found if request.name == "planted" else own(request))
+        return asked
+
+    return plant
+
+
+def shares(**of_group: float) -> Said:
+    """Each group has this probability, spread over its options."""
+
+    def said(query: Blank | Generation) -> Answer:
+        groups = [option.group for option in query.options]
+        probs = [of_group[group] / groups.count(group) for group in groups]
+        logprobs = tuple(math.log(prob) if prob else -math.inf for prob in probs)
+        return Answer(logprobs, max(0.0, 1 - sum(probs)), text=" she.")
+
+    return said
+
+
+# In memory.
+
+
+def test_what_the_toy_can_do() -> None:
+    checkup = examine(Request("toy"))
+    assert dict(checkup.asks) == {BLANK: (EXACT,), CONTINUATIONS: (EXACT,), GENERATION: (EXACT, PAPER)}
+    assert list(kinds(checkup).values()) == [
+        "yes, by protocol exact",
+        "yes, by protocol exact",
+        "yes, by protocol exact or paper",
+        "no",
+    ]
+    assert checkup.sentence == "In 1953, ___ became a mother."
+    assert sum(checkup.percent.values()) == pytest.approx(100)
+    # The toy gives he more than she in 1953, whatever the sentence says.
+    assert max(checkup.percent, key=lambda group: checkup.percent[group]) == "male"
+    assert "prefers male words" in checkup.verdict
+    assert "wrong" in checkup.verdict
+    assert set(checkup.items_per_s) == {BLANK, GENERATION}
+    assert all(rate > 0 for rate in checkup.items_per_s.values())
+    assert checkup.load_s >= 0
+    # Its arithmetic is the same whatever it is told.
+    assert (checkup.dtype, checkup.dtype_gap_nats, checkup.dtype_flips, checkup.dtype_note) == ("float32", 0, 0, "")
+    assert not store_file().exists()
+
+
+@pytest.mark.parametrize(
+    ("request_", "compare", "why"),
+    [
+        (Request("toy"), False, "not asked for"),
+        (Request("toy", dtype="float16"), True, "it runs in float16"),
+    ],
+)
+def test_precisions_that_are_not_compared(request_: Request, compare: bool, why: str) -> None:
+    checkup = examine(request_, compare_dtypes=compare)
+    assert checkup.dtype_note == why
+    assert math.isnan(checkup.dtype_gap_nats)
+    assert math.isnan(checkup.dtype_flips)
+
+
+def test_a_recorded_run_says_that_it_was_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "tell_with", lambda *_: lambda folder: None)
+    undertow.run("spurious-correlation", model="toy", out=tmp_path / "run", **TINY)  # type: ignore[arg-type]
+    checkup = examine(Request(f"recorded:{tmp_path / 'run'}"))
+    assert checkup.unscored == "the run run: toy was not asked this"
+    assert checkup.verdict == f"the known sentence has no answer: {checkup.unscored}"
+    assert dict(checkup.percent) == {}
+    assert checkup.dtype_note == "it runs in as recorded"
+    assert list(checkup.asks) == [BLANK]
+
+
+def test_a_model_without_blanks_is_asked_by_a_prompt(plant: Plant) -> None:
+    asked = plant({GENERATION: (EXACT, PAPER)}, shares(female=0.5, male=0.2, neutral=0.05))
+    checkup = examine(Request("planted"))
+    assert "became a mother" in checkup.sentence
+    assert "<mask>" in checkup.sentence
+    assert checkup.percent == pytest.approx({"female": 100 * 0.5 / 0.75, "male": 100 * 0.2 / 0.75, "neutral": 5 / 0.75})
+    assert checkup.verdict.endswith("which is right")
+    assert list(checkup.items_per_s) == [GENERATION]
+    assert checkup.dtype_note == "it runs in as served"
+    assert {protocol for _, protocol in asked} == {EXACT}
+    assert all(isinstance(query, Generation) for query, _ in asked)
+    assert checkup.notes == ("planted",)
+
+
+def test_an_answer_that_was_lost_is_said_to_be(plant: Plant) -> None:
+    plant({GENERATION: (EXACT,)}, lambda query: LostError("the line was cut"))
+    assert examine(Request("planted")).verdict == "the known sentence has no answer: the line was cut"
+
+
+def test_a_model_that_can_be_asked_neither_is_not_asked(plant: Plant) -> None:
+    asked = plant({"span": (EXACT,)}, shares())
+    checkup = examine(Request("planted"))
+    assert checkup.verdict == "no known sentence could be asked"
+    assert not asked
+    assert kinds(checkup)["point to an answer in a passage"] == "yes, by protocol exact"
+    assert kinds(checkup)["answer a prompt"] == "no"
+
+
+def test_each_kind_is_asked_by_a_protocol_of_its_own(plant: Plant) -> None:
+    asked = plant({BLANK: (EXACT,), GENERATION: (PAPER,)}, shares(female=0.5, male=0.2, neutral=0.1), "float32")
+    examine(Request("planted"))
+    assert {(type(query), protocol) for query, protocol in asked} == {(Blank, EXACT), (Generation, PAPER)}
+
+
+def test_a_model_that_gives_none_of_the_words_anything_prefers_none(plant: Plant) -> None:
+    """As a server whose most probable tokens are others."""
+    plant({GENERATION: (EXACT,)}, shares(female=0.0, male=0.0, neutral=0.0))
+    assert "right" not in examine(Request("planted")).verdict
+
+
+# Models with weights.
+
+
+def tiny_masked(folder: Path) -> str:
+    """A BERT with its weights at random."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    tokenizer = wordpiece_tokenizer()
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    saved(folder, BertForMaskedLM(config))
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.slow
+def test_precisions_of_a_causal_model_are_compared(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the model extra is not installed")
+    name = saved(tmp_path / "m", tiny_llama())
+    checkup = examine(Request(name))
+    assert (checkup.card["family"], checkup.dtype, checkup.dtype_note) == ("causal", "float32", "")
+    assert 0 < checkup.dtype_gap_nats < 5
+    assert 0 <= checkup.dtype_flips <= 1
+    assert checkup.facts["parameters"] == pytest.approx(39_072)
+    assert sum(checkup.percent.values()) == pytest.approx(100)
+
+
+@pytest.mark.slow
+def test_a_masked_model_is_asked_at_its_mask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch", reason="the model extra is not installed")
+    name = tiny_masked(tmp_path / "m")
+    told = checkup_of(["-m", name, "--json"], capsys)
+    assert (told["card"]["family"], told["card"]["readout"]) == ("masked", "mask")
+    assert told["asks"] == {"blank": ["exact", "paper"]}
+    assert list(told["items_per_s"]) == ["blank"]
+    assert 0 < told["dtype_gap_nats"] < 5
+    # This vocabulary has no "them".
+    assert told["percent"] == {}
+    assert "does not know" in told["unscored"]
+
+
+@pytest.mark.slow
+def test_the_size_and_objective_of_a_masked_model_are_known(tmp_path: Path) -> None:
+    """As docs/models.md says of every model that is loaded here."""
+    pytest.importorskip("torch", reason="the model extra is not installed")
+    facts = models.find(Request(tiny_masked(tmp_path / "m"))).open().facts
+    assert facts["parameters"] > 1000
+    assert facts["objective"]
+
+
+# The command line.
+
+
+def strictly(text: str) -> Any:
+    """JSON as it is defined: no NaN, no infinity."""
+    return json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
+
+
+def checkup_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
+    """What `undertow doctor` prints, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["undertow", "doctor", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            command_line.main()
+    printed = capsys.readouterr()
+    assert (ended.value.code or 0, printed.err) == (0, "")
+    assert printed.out.count("\n") == 1
+    return strictly(printed.out)
+
+
+def test_the_command_says_it_in_words(cli: Cli) -> None:
+    done = cli("doctor", "-m", "toy")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("toy: toy, undertow at toy version 1")
+    assert "  fill a blank among given words: yes, by protocol exact" in lines
+    assert "  point to an answer in a passage: no" in lines
+    assert any("asked 'In 1953, ___ became a mother.', it prefers male words" in line for line in lines)
+    assert any("sentences a second" in line and "prompts a second, in float32 on" in line for line in lines)
+    assert any("bfloat16 against float32: at most 0 nats apart" in line for line in lines)
+
+
+def test_the_command_says_it_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    told = checkup_of(["-m", "toy", "--no-compare", "--json"], capsys)
+    assert set(told) == set(Checkup.__dataclass_fields__)
+    assert (told["model"], told["dtype_note"]) == ("toy", "not asked for")
+    assert (told["dtype_gap_nats"], told["dtype_flips"]) == (None, None)
+    assert told["percent"]["male"] > told["percent"]["female"] > 0
+
+
+def test_missing_numbers_are_null(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
+    plant({GENERATION: (EXACT,)}, lambda query: Answer.none("it sneezed"))
+    told = checkup_of(["-m", "planted", "--json"], capsys)
+    assert (told["unscored"], told["percent"], told["dtype_gap_nats"]) == ("it sneezed", {}, None)
+
+
+def test_a_setting_of_a_family_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Request] = []
+
+    def seeing(request: Request, *, compare_dtypes: bool) -> Checkup:
+        seen.append(request)
+        return examine(Request("toy"), compare_dtypes=compare_dtypes)
+
+    monkeypatch.setattr(doctor, "examine", seeing)
+    monkeypatch.setattr(
+        "sys.argv", ["undertow", "doctor", "-m", "openai:x", "--set", "concurrency=3", "--set", "mode=NLG"]
+    )
+    with pytest.raises(SystemExit):
+        command_line.main()
+    assert seen == [Request("openai:x", settings={"concurrency": 3, "mode": "NLG"})]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-m", "toy", "--set", "nosuch=1"], ["setting 'nosuch=1'", "write it as name=value", "base_url"]),
+        (["-m", "toy", "--set", "concurrency"], ["setting 'concurrency'", "write it as name=value"]),
+        (["-m", "toy", "--set", "concurrency=many"], ["concurrency must be of type int", "'many'"]),
+        (["-m", "openai:x", "--set", "concurrency=0"], ["--concurrency must be 1 or more"]),
+        (["-m", "toy:slop=1"], ["toy has no setting 'slop'"]),
+        (["-m", " "], ["the model has no name"]),
+        (["-m", "./nosuch"], ["nosuch", "there is no such folder or file"]),
+        (["-m", "recorded:nosuch"], ["nosuch", "there is no such run folder"]),
+        (["-m", "gguf:nosuch"], ["nosuch", "there is no such GGUF file"]),
+        (["-m", "toy", "--dtype", "int3"], ["dtype 'int3' is not known"]),
+        (["-m", "toy", "--device", "abacus"], ["device 'abacus' is not known"]),
+        (["-m", "toy", "--revision", "main"], ["toy has no revisions"]),
+    ],
+)
+def test_what_cannot_be_examined_is_refused(
+    arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["undertow", "doctor", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        command_line.main()
+    printed = capsys.readouterr()
+    assert (ended.value.code, printed.out) == (1, "")
+    assert printed.err.startswith("undertow: ")
+    assert printed.err.count("\n") == 1
+    for word in words:
+        assert word in printed.err
+
+
+def test_a_refusal_of_the_process_is_one_line(cli: Cli) -> None:
+    refused(cli("doctor", "-m", "./nosuch"), "there is no such folder or file")
+
+
+def test_a_model_is_needed(cli: Cli) -> None:
+    done = cli("doctor")
+    assert done.returncode == 2
+    assert done.stderr.startswith("Usage: ")
+    assert "--model" in done.stderr
+
+
+def test_what_is_refused_in_memory_is_an_error_to_mend() -> None:
+    with pytest.raises(UndertowError, match="toy has no setting 'slop'"):
+        examine(Request("toy:slop=1"))
