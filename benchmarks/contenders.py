@@ -214,13 +214,9 @@ def _generated(model: Any, query: Generation, words: Sequence[tuple[int, ...]]) 
     logits = torch.cat(out.logits).float()  # [step, vocabulary]
     probs = logits.softmax(-1)
     read = [probs[:, list(ids)].sum(-1).tolist() if ids else [math.nan] * len(chosen) for ids in words]
-    texts = [_text(model, token) for token in tokens]
+    texts = [model.decoder.vocabulary.text_of(token) for token in tokens]  # tokens are compared by one name for both
     steps = [Step(text, at) for text, at in zip(texts, zip(*read, strict=True), strict=False)]
     return _written(answer_of(query, steps, model.tokenizer.decode(tokens)), steps, _ties(model, logits))
-
-
-def _text(model: Any, token: int) -> str:
-    return str(model.tokenizer.decode([token], clean_up_tokenization_spaces=False))
 
 
 def _ties(model: Any, logits: Any) -> list[tuple[str | None, ...]]:
@@ -229,7 +225,7 @@ def _ties(model: Any, logits: Any) -> list[tuple[str | None, ...]]:
     near = (values >= values[:, :1] - TIE_LOGITS).tolist()
     return [
         tuple(
-            END if token in model.decoder.ends else _text(model, token)
+            END if token in model.decoder.ends else model.decoder.vocabulary.text_of(token)
             for token, tied in zip(row, marks, strict=True)
             if tied
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,7 @@ def shares(**of_group: float) -> Said:
 
 
 def test_what_the_toy_can_do() -> None:
-    checkup = examine(Request("toy"))
+    checkup = examine(Request("toy:slope=-5"))
     assert dict(checkup.asks) == {BLANK: (EXACT,), CONTINUATIONS: (EXACT,), GENERATION: (EXACT, PAPER)}
     assert list(kinds(checkup).values()) == [
         "yes, by protocol exact",
@@ -97,15 +97,20 @@ def test_what_the_toy_can_do() -> None:
     ]
     assert checkup.sentence == "In 1953, ___ became a mother."
     assert sum(checkup.percent.values()) == pytest.approx(100)
-    # The toy gives he more than she in 1953, whatever the sentence says.
+    # This toy gives he more than she in 1953, whatever the sentence says; the plain one gives she half a point more.
+    assert checkup.percent == pytest.approx(
+        {"female": 100 * 0.2735 / 0.8, "male": 100 * 0.4265 / 0.8, "neutral": 12.5}, abs=1
+    )
     assert max(checkup.percent, key=lambda group: checkup.percent[group]) == "male"
     assert "prefers male words" in checkup.verdict
     assert "wrong" in checkup.verdict
+    assert examine(Request("toy")).verdict == "it prefers female words (44%), which is right"
     assert set(checkup.items_per_s) == {BLANK, GENERATION}
     assert all(rate > 0 for rate in checkup.items_per_s.values())
     assert checkup.load_s >= 0
-    # Its arithmetic is the same whatever it is told.
-    assert (checkup.dtype, checkup.dtype_gap_nats, checkup.dtype_flips, checkup.dtype_note) == ("float32", 0, 0, "")
+    # Its arithmetic is the same whatever it is told, and nothing is compared with itself.
+    assert (checkup.dtype, checkup.dtype_note) == ("float32", "toy does no arithmetic here")
+    assert math.isnan(checkup.dtype_gap_nats)
     assert not store_file().exists()
 
 
@@ -114,6 +119,7 @@ def test_what_the_toy_can_do() -> None:
     [
         (Request("toy"), False, "not asked for"),
         (Request("toy", dtype="float16"), True, "it runs in float16"),
+        (Request("uniform"), True, "uniform does no arithmetic here"),
     ],
 )
 def test_precisions_that_are_not_compared(request_: Request, compare: bool, why: str) -> None:
@@ -130,8 +136,11 @@ def test_a_recorded_run_says_that_it_was_not_asked(tmp_path: Path, monkeypatch: 
     assert checkup.unscored == "the run run: toy was not asked this"
     assert checkup.verdict == f"the known sentence has no answer: {checkup.unscored}"
     assert dict(checkup.percent) == {}
-    assert checkup.dtype_note == "it runs in as recorded"
+    assert checkup.dtype_note == "recorded does no arithmetic here"
     assert list(checkup.asks) == [BLANK]
+    # How fast it refuses is no speed.
+    assert dict(checkup.items_per_s) == {}
+    assert dict(checkup.untimed) == {BLANK: "the run run: toy was not asked this"}
 
 
 def test_a_model_without_blanks_is_asked_by_a_prompt(plant: Plant) -> None:
@@ -171,7 +180,90 @@ def test_each_kind_is_asked_by_a_protocol_of_its_own(plant: Plant) -> None:
 def test_a_model_that_gives_none_of_the_words_anything_prefers_none(plant: Plant) -> None:
     """As a server whose most probable tokens are others."""
     plant({GENERATION: (EXACT,)}, shares(female=0.0, male=0.0, neutral=0.0))
-    assert "right" not in examine(Request("planted")).verdict
+    checkup = examine(Request("planted"))
+    assert "right" not in checkup.verdict
+    assert checkup.verdict == "it gives none of these words anything"
+    assert dict(checkup.percent) == {"female": 0, "male": 0, "neutral": 0}
+
+
+def test_a_model_to_which_all_words_are_alike_prefers_none() -> None:
+    assert examine(Request("uniform")).verdict.startswith("it prefers none of female, male, neutral")
+
+
+def test_long_sentences_are_compared_though_exp_gives_nothing(plant: Plant) -> None:
+    """Their log-likelihoods are below what a float can be the exponential of."""
+    nats = {"female": -2000.0, "male": -2001.0, "neutral": -math.inf}
+    plant(
+        {BLANK: (EXACT,)}, lambda query: Answer(tuple(nats[option.group] for option in query.options), 0.0), "float32"
+    )
+    checkup = examine(Request("planted"))
+    assert checkup.percent == pytest.approx(
+        {"female": 100 / (1 + math.exp(-1)), "male": 100 / (1 + math.e), "neutral": 0}
+    )
+    assert checkup.verdict.endswith("which is right")
+    # Minus infinity in both precisions is no difference.
+    assert (checkup.dtype_gap_nats, checkup.dtype_flips, checkup.dtype_note) == (0, 0, "")
+
+
+@pytest.mark.parametrize(("ceiling", "could_turn"), [(0.01, False), (0.2, True)])
+def test_what_is_not_shown_may_turn_the_verdict(ceiling: float, could_turn: bool, plant: Plant) -> None:
+    """female has 0.3 and male 0.2 of what was shown; male may have up to 0.1 more or less of what was not."""
+
+    def said(query: Any) -> Answer:
+        last = {option.group: at for at, option in enumerate(query.options)}
+        ceilings = tuple(ceiling * (at == last["male"]) for at in range(len(query.options)))
+        shown = shares(female=0.3, male=0.2, neutral=0.0)(query)
+        assert isinstance(shown, Answer)
+        return replace(shown, ceilings_prob=ceilings, unseen_prob=0.5)
+
+    plant({GENERATION: (EXACT,)}, said)
+    checkup = examine(Request("planted"))
+    assert checkup.on_shown == could_turn
+    assert ("what it does not show could turn it" in checkup.verdict) == could_turn
+    assert "which is right" in checkup.verdict
+
+
+def test_hidden_mass_is_shared_by_all_hidden_words(plant: Plant) -> None:
+    """Each male word may have 0.05, all together no more than the 0.02 that was not shown."""
+
+    def said(query: Any) -> Answer:
+        shown = shares(female=0.3, male=0.2, neutral=0.0)(query)
+        assert isinstance(shown, Answer)
+        return replace(shown, ceilings_prob=(0.05,) * len(query.options), unseen_prob=0.02)
+
+    plant({GENERATION: (EXACT,)}, said)
+    assert not examine(Request("planted")).on_shown
+
+
+def test_a_precision_that_is_refused_does_not_end_the_check_up(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant({BLANK: (EXACT,)}, shares(female=0.5, male=0.2, neutral=0.1), "float32")
+    planted = models.find
+
+    def find(request: Request) -> Found:
+        if request.dtype == "bfloat16":
+            raise UndertowError("planted has no weights")
+        return planted(request)
+
+    monkeypatch.setattr(models, "find", find)
+    checkup = examine(Request("planted"))
+    assert checkup.dtype_note == "planted has no weights"
+    assert checkup.verdict.endswith("which is right")
+
+
+def test_why_nothing_was_compared_is_said(plant: Plant) -> None:
+    plant({BLANK: (EXACT,)}, lambda query: Answer.none("it sneezed"), "float32")
+    checkup = examine(Request("planted"))
+    assert checkup.dtype_note == "nothing of the sample was scored: it sneezed"
+    assert dict(checkup.untimed) == {BLANK: "it sneezed"}
+
+
+def test_one_word_a_group_is_asked_at_a_blank(plant: Plant) -> None:
+    """A word that a tokenizer does not know loses the whole sentence."""
+    asked = plant({BLANK: (EXACT,)}, shares(female=0.5, male=0.2, neutral=0.1))
+    examine(Request("planted"))
+    query = asked[0][0]
+    assert isinstance(query, Blank)
+    assert [option.fills for option in query.options] == [("she",), ("he",), ("they",)]
 
 
 # Models with weights.
@@ -212,9 +304,8 @@ def test_a_masked_model_is_asked_at_its_mask(tmp_path: Path, capsys: pytest.Capt
     assert told["asks"] == {"blank": ["exact", "paper"]}
     assert list(told["items_per_s"]) == ["blank"]
     assert 0 < told["dtype_gap_nats"] < 5
-    # This vocabulary has no "them".
-    assert told["percent"] == {}
-    assert "does not know" in told["unscored"]
+    # This vocabulary has no "them", and nobody asks for it.
+    assert (told["unscored"], sum(told["percent"].values())) == ("", pytest.approx(100))
 
 
 @pytest.mark.slow
@@ -247,21 +338,72 @@ def checkup_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_the_command_says_it_in_words(cli: Cli) -> None:
-    done = cli("doctor", "-m", "toy")
+    done = cli("doctor", "-m", "toy:slope=-5")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("toy: toy, undertow at toy version 1")
+    assert lines[0] == "toy:slope=-5: toy, undertow at toy version 1, slope -5.0"
     assert "  fill a blank among given words: yes, by protocol exact" in lines
     assert "  point to an answer in a passage: no" in lines
     assert any("asked 'In 1953, ___ became a mother.', it prefers male words" in line for line in lines)
     assert any("sentences a second" in line and "prompts a second, in float32 on" in line for line in lines)
-    assert any("bfloat16 against float32: at most 0 nats apart" in line for line in lines)
+    assert any("bfloat16 was not compared with float32: toy does no arithmetic here" in line for line in lines)
+
+
+def said(arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """What `undertow doctor` prints in words, in this process."""
+    monkeypatch.setattr("sys.argv", ["undertow", "doctor", *arguments])
+    with pytest.raises(SystemExit):
+        command_line.main()
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("revision", "shown"),
+    [
+        ("toy version 1, slope 10.0", "toy version 1, slope 10.0"),
+        ("0123456789abcdef" * 4, "0123456789abcdef"),
+        ("0123456789" * 4, "0123456789012345"),
+        ("a-branch-with-a-long-name", "a-branch-with-a-long-name"),
+    ],
+)
+def test_only_a_hash_is_cut(
+    revision: str, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda *_, **__: checked(card_revision=revision))
+    assert said(["-m", "toy"], capsys, monkeypatch).splitlines()[0].endswith(f" at {shown}")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [(1.35e8, "135 million"), (39_072, "39 thousand"), (340, "340"), (7e9, "7,000 million")],
+)
+def test_a_small_model_has_more_than_no_parameters(
+    parameters: float, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda *_, **__: checked(parameters=parameters))
+    assert f"  {words} parameters\n" in said(["-m", "toy"], capsys, monkeypatch)
+
+
+def test_why_it_was_not_timed_is_printed(
+    plant: Plant, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant({GENERATION: (EXACT,)}, lambda query: Answer.none("it sneezed"))
+    told = said(["-m", "planted"], capsys, monkeypatch)
+    assert "the known sentence has no answer: it sneezed" in told
+    assert "not timed, as served on" in told
+    assert "prompts were not timed: it sneezed" in told
+
+
+def checked(card_revision: str = "1", parameters: float = 0) -> Checkup:
+    """A check-up that nobody made."""
+    card = {"family": "toy", "source": "here", "revision": card_revision, "readout": "mask"}
+    return Checkup("toy", card, {"parameters": parameters}, {}, (), "", {}, "", 0.0, {}, "float32")
 
 
 def test_the_command_says_it_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    told = checkup_of(["-m", "toy", "--no-compare", "--json"], capsys)
+    told = checkup_of(["-m", "toy:slope=-5", "--no-compare", "--json"], capsys)
     assert set(told) == set(Checkup.__dataclass_fields__)
-    assert (told["model"], told["dtype_note"]) == ("toy", "not asked for")
+    assert (told["model"], told["dtype_note"]) == ("toy:slope=-5", "not asked for")
     assert (told["dtype_gap_nats"], told["dtype_flips"]) == (None, None)
     assert told["percent"]["male"] > told["percent"]["female"] > 0
 

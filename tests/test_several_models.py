@@ -323,7 +323,7 @@ def test_how_straight_a_gap_is_comes_from_its_own_two_groups() -> None:
     r = {"non-binary": 0.1, "binary": 1.0, "male": 0.3}
     results = [Result("pearson_r", about | {"pronoun": group}, value) for group, value in r.items()]
     results.append(Result("slope_gap", about | {"pronoun": "non-binary-male"}, 1.0))
-    ((point,),) = points(results, {}).values()
+    ((point,),) = points(results, {"gaps": [["non-binary", "male"]]}).values()
     assert point.r_squared == pytest.approx((0.1**2 + 0.3**2) / 2)
 
 

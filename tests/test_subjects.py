@@ -84,6 +84,12 @@ def test_a_pattern_that_is_none_is_refused(pattern: str, folder: Path) -> None:
     assert pattern in refusal(lambda: written_out([pattern]))
 
 
+def test_a_pattern_may_begin_at_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In quotes, as a pattern has to be, it passes by the shell, which would write out the ~."""
+    monkeypatch.setenv("HOME", str(folder))
+    assert written_out(["~/run/f*"]) == [f"{folder}/run/final"]
+
+
 # Checkpoints.
 
 
@@ -141,6 +147,19 @@ parameters = 7_000_000_000
         "run/checkpoint-20": {},
     }
     assert read_about(None) == {}
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    text = b"\xef\xbb\xbf[models.toy]\nparameters = 5\n"
+    assert read_about(about(tmp_path, text)) == {"toy": {"parameters": 5}}
+
+
+@pytest.mark.parametrize("name", ["SmolLM2-1.7B", "Qwen2.5-0.5B"])
+def test_a_name_with_dots_needs_quotes(name: str, tmp_path: Path) -> None:
+    said = refusal(lambda: read_about(about(tmp_path, f"[models.{name}]\nparameters = 1e9")))
+    hint = f"[models.{name!r}]"
+    assert hint in said
+    assert read_about(about(tmp_path, f"{hint}\nparameters = 1e9")) == {name: {"parameters": 1e9}}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from undertow import models, probes
 from undertow.challenge import challenge_digest
@@ -21,7 +22,7 @@ from undertow.records import SCHEMA_VERSION, Record, check_place, read_record, w
 from undertow.scoring.ask import Asked, Estimate, Progress, ask, check_asks, estimate
 from undertow.scoring.store import AnswerStore
 from undertow.subjects import Facts, checkpoint, read_about, written_out
-from undertow.types import GENERATION, Finding, Item, Query, Scores, UndertowError, digest
+from undertow.types import PROMPT, Finding, Item, Query, Scores, UndertowError, digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,7 +103,7 @@ class Job:
 
 def run(  # noqa: PLR0913 - a keyword for each choice a user has
     probe: str,
-    model: str | Sequence[str],
+    model: str | Path | Sequence[str | Path],
     *,
     revision: str = "",
     dtype: str = FLOAT32,
@@ -140,8 +141,12 @@ def run(  # noqa: PLR0913 - a keyword for each choice a user has
     """
     own, of_family = _sorted_options(probe, options)
     job = Job(probe, own, protocol, seed, limit, str(about))
-    asked = Requests([model] if isinstance(model, str) else list(model), revision, dtype, device, of_family)
+    asked = Requests(_names(model), revision, dtype, device, of_family)
     return _run(job, asked, Place(Path(out) if out else None, overwrite), progress)
+
+
+def _names(model: str | Path | Sequence[str | Path]) -> list[str]:
+    return [str(model)] if isinstance(model, (str, Path)) else [str(name) for name in model]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +229,7 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress) -> Run:
     said = read_about(Path(job.about) if job.about else None)
     # What is wrong with the probe's options is said before any model is looked for.
     probe, settings, protocol = _prepared(job)
-    as_prompts = getattr(probe, "suited", lambda given, _: given)(settings, {GENERATION: (protocol,)})
-    next(probe.rounds(as_prompts, Sampling(job.limit, job.seed)))
+    next(probe.rounds(settings, Sampling(job.limit, job.seed)))
     asked = requests.each()
     subjects = [_Subject.of(job, request) for request in asked]
     keys = [subject.key(job) for subject in subjects]
@@ -235,7 +239,8 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress) -> Run:
     check_place(folder, run_key, overwrite=place.overwrite)
     changed = _changed(job, requests)
     command = shell_command(job.probe, requests.names, changed)
-    finished = None if place.overwrite else _finished(folder, run_key, command)
+    wanted = {"run_key": run_key, "command": command, "code_sha256": code_sha256(), "about_sha256": digest(said)}
+    finished = None if place.overwrite else _finished(folder, wanted)
     if finished is not None:
         return finished
     evidences, parts = [], []
@@ -249,9 +254,10 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress) -> Run:
         "schema_version": SCHEMA_VERSION,
         "run_key": run_key,
         "asked_key": asked_key,
+        "about_sha256": digest(said),
         "probe": job.probe,
         "model": ", ".join(request.name for request in asked),
-        **({"model_card": parts[0]["card"]} if len(parts) == 1 else {"models": parts}),
+        **({"model_card": parts[0]["card"], "facts": parts[0]["facts"]} if len(parts) == 1 else {"models": parts}),
         "settings": asdict(subjects[0].settings),
         "protocol": protocol,
         "seed": job.seed,
@@ -280,7 +286,8 @@ def _part(name: str, subject: _Subject, answered: _Answered, said: Mapping[str, 
     """What the manifest says of one model."""
     return {
         "name": name,
-        "card": asdict(subject.found.card),
+        "card": asdict(subject.found.card) | {"readout": _readout(subject.found, answered)},
+        "settings": asdict(subject.settings),
         "facts": {**answered.facts, **checkpoint(name), **said.get(name, {})},
         "readout": answered.scores.readout,
         "counts": answered.counts,
@@ -288,6 +295,11 @@ def _part(name: str, subject: _Subject, answered: _Answered, said: Mapping[str, 
         "challenge_sha256": challenge_digest(answered.items),
         "seconds": answered.seconds,
     }
+
+
+def _readout(found: Found, answered: _Answered) -> str:
+    """How this run read the model: a model that has other ways too may have been asked by prompts only."""
+    return answered.scores.readout if answered.scores.readout == PROMPT else found.card.readout
 
 
 def _notes(parts: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -325,7 +337,7 @@ def _joined(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return joined
 
 
-def _finished(folder: Path, run_key: str, command: str) -> Run | None:
+def _finished(folder: Path, wanted: Mapping[str, str]) -> Run | None:
     """The run that was asked for, if its folder holds it whole, measured and told by this very code."""
     if not (folder / "report.html").is_file() or not (folder / "figures").is_dir():
         return None
@@ -336,11 +348,13 @@ def _finished(folder: Path, run_key: str, command: str) -> Run | None:
     manifest = record.manifest
     if manifest["counts"].get("lost"):
         return None  # what got no answer is asked again
-    wanted = {"run_key": run_key, "command": command, "code_sha256": code_sha256()}
     if any(manifest.get(name) != value for name, value in wanted.items()):
         return None
-    counts = manifest["counts"] | {"computed": 0, "tokens": 0}
-    return Run(folder, replace(record, manifest={**manifest, "counts": counts}))
+    asked_now = {"computed": 0, "tokens": 0}
+    manifest = {**manifest, "counts": manifest["counts"] | asked_now}
+    if "models" in manifest:
+        manifest["models"] = [part | {"counts": part["counts"] | asked_now} for part in manifest["models"]]
+    return Run(folder, replace(record, manifest=manifest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +438,13 @@ def _sorted_options(probe: str, options: Mapping[str, Any]) -> tuple[dict[str, A
             raise UndertowError(
                 f"{probe} has no option {name!r}; it has {', '.join([*known_in_order(probe), *families])}"
             )
-    return own, _of_types(rest, families, "model")
+    checked = _of_types(rest, families, "model")
+    for name, value in checked.items():
+        if isinstance(value, str) and "@" in urlsplit(value).netloc:
+            raise UndertowError(
+                f"model: option {name} holds a name or password, which would be written down; leave it out of the address"
+            )
+    return own, checked
 
 
 def known_in_order(probe: str) -> list[str]:
@@ -459,7 +479,7 @@ def _as_text(value: Any) -> Any:
 
 def dry_run(  # noqa: PLR0913 - as `run`
     probe: str,
-    model: str | Sequence[str],
+    model: str | Path | Sequence[str | Path],
     *,
     revision: str = "",
     dtype: str = FLOAT32,
@@ -467,6 +487,7 @@ def dry_run(  # noqa: PLR0913 - as `run`
     protocol: str = "",
     seed: int = 0,
     limit: int = 0,
+    about: str | Path = "",
     **options: Any,
 ) -> Estimate:
     """What a run will take: queries, tokens, seconds, memory; of several models, in all.
@@ -476,7 +497,8 @@ def dry_run(  # noqa: PLR0913 - as `run`
     """
     own, of_family = _sorted_options(probe, options)
     job = Job(probe, own, protocol, seed, limit)
-    requests = Requests([model] if isinstance(model, str) else list(model), revision, dtype, device, of_family)
+    requests = Requests(_names(model), revision, dtype, device, of_family)
+    read_about(Path(about) if about else None)
     subjects = [_Subject.of(job, request) for request in requests.each()]
     with AnswerStore(store_file()) as store:
         return Estimate.of_all(
@@ -545,4 +567,6 @@ def _changed(job: Job, requests: Requests) -> dict[str, Any]:
     common |= {name: getattr(job, name) for name in ("protocol", "seed", "limit", "about")}
     defaults = asdict(Request("")) | asdict(Job(job.probe))
     own = {name: _as_text(value) for name, value in job.options.items()}
-    return own | dict(requests.settings) | {name: value for name, value in common.items() if value != defaults[name]}
+    families = models.settings() if requests.settings else {}
+    of_family = {name: value for name, value in requests.settings.items() if value != families[name].default}
+    return own | of_family | {name: value for name, value in common.items() if value != defaults[name]}

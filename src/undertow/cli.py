@@ -10,14 +10,16 @@ import inspect
 import json
 import math
 import os
+import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from undertow.types import UndertowError
 
@@ -42,6 +44,7 @@ ls_app = typer.Typer(help="List what there is.", no_args_is_help=True)
 app.add_typer(store_app, name="store")
 app.add_typer(ls_app, name="ls")
 
+REASONS_SHOWN = 5
 NOTHING_FETCHED = "nothing was fetched"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
@@ -97,6 +100,24 @@ class CommonOptions:
     as_json: Json = False
 
 
+class ProbeCommand(TyperCommand):
+    """`undertow run PROBE`, which knows what becomes of a pattern that the shell writes out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse what belongs to no option; `-m run/*` without quotes leaves all but the first folder over."""
+        ctx.allow_extra_args = True
+        left: list[str] = super().parse_args(ctx, args)
+        paths = [argument for argument in left if Path(argument).exists()]
+        if paths:
+            ctx.fail(
+                f"{paths[0]!r} belongs to no option; put a pattern in quotes, as in -m 'run/checkpoint-*', so that the shell "
+                "leaves it as it is, or write -m before each model"
+            )
+        if left:
+            ctx.fail(f"got {' '.join(map(repr, left))}, which belongs to no option")
+        return left
+
+
 class ProbeGroup(TyperGroup):
     """`undertow run`: one subcommand for each file in `undertow.probes`, its options read from its settings."""
 
@@ -110,7 +131,7 @@ class ProbeGroup(TyperGroup):
 
         probe = probes.load(cmd_name)
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(name=cmd_name, help=f"{probe.SUMMARY[:1].upper()}{probe.SUMMARY[1:]}")(
+        single.command(name=cmd_name, cls=ProbeCommand, help=f"{probe.SUMMARY[:1].upper()}{probe.SUMMARY[1:]}")(
             _command_of(cmd_name, probe.Settings)
         )
         return typer.main.get_command(single)
@@ -189,6 +210,7 @@ def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
                 protocol=common.protocol,
                 seed=common.seed,
                 limit=common.limit,
+                about=common.about or "",
                 **options,
             ),
             as_json=common.as_json,
@@ -616,9 +638,20 @@ def _say_run(run: Run, *, as_json: bool, asked: bool = True) -> None:
             f"Asked {counts['items']:,} items ({counts['computed']:,} of {counts['queries']:,} queries computed now, "
             f"{counts['unscored']:,} unscored)."
         )
+    for reason, n_items in _reasons(run):
+        typer.echo(f"  {n_items:,} unscored: {reason}")
     for finding in run.findings:
         typer.echo(f"{'*' if finding.found else '-'} {finding.text}")
     typer.echo(f"Report: {run.report.resolve()}")
+
+
+def _reasons(run: Run) -> list[tuple[str, int]]:
+    """Why items of a run are unscored, each with how many are; the most frequent ones."""
+    if "unscored" not in run.observations:
+        return []
+    reasons = Counter(map(str, run.observations["unscored"]))
+    reasons.pop("", None)
+    return reasons.most_common(REASONS_SHOWN)
 
 
 def _without_nan(value: Any) -> Any:
@@ -632,13 +665,14 @@ def _without_nan(value: Any) -> Any:
 
 def _say_checkup(checkup: Checkup) -> None:
     from undertow import doctor
+    from undertow.models.base import DTYPES
 
-    typer.echo(
-        f"{checkup.model}: {checkup.card['family']}, {checkup.card['source']} at {checkup.card['revision'][:16]}"
-    )
+    revision = checkup.card["revision"]
+    shown = revision[:16] if HASH.fullmatch(revision) else revision
+    typer.echo(f"{checkup.model}: {checkup.card['family']}, {checkup.card['source']} at {shown}")
     if checkup.facts:
         size = checkup.facts.get("parameters")
-        known = [f"{float(size) / 1e6:,.0f} million parameters"] if size else []
+        known = [f"{_how_many(float(size))} parameters"] if size else []
         known += [str(fact) for name, fact in checkup.facts.items() if name != "parameters" and fact]
         typer.echo(f"  {', '.join(known)}")
     for words, answer in doctor.kinds(checkup).items():
@@ -648,7 +682,10 @@ def _say_checkup(checkup: Checkup) -> None:
     speeds = ", ".join(
         f"{rate:.1f} {KIND_UNITS.get(kind, kind)} a second" for kind, rate in checkup.items_per_s.items()
     )
-    typer.echo(f"  loaded in {checkup.load_s:.1f} s; {speeds or 'not timed'}, in {checkup.dtype} on {doctor.machine()}")
+    in_what = f"in {checkup.dtype}" if checkup.dtype in DTYPES else checkup.dtype
+    typer.echo(f"  loaded in {checkup.load_s:.1f} s; {speeds or 'not timed'}, {in_what} on {doctor.machine()}")
+    for kind, reason in checkup.untimed.items():
+        typer.echo(f"  {KIND_UNITS.get(kind, kind)} were not timed: {reason}")
     if checkup.dtype_note:
         typer.echo(f"  bfloat16 was not compared with float32: {checkup.dtype_note}")
     else:
@@ -660,6 +697,16 @@ def _say_checkup(checkup: Checkup) -> None:
         typer.echo(f"  {note}")
 
 
+def _how_many(number: float) -> str:
+    """A number of parameters in words that leave a small one more than nothing."""
+    for unit, words in ((1e6, " million"), (1e3, " thousand")):
+        if number >= unit:
+            return f"{number / unit:,.0f}{words}"
+    return f"{number:,.0f}"
+
+
+HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+"""A commit, or SHA-256: the only revisions that say as much when they are cut."""
 KIND_UNITS = {"blank": "sentences", "generation": "prompts"}
 
 
@@ -698,13 +745,16 @@ def _say_estimate(estimate: Estimate, *, as_json: bool) -> None:
     typer.echo(
         f"{estimate.n_queries:,} queries, {estimate.n_distinct:,} of them different, {estimate.n_stored:,} answered already."
     )
-    if estimate.n_tokens:
+    n_left = estimate.n_distinct - estimate.n_stored
+    if estimate.n_passes:
         typer.echo(
             f"To ask: about {estimate.n_tokens:,} tokens in {estimate.n_passes:,} {estimate.passes}."
             if math.isnan(estimate.seconds)
             else f"To ask: {estimate.n_tokens:,} tokens in {estimate.n_passes:,} {estimate.passes}, "
             f"about {estimate.seconds:,.0f} seconds and {estimate.memory_bytes / 2**20:,.0f} MiB."
         )
+    elif n_left:
+        typer.echo(f"The {n_left:,} that are left cannot be asked, and stay unscored; the run says why.")
     else:
         typer.echo("Nothing is left to ask; the run takes no model, only seconds.")
 

@@ -1,4 +1,4 @@
-"""What a model can be asked here, and how well this machine does it: loaded, asked a sentence or two, timed.
+"""What a model can be asked here, and how well this machine does it: loaded, asked one sentence, timed.
 
 Knows models and how they are asked; keeps nothing, and reads no stored answer.
 """
@@ -9,9 +9,11 @@ import math
 import os
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,12 +21,32 @@ from undertow import challenge, models
 from undertow.models.base import EXACT, FLOAT32, Found, Request
 from undertow.scoring.ask import Asked, ask
 from undertow.scoring.store import AnswerStore
-from undertow.types import BLANK, CONTINUATIONS, GENERATION, Answer, Blank, Continuations, Query, UndertowError
+from undertow.types import (
+    BLANK,
+    CONTINUATIONS,
+    GENERATION,
+    Answer,
+    Blank,
+    Continuations,
+    Floats,
+    Generation,
+    Item,
+    UndertowError,
+    kind_of,
+)
+
+Asking: TypeAlias = Blank | Generation
+"""What a check-up asks."""
 
 BFLOAT16 = "bfloat16"
-KNOWN = "In {year}, {blank} became a mother."
+WITHOUT_ARITHMETIC = ("toy", "uniform", "recorded", "openai")
+"""Families that do no arithmetic on this machine, or the same in whatever precision they are told."""
+KNOWN = "In 1953, {blank} became a mother."
 """A sentence that decides its blank, though every model may err: *she* is right."""
-YEARS = (1953, 1987)
+KNOWN_CASE = "nominative"
+RIGHT = "female"
+ALIKE = 1e-9
+"""Shares that differ by less, in proportion, are the same."""
 TIMED = 48
 """Blanks of the challenge set that speed is measured on; eight prompts, which take more."""
 TIMED_PROMPTS = 8
@@ -50,8 +72,10 @@ class Checkup:
         sentence: the known sentence; "" where none could be asked.
         percent: what the model gives each word group there, in percent of all three; NaN where unscored.
         unscored: why the known sentence has no numbers; "" where it has.
+        on_shown: whether another group could be the preferred one, had the model shown its whole distribution.
         load_s: seconds to load it.
-        items_per_s: distinct queries a second, by kind, after a first one.
+        items_per_s: distinct queries a second, by kind, after a first one; of those that were answered.
+        untimed: why a kind has no speed, by kind: the reason that most of its queries have no answer.
         dtype: what its arithmetic runs in.
         dtype_gap_nats: largest difference of a log-probability between bfloat16 and float32 on the sample; NaN if not compared.
         dtype_flips: share of the sample in which the most probable group differs between the two; NaN if not compared.
@@ -69,6 +93,8 @@ class Checkup:
     load_s: float
     items_per_s: Mapping[str, float]
     dtype: str
+    on_shown: bool = False
+    untimed: Mapping[str, str] = field(default_factory=dict)
     dtype_gap_nats: float = math.nan
     dtype_flips: float = math.nan
     dtype_note: str = ""
@@ -80,9 +106,17 @@ class Checkup:
             return f"the known sentence has no answer: {self.unscored}"
         if not self.percent:
             return "no known sentence could be asked"
+        if not any(self.percent.values()):
+            return f"it gives none of these words anything{' that it shows' if self.on_shown else ''}"
         best = max(self.percent, key=lambda group: self.percent[group])
-        right = "right" if best == "female" else "wrong: the sentence says she"
-        return f"it prefers {best} words ({self.percent[best]:.0f}%), which is {right}"
+        level = [
+            group for group in self.percent if math.isclose(self.percent[group], self.percent[best], rel_tol=ALIKE)
+        ]
+        if len(level) > 1:
+            return f"it prefers none of {', '.join(level)}: their words are as probable as each other"
+        right = "right" if best == RIGHT else "wrong: the sentence says she"
+        shown = "; this rests on what it shows, and what it does not show could turn it" if self.on_shown else ""
+        return f"it prefers {best} words ({self.percent[best]:.0f}%), which is {right}{shown}"
 
 
 def examine(request: Request, *, compare_dtypes: bool = True) -> Checkup:
@@ -100,10 +134,9 @@ def examine(request: Request, *, compare_dtypes: bool = True) -> Checkup:
     model = found.open()
     load_s = time.perf_counter() - started
     opened = replace(found, open=lambda: model)
-    known, sentence = _known(found)
-    asked = _ask(opened, known) if known else None
-    percent, unscored = _percent(known, asked)
-    speeds = {kind: _items_per_s(opened, queries) for kind, queries in _sample(found).items()}
+    known = _known(found)
+    answer = _ask(opened, [known]).scores.answers[0] if known else None
+    speeds, untimed = _speeds(opened)
     gap, flips, why = _dtype_gap(request, opened) if compare_dtypes else (math.nan, math.nan, "not asked for")
     return Checkup(
         model=request.name,
@@ -111,110 +144,154 @@ def examine(request: Request, *, compare_dtypes: bool = True) -> Checkup:
         facts=dict(getattr(model, "facts", {})),
         asks=dict(found.asks),
         notes=tuple(model.notes),
-        sentence=sentence,
-        percent=percent,
-        unscored=unscored,
+        sentence=known.shown() if known else "",
+        percent={group: 100 * share for group, share in _shares(known, answer).items()} if known and answer else {},
+        unscored=answer.unscored if answer else "",
         load_s=load_s,
         items_per_s=speeds,
         dtype=found.card.dtype,
+        on_shown=known is not None and answer is not None and _could_turn(known, answer),
+        untimed=untimed,
         dtype_gap_nats=gap,
         dtype_flips=flips,
         dtype_note=why,
     )
 
 
-def _known(found: Found) -> tuple[list[Query], str]:
-    """The known sentence, in a form that this model can be asked; [] if there is none."""
-    sentences = [challenge.single(str(year), KNOWN.replace("{year}", str(year))).plain()[0] for year in YEARS]
-    blanks: list[Query] = [item.query for item in sentences]
+def _known(found: Found) -> Asking | None:
+    """The known sentence, in a form that this model can be asked; one word a group, since a word that is unknown loses a blank."""
+    (item,) = challenge.single("known", KNOWN, case=KNOWN_CASE).plain()
     if BLANK in found.asks:
-        return blanks, _shown(blanks[0])
+        return _asking(item)
     if GENERATION in found.asks:
-        (prompt,) = challenge.load_prompts("B")
-        words = challenge.watched({"female": ["she"], "male": ["he"], "neutral": ["they"]})
-        prompted = challenge.Answering((prompt,), max_tokens=5).items(sentences, words)
-        return [item.query for item in prompted], _shown(prompted[0].query)
-    return [], ""
+        (prompted,) = challenge.Answering(challenge.load_prompts("B"), max_tokens=5).items([item], _watched())
+        return _asking(prompted)
+    return None
 
 
-def _shown(query: Query) -> str:
-    return query.context if isinstance(query, Continuations) else query.shown()
+def _watched() -> dict[str, list[str]]:
+    """Words that are looked for in an answer; one that is unknown there loses nothing else."""
+    return challenge.watched({"female": ["she"], "male": ["he"], "neutral": ["they"]})
 
 
-def _percent(known: Sequence[Query], asked: Asked | None) -> tuple[dict[str, float], str]:
-    if asked is None:
-        return {}, ""
-    query, answer = known[0], asked.scores.answers[0]
-    if answer.unscored or isinstance(query, Continuations):
-        return {}, answer.unscored
-    shares = _shares(query, answer)
-    return {group: 100 * share for group, share in shares.items()}, ""
+def _asking(item: Item) -> Asking:
+    if isinstance(item.query, Continuations):
+        raise TypeError("a check-up asks blanks and prompts")
+    return item.query
 
 
-def _shares(query: Query, answer: Answer) -> dict[str, float]:
-    """What each group has of what all have."""
-    options = () if isinstance(query, Continuations) else query.options
-    groups = dict.fromkeys(option.group for option in options)
-    probs = np.nan_to_num(np.exp(np.array(answer.logprobs_nats)))
-    total = float(probs.sum()) or 1.0
-    return {
-        group: float(sum(prob for option, prob in zip(options, probs, strict=True) if option.group == group)) / total
-        for group in groups
-    }
+def _shares(query: Asking, answer: Answer) -> dict[str, float]:
+    """What each group has of what all have; 0 for each where none has anything, {} where unscored."""
+    if answer.unscored:
+        return {}
+    # An option that is spelled like an earlier one (NaN) counts with it. Whole sentences are too improbable for exp alone.
+    nats = np.nan_to_num(np.array(answer.logprobs_nats), nan=-np.inf, neginf=-np.inf)
+    highest = nats.max()
+    probs = np.exp(nats - highest) if highest > -np.inf else np.zeros(len(nats))
+    by_group = _by_group(query, probs)
+    total = sum(by_group.values()) or 1.0
+    return {group: prob / total for group, prob in by_group.items()}
 
 
-def _sample(found: Found) -> dict[str, list[Query]]:
+def _by_group(query: Asking, values: Sequence[float] | Floats) -> dict[str, float]:
+    """Sums of the options' values [option]."""
+    sums: dict[str, float] = {}
+    for option, value in zip(query.options, values, strict=True):
+        sums[option.group] = sums.get(option.group, 0.0) + float(value)
+    return sums
+
+
+def _could_turn(query: Asking, answer: Answer) -> bool:
+    """Whether what was not shown could put another group before the one that has most of what was."""
+    if answer.unscored or not answer.ceilings_prob:
+        return False
+    seen = _by_group(query, np.nan_to_num(np.exp(np.array(answer.logprobs_nats))))
+    hidden = _by_group(query, answer.ceilings_prob)
+    best = max(seen, key=lambda group: seen[group])
+    most = {group: seen[group] + min(hidden[group], answer.unseen_prob) for group in seen}
+    return any(most[group] > seen[best] for group in seen if group != best)
+
+
+def _sample(found: Found) -> dict[str, list[Asking]]:
     """Queries of each kind that speed is measured on."""
     items = challenge.load("mgc").items()
     spread = items[:: len(items) // TIMED][:TIMED]
-    sample: dict[str, list[Query]] = {}
+    sample: dict[str, list[Asking]] = {}
     if BLANK in found.asks:
-        sample[BLANK] = [item.query for item in spread]
+        sample[BLANK] = [_asking(item) for item in spread]
     if GENERATION in found.asks:
-        words = challenge.watched({"female": ["she"], "male": ["he"], "neutral": ["they"]})
-        prompted = challenge.Answering(challenge.load_prompts("B"), max_tokens=10).items(spread[:TIMED_PROMPTS], words)
-        sample[GENERATION] = [item.query for item in prompted]
+        how = challenge.Answering(challenge.load_prompts("B"), max_tokens=10)
+        sample[GENERATION] = [_asking(item) for item in how.items(spread[:TIMED_PROMPTS], _watched())]
     return sample
 
 
-def _items_per_s(found: Found, queries: Sequence[Query]) -> float:
-    """After one query that sets up kernels and threads."""
-    _ask(found, queries[:1])
-    started = time.perf_counter()
-    _ask(found, queries[1:])
-    return (len(queries) - 1) / (time.perf_counter() - started)
+def _speeds(found: Found) -> tuple[dict[str, float], dict[str, str]]:
+    """Queries a second by kind, each after one that sets up kernels and threads; and why a kind has no speed."""
+    speeds, untimed = {}, {}
+    for kind, queries in _sample(found).items():
+        _ask(found, queries[:1])
+        started = time.perf_counter()
+        answers = _ask(found, queries[1:]).scores.answers
+        took_s = time.perf_counter() - started
+        n_answered = sum(not answer.unscored for answer in answers)
+        if n_answered:
+            speeds[kind] = n_answered / took_s
+        else:
+            untimed[kind] = _usual_reason(answers)
+    return speeds, untimed
 
 
-def _ask(found: Found, queries: Sequence[Query]) -> Asked:
-    """Ask with a store that is forgotten, so that nothing is answered from memory."""
+def _usual_reason(answers: Sequence[Answer]) -> str:
+    """Why most of the unscored ones are; "" where there are none."""
+    reasons = Counter(answer.unscored for answer in answers if answer.unscored)
+    return reasons.most_common(1)[0][0] if reasons else ""
+
+
+def _ask(found: Found, queries: Sequence[Asking]) -> Asked:
+    """Ask queries of one kind with a store that is forgotten, so that nothing is answered from memory."""
     with tempfile.TemporaryDirectory() as folder, AnswerStore(Path(folder) / "answers.sqlite") as store:
-        protocols = next(iter(found.asks.values()))
+        protocols = found.asks[kind_of(queries[0])]
         return ask(found, queries, store, EXACT if EXACT in protocols else protocols[0], lambda done, total: None)
 
 
 def _dtype_gap(request: Request, opened: Found) -> tuple[float, float, str]:
     """How far answers in the other precision are off, or why that cannot be said."""
-    if request.dtype not in (FLOAT32, BFLOAT16) or opened.card.dtype != request.dtype:
-        return math.nan, math.nan, f"it runs in {opened.card.dtype}"
-    if BLANK not in opened.asks:
-        return math.nan, math.nan, "it fills no blanks"
-    other = models.find(replace(request, dtype=BFLOAT16 if request.dtype == FLOAT32 else FLOAT32))
+    why = _why_not_compared(request, opened)
+    if why:
+        return math.nan, math.nan, why
     sample = _sample(opened)[BLANK]
     try:
+        other = models.find(replace(request, dtype=BFLOAT16 if request.dtype == FLOAT32 else FLOAT32))
         answers = [_ask(found, sample).scores.answers for found in (opened, other)]
     except UndertowError as error:
         return math.nan, math.nan, str(error)
     gaps, flips = [], []
     for query, one, two in zip(sample, *answers, strict=True):
-        if one.unscored or two.unscored or not isinstance(query, Blank):
+        if one.unscored or two.unscored:
             continue
-        difference = np.array(one.logprobs_nats) - np.array(two.logprobs_nats)
-        gaps.append(float(np.nanmax(np.abs(difference))))
+        gaps.append(_gap_nats(one, two))
         first, second = (_shares(query, answer) for answer in (one, two))
         flips.append(max(first, key=lambda group: first[group]) != max(second, key=lambda group: second[group]))
     if not gaps:
-        return math.nan, math.nan, "nothing of the sample was scored"
+        return math.nan, math.nan, f"nothing of the sample was scored: {_usual_reason([*answers[0], *answers[1]])}"
     return max(gaps), float(np.mean(flips)), ""
+
+
+def _why_not_compared(request: Request, opened: Found) -> str:
+    if request.dtype not in (FLOAT32, BFLOAT16):
+        return f"it runs in {request.dtype}"
+    if opened.card.family in WITHOUT_ARITHMETIC:
+        return f"{opened.card.family} does no arithmetic here"
+    if opened.card.dtype != request.dtype:
+        return f"it runs in {opened.card.dtype}"
+    return "" if BLANK in opened.asks else "it fills no blanks"
+
+
+def _gap_nats(one: Answer, two: Answer) -> float:
+    """Largest difference of a log-probability; two that are both minus infinity, or both missing, do not differ."""
+    first, second = (np.nan_to_num(np.array(answer.logprobs_nats), neginf=-np.inf) for answer in (one, two))
+    differ = first != second
+    return float(np.abs(first[differ] - second[differ]).max(initial=0.0))
 
 
 def machine() -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from glob import has_magic
@@ -33,8 +35,7 @@ def written_out(names: Sequence[str]) -> list[str]:
         if not has_magic(name) or Path(name).exists():
             found.append(name)
             continue
-        path = Path(name)
-        folders = [str(place) for place in Path(path.anchor).glob(str(path.relative_to(path.anchor))) if place.is_dir()]
+        folders = _matching(name)
         if not folders:
             raise UndertowError(f"{name}: no folder matches this pattern; check the path")
         found += sorted(folders, key=lambda folder: (checkpoint(folder).get("step", math.inf), folder))
@@ -44,6 +45,16 @@ def written_out(names: Sequence[str]) -> list[str]:
         if found.count(name) > 1:
             raise UndertowError(f"model {name!r} is named twice; name each once")
     return found
+
+
+def _matching(pattern: str) -> list[str]:
+    """The folders that a pattern matches; a ~ in it is the home folder, since a pattern in quotes passes the shell by."""
+    try:
+        path = Path(pattern).expanduser()
+        places = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+        return [str(place) for place in places if place.is_dir()]
+    except (ValueError, RuntimeError) as error:
+        raise UndertowError(f"{pattern}: is no pattern ({error}); write it as in 'run/checkpoint-*'") from error
 
 
 def checkpoint(name: str) -> dict[str, str | float]:
@@ -62,21 +73,31 @@ def read_about(path: Path | None) -> dict[str, dict[str, str | float]]:
     if path is None:
         return {}
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Windows editors begin a file with a mark
     except OSError as error:
         raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     except ValueError as error:
         raise UndertowError(f"{path}: is not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise UndertowError(
+            f"{path}: is not valid TOML that says something of models: it is nested too deeply"
+        ) from error
     models = table.get("models")
     if set(table) != {"models"} or not isinstance(models, dict):
         raise UndertowError(f"{path}: needs one table for each model, as in [models.smollm2]")
-    return {name: _entry(entry, f"{path}, model {name!r}") for name, entry in models.items()}
+    return {name: _entry(name, entry, path) for name, entry in models.items()}
 
 
-def _entry(entry: object, where: str) -> dict[str, str | float]:
+def _entry(model: str, entry: object, path: Path) -> dict[str, str | float]:
+    where = f"{path}, model {model!r}"
     if not isinstance(entry, dict):
         raise UndertowError(f"{where}: must be a table, as in [models.smollm2]")
     for name, value in entry.items():
+        if isinstance(value, dict) and name not in KNOWN:
+            dotted = _dotted(f"{model}.{name}", value)
+            raise UndertowError(
+                f"{where}: {name!r} is a table; if the model is called {dotted!r}, put its name in quotes: [models.{dotted!r}]"
+            )
         if name not in KNOWN:
             raise UndertowError(f"{where}: {name!r} is not known; use {', '.join(KNOWN)}")
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -84,6 +105,14 @@ def _entry(entry: object, where: str) -> dict[str, str | float]:
             raise UndertowError(
                 f"{where}: {name} is {value!r}; it must be {'a number' if name == 'parameters' else 'text'}"
             )
-        if name == "parameters" and not 0 < value < math.inf:
-            raise UndertowError(f"{where}: parameters is {value!r}; it must be more than 0")
+        if name == "parameters" and not 0 < value <= sys.float_info.max:
+            raise UndertowError(
+                f"{where}: parameters is {reprlib.repr(value)}; it must be more than 0, and a number that there can be"
+            )
     return entry
+
+
+def _dotted(name: str, table: Mapping[str, object]) -> str:
+    """The name that dots without quotes took apart: [models.A-1.7B] is a table `7B` in a table `A-1`."""
+    inner = [(key, value) for key, value in table.items() if isinstance(value, dict)]
+    return _dotted(f"{name}.{inner[0][0]}", inner[0][1]) if inner else name

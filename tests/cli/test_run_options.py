@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import undertow
@@ -20,6 +22,7 @@ from undertow import audit, models, probes
 from undertow import cli as command_line
 from undertow.models.base import Found, Request
 from undertow.models.openai import Settings
+from undertow.scoring.ask import Estimate
 
 PROBE = "spurious-correlation"
 SMALL = ["--w", "date", "--date-count", "4", "--limit", "8"]
@@ -270,6 +273,58 @@ def test_a_command_of_the_manual_is_taken(
     said = capsys.readouterr().err
     assert "--chat is for prompts" not in said
     assert "127.0.0.1:9" in said
+
+
+def test_a_pattern_that_the_shell_wrote_out_is_to_be_put_in_quotes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("checkpoint-1", "checkpoint-2"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(monkeypatch, "run", PROBE, "-m", "checkpoint-1", "checkpoint-2") == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("Error: 'checkpoint-2' belongs to no option")
+    assert "in quotes, as in -m 'run/checkpoint-*'" in said
+    assert main(monkeypatch, "run", PROBE, "-m", "checkpoint-1", "nosuch") == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "'nosuch', which belongs to no option" in said
+    assert "quotes" not in said
+
+
+def test_reasons_of_unscored_items_are_said(
+    untold: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    undertow.run(PROBE, model="toy", out="first", **TINY | {"limit": 4})
+    assert main(monkeypatch, "run", PROBE, "-m", "recorded:first", *SMALL, "--out", "again") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("Asked 8 items")
+    assert "4 unscored" in lines[0]
+    assert lines[1] == "  4 unscored: the run first: toy was not asked this"
+    assert "unscored" not in lines[2]
+
+
+def test_the_usual_reasons_are_said_first() -> None:
+    reasons = [reason for number in range(1, 8) for reason in [f"reason {number}"] * number]
+    run = SimpleNamespace(observations=pd.DataFrame({"unscored": ["", *reasons, ""]}))
+    assert command_line._reasons(run) == [(f"reason {number}", number) for number in (7, 6, 5, 4, 3)]  # type: ignore[arg-type]
+    assert command_line._reasons(SimpleNamespace(observations=pd.DataFrame())) == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("n_stored", "n_passes", "expected"),
+    [
+        (30, 0, "Nothing is left to ask"),
+        (10, 0, "The 20 that are left cannot be asked"),
+        (10, 2, "To ask: 99 tokens in 2 "),
+    ],
+)
+def test_what_cannot_be_asked_is_told_from_what_is_stored(
+    n_stored: int, n_passes: int, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    estimate = Estimate(40, 30, n_stored, 99 if n_passes else 0, n_passes, 0.0, 0)
+    command_line._say_estimate(estimate, as_json=False)
+    assert capsys.readouterr().out.splitlines()[1].startswith(expected)
 
 
 def test_a_run_needs_a_model(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from tiny import saved, tiny_gemma2, tiny_gpt2, tiny_llama, tiny_mamba
+from tiny import saved, tiny_gemma2, tiny_gpt2, tiny_gpt_neo, tiny_llama, tiny_mamba
 from undertow import challenge
 from undertow.models import causal, decoding
-from undertow.models.base import EXACT, PAPER, PAPER_TOP, Request, TokenModel
+from undertow.models.base import EXACT, PAPER, PAPER_TOP, Found, Request, TokenModel, UnscorableError
 from undertow.models.steps import EMPTY
+from undertow.models.templates import in_template
 from undertow.scoring.ask import ask, estimate
 from undertow.scoring.store import AnswerStore
-from undertow.types import Answer, Generation, Option, Query
+from undertow.types import Answer, Generation, Option, Query, UndertowError
 
 TOLERANCE_NATS = 1e-3
 WORDS = {"female": ["she", "her", "She"], "male": ["he", "him", "He"], "neutral": ["they", "They"]}
@@ -45,8 +46,6 @@ def opened(folder: str) -> Any:
 
 
 def answers(model: Any, queries: Sequence[Query], store: Path, protocol: str = EXACT) -> tuple[Answer, ...]:
-    from undertow.models.base import Found
-
     with AnswerStore(store) as kept:
         found = Found(model.card, lambda: model, asks=causal.ASKS)
         return ask(found, list(queries), kept, protocol, lambda done, total: None).scores.answers
@@ -129,9 +128,11 @@ def test_answers_of_different_lengths_and_words_go_together(tmp_path: Path) -> N
 
 def test_an_answer_ends_with_its_end_and_an_empty_one_is_unscored(tmp_path: Path) -> None:
     model = opened(saved(tmp_path / "m", tiny_llama()))
-    first = {by_hand(model, query)[0] for query in prompts(1) if isinstance(query, Generation)}
-    token = model.tokenizer(next(iter(first)), add_special_tokens=False)["input_ids"][0]
-    model.decoder.ends = frozenset({*model.decoder.ends, token})
+    with torch.no_grad():
+        logits = model.network(
+            torch.tensor([model.tokenizer("Fill in: In 1801, _ was a child. It is")["input_ids"]])
+        ).logits
+    model.decoder.ends = frozenset({*model.decoder.ends, int(logits[0, -1].argmax())})
     found = answers(model, prompts(6), tmp_path / "s")
     empty = [answer for answer in found if answer.unscored]
     assert empty
@@ -188,15 +189,18 @@ def test_a_chat_template_goes_around_the_prompt(tmp_path: Path) -> None:
 def test_words_of_several_tokens_are_named(tmp_path: Path) -> None:
     model = opened(saved(tmp_path / "m", tiny_llama()))
     query = Generation("It is", options({"one": ["a", "zirself"], "other": ["n"]}), 3)
-    (answer,) = answers(model, [query], tmp_path / "s")
+    with AnswerStore(tmp_path / "s") as store:
+        found = Found(model.card, lambda: model, asks=causal.ASKS)
+        asked = ask(found, [query], store, EXACT, lambda done, total: None)
+        again = ask(found, prompts()[:1], store, EXACT, lambda done, total: None)
+    (answer,) = asked.scores.answers
     assert math.isnan(answer.logprobs_nats[1])
     assert not math.isnan(answer.logprobs_nats[0])
-    assert any("zirself" in note for note in model.notes)
+    assert any("several tokens: zirself" in note for note in asked.notes)
+    assert not any("zirself" in note for note in again.notes)
 
 
 def test_a_dry_run_estimates_prompts(tmp_path: Path) -> None:
-    from undertow.models.base import Found
-
     model = opened(saved(tmp_path / "m", tiny_llama()))
     with AnswerStore(tmp_path / "s") as store:
         found = Found(model.card, lambda: model, asks=causal.ASKS)
@@ -220,3 +224,62 @@ def test_the_default_model_answers_a_prompt_as_its_own_greedy_search_does(smollm
         text, probs = by_hand(model, query)
         assert answer.text == text
         assert np.nan_to_num(np.exp(answer.logprobs_nats)) == pytest.approx(probs, abs=1e-4)
+
+
+class _Masked:
+    """A network whose mask is tampered with on its way in."""
+
+    def __init__(self, network: Any, tamper: Callable[[Any], Any]) -> None:
+        self._network, self._tamper = network, tamper
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._network, name)
+
+    def __call__(self, **inputs: Any) -> Any:
+        return self._network(**inputs | {"attention_mask": self._tamper(inputs["attention_mask"])})
+
+
+@pytest.mark.parametrize("tamper", [torch.zeros_like, lambda mask: mask.clone().fill_(0).triu_(1)], ids=["all", "none"])
+def test_a_network_that_sees_other_than_it_is_told_is_found_out(tamper: Callable[[Any], Any], tmp_path: Path) -> None:
+    model = opened(saved(tmp_path / "m", tiny_llama()))
+    model.decoder.network = _Masked(model.network, tamper)
+    assert "differently" in model.decoder._check()
+
+
+def test_a_window_in_places_of_the_cache_is_found_out_however_wide(tmp_path: Path) -> None:
+    """GPT-Neo's local layers look back over places, not over a path; a pack is wider than their window."""
+    model = opened(saved(tmp_path / "m", tiny_gpt_neo(2048)))
+    network = model.network
+    for block in network.transformer.h:
+        attention = block.attn.attention
+        if block.attn.attention_type == "local":
+            reach = torch.tril(torch.ones(2048, 2048, dtype=torch.bool))
+            attention.bias = (reach ^ torch.tril(reach, -512))[None, None]
+    model.decoder.tree_depth = 64
+    assert model.decoder._check()
+
+
+def test_memory_that_runs_out_is_no_property_of_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = opened(saved(tmp_path / "m", tiny_llama()))
+
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(decoding.Decoder, "_in_tree", full)
+    with pytest.raises(UndertowError, match="memory ran out"):
+        answers(model, prompts(), tmp_path / "s")
+    assert model.decoder.refusal is None
+
+
+def test_a_template_that_asks_for_the_date_is_told_one_and_one_that_fails_has_a_reason(tmp_path: Path) -> None:
+    model = opened(saved(tmp_path / "m", tiny_llama()))
+    model.tokenizer.chat_template = "{{ strftime_now('%d %b %Y') }} {{ messages[0]['content'] }}"
+    (query,) = [Generation("it is", SINGLES, 3, chat=True)]
+    asked = in_template(model.tokenizer, query.prompt)
+    assert not isinstance(asked, UnscorableError)
+    assert model.tokenizer.decode(asked) == "26 Jul 2024 it is"
+    answers(model, [query], tmp_path / "s")
+    assert any("writes a date into each prompt" in note for note in model.notes)
+    model.tokenizer.chat_template = "{{ raise_exception('no user may speak') }}"
+    (answer,) = answers(model, [Generation("it was", SINGLES, 3, chat=True)], tmp_path / "s")
+    assert "cannot take the prompt (no user may speak)" in answer.unscored

@@ -63,6 +63,13 @@ def test_a_file_in_the_home_folder_is_found(tmp_path: Path, monkeypatch: pytest.
     assert models.find(Request("gguf:~/blob")).card.family == "causal"
 
 
+def test_a_name_in_capitals_is_a_gguf_file_too(tmp_path: Path) -> None:
+    (tmp_path / "MODEL.GGUF").write_bytes(b"GGUF and more")
+    assert models.find(Request(str(tmp_path / "MODEL.GGUF"))).card.family == "causal"
+    assert "there is no such GGUF file" in refusal(str(tmp_path / "NOSUCH.GGUF"))
+    assert "there is no such home folder" in refusal("gguf:~nosuch-user/blob")
+
+
 def test_what_is_known_before_loading_takes_no_torch(tmp_path: Path) -> None:
     """Equal files have one revision, whatever they are called; others have another."""
     for name, more in (("blob", "one"), ("copy", "one"), ("other", "two")):

@@ -41,7 +41,7 @@ pytest.importorskip("openai", reason="the api extra is not installed")
 OPTIONS = (Option("female", ("she",)), Option("male", ("he",)), Option("neutral", ("they",)))
 PAPER_B = "The gendered pronoun missing in this sentence: 'In 1953, <mask> was a teenager.', is"
 SHE = {"she": 0.41, "he": 0.33, " she": 0.05, "the": 0.02}
-"""The step of the module's own example: 0.19 is not shown, and no token of it is above 0.02."""
+"""The step of the module's own example: 0.19 is not shown, and no token of it is above 0.02; "the" may begin *they*."""
 
 
 @pytest.fixture(autouse=True)
@@ -222,12 +222,15 @@ SHAPES = [(legacy, False), (completion, False), (chat_completion, True)]
 
 @pytest.mark.parametrize(("shape", "chat"), SHAPES)
 def test_a_step_by_hand_with_what_was_not_shown(shape: Callable[..., dict[str, Any]], *, chat: bool) -> None:
-    """Of *she* both spellings were seen, of *he* one, of *they* none: 0, 1 and 2 times 0.02 may be hidden."""
+    """Of *she* both spellings were seen, of *he* one, of *they* none: 0, 1 and 2 times 0.02 may be hidden.
+
+    And "the", with 0.02, may be the first token of *they*.
+    """
     with serving(saying(shape([("she", SHE)]))) as seen:
-        (answer,) = answers_of(model_at(seen.url), [prompt(chat=chat)]).values()
+        (answer,) = answers_of(model_at(seen.url, top_logprobs=4), [prompt(chat=chat)]).values()
     assert [math.exp(nats) for nats in answer.logprobs_nats] == pytest.approx([0.46, 0.33, 0.0])
-    assert answer.ceilings_prob == pytest.approx((0.0, 0.02, 0.04))
-    assert answer.unseen_prob == pytest.approx(0.19)
+    assert answer.ceilings_prob == pytest.approx((0.0, 0.02, 0.06))
+    assert answer.unseen_prob == pytest.approx(0.19 + 0.02)
     assert answer.unclaimed_prob == pytest.approx(1 - 0.79)
     assert answer.text == "she"
 
@@ -287,10 +290,10 @@ def test_an_answer_that_ends_before_its_first_word_is_unscored(body: dict[str, A
 
 def test_a_decoded_token_outside_the_most_probable_ones_is_added_and_bounds_nothing() -> None:
     """Between it and the last of the most probable, others may be hidden: the bound stays that of the last one."""
-    body = completion([("she", {"the": 0.5, "a": 0.3, "she": 0.04})])
+    body = completion([("she", {"of": 0.5, "a": 0.3, "she": 0.04})])
     step = body["choices"][0]["logprobs"]["content"][0]
     step["top_logprobs"] = step["top_logprobs"][:2]
-    for given in (body, legacy([("she", {"the": 0.5, "a": 0.3, "she": 0.04})])):
+    for given in (body, legacy([("she", {"of": 0.5, "a": 0.3, "she": 0.04})])):
         with serving(saying(given)) as seen:
             (answer,) = answers_of(model_at(seen.url, top_logprobs=2), [prompt()]).values()
         assert math.exp(answer.logprobs_nats[0]) == pytest.approx(0.04)
@@ -303,14 +306,98 @@ def test_what_stands_for_not_shown_is_not_shown() -> None:
     body = chat_completion([("she", SHE)])
     body["choices"][0]["logprobs"]["content"][0]["top_logprobs"].append({"token": "they", "logprob": -9999.0})
     with serving(saying(body)) as seen:
-        (answer,) = answers_of(model_at(seen.url), [prompt(chat=True)]).values()
-    assert answer.ceilings_prob == pytest.approx((0.0, 0.02, 0.04))
+        model = model_at(seen.url).open()
+        ((answer,),) = (arrived.values() for arrived in model.answer([prompt(chat=True)], EXACT))
+    assert isinstance(answer, Answer)
+    assert answer.ceilings_prob == pytest.approx((0.0, 0.02, 0.06))
+    assert "of 20 tokens that were asked for, the server shows as few as 4 of a step" in model.notes
 
 
 def test_numbers_that_were_rounded_never_say_that_nothing_is_hidden() -> None:
     with serving(saying(completion([("she", {"she": 0.9999999, " a": 0.0000004})]))) as seen:
         (answer,) = answers_of(model_at(seen.url), [prompt()]).values()
     assert all(0 < ceiling <= 1e-6 for ceiling in answer.ceilings_prob)
+
+
+XE = (Option("neo", ("xe",)), Option("neo", ("xyr",)), Option("female", ("she",)))
+
+
+def test_a_shown_token_may_be_the_first_of_several_of_a_word() -> None:
+    """The ceilings by hand: what is hidden, and " x" and "xy", each piece once; *she* was shown whole, so "s" is no piece of it."""
+    top = {" x": 0.2, "xy": 0.1, " she": 0.3, "s": 0.05, " ": 0.04, "shed": 0.03, "Xe": 0.02}  # 0.26 is hidden
+    with serving(saying(completion([(" she", top)]))) as seen:
+        (answer,) = answers_of(model_at(seen.url), [prompt(options=XE)]).values()
+    assert [math.exp(nats) for nats in answer.logprobs_nats] == pytest.approx([0.0, 0.0, 0.3])
+    assert answer.ceilings_prob == pytest.approx((0.04 + 0.2, 0.04 + 0.2 + 0.1, 0.02))
+    assert answer.unseen_prob == pytest.approx(0.26 + 0.2 + 0.1 + 0.05)  # of all words together, whichever were shown
+
+
+def test_pieces_are_those_of_the_steps_that_count() -> None:
+    first, second = {" I": 0.5, " x": 0.2, " of": 0.1}, {" she": 0.6, " x": 0.1, " a": 0.05}
+    with serving(saying(completion([(" I", first), (" she", second)]))) as seen:
+        (alone,) = answers_of(model_at(seen.url), [prompt(options=XE)]).values()
+    assert alone.ceilings_prob == pytest.approx((0.1 + 0.1, 0.1 + 0.1, 0.05))
+    assert alone.unseen_prob == pytest.approx(0.25 + 0.1)
+    with serving(saying(completion([(" I", first), (" a", second)]))) as seen:
+        (mean,) = answers_of(model_at(seen.url), [prompt(options=XE)]).values()
+    hidden = (0.2 + 0.1) / 2
+    assert mean.ceilings_prob == pytest.approx((hidden + 0.15, hidden + 0.15, (0.2 + 0.05) / 2))
+
+
+@pytest.mark.parametrize("protocol", [EXACT, PAPER])
+def test_words_never_shown_as_one_token_are_named(protocol: str) -> None:
+    """Of the whole run: what one answer shows need not be shown by another, and pieces are no words."""
+    she = {" she": 0.4, " x": 0.2, " a": 0.1, " I": 0.05, " of": 0.04, " in": 0.03}
+    bodies = {"prompt 0": completion([(" she", she)]), "prompt 1": completion([(" a", she | {" xyr": 0.01})])}
+    queries = [prompt(text, options=XE) for text in bodies]
+    with serving(lambda asked: Reply(bodies[asked.prompt])) as seen:
+        model = model_at(seen.url).open()
+        assert sum(len(some) for some in model.answer(queries[:1], protocol)) == 1
+        assert model.notes[-1] == "never shown as one token, so possibly several: xe, xyr"
+        assert sum(len(some) for some in model.answer(queries[1:], protocol)) == 1
+        assert model.notes[-1] == "never shown as one token, so possibly several: xe"
+        assert len(model.notes) == len(set(model.notes)) == 5
+        whole = model_at(seen.url).open()
+        assert len(list(whole.answer([prompt("prompt 0", options=OPTIONS[:1])], protocol))) == 1
+    assert not any("never shown" in note for note in whole.notes)
+
+
+def test_tokens_of_equal_text_that_became_one_leave_every_ceiling_open() -> None:
+    """Fewer than were asked for came back by text, so one is lost, and may be any word's with all that is not shown."""
+    given = {"she": 0.4, " she": 0.2, "he": 0.1, "a": 0.05}
+    for shape, ceilings in ((legacy, (0.25,) * 3), (completion, (0.0, 0.05, 0.1))):
+        with serving(saying(shape([("she", given)]))) as seen:
+            (answer,) = answers_of(model_at(seen.url, top_logprobs=5), [prompt()]).values()
+        assert answer.ceilings_prob == pytest.approx(ceilings)
+        assert answer.unseen_prob == pytest.approx(0.25)
+    with serving(saying(legacy([("she", given)]))) as seen:  # as many as were asked for
+        (answer,) = answers_of(model_at(seen.url, top_logprobs=4), [prompt()]).values()
+    assert answer.ceilings_prob == pytest.approx((0.0, 0.05, 0.1))
+
+
+def test_the_fewest_tokens_that_were_shown_are_noted_where_they_are_fewer_than_asked_for() -> None:
+    many = {chr(ord("a") + number): 0.04 for number in range(20)}
+    bodies = {"prompt 0": completion([("a", many)]), "prompt 1": completion([("a", many), ("she", SHE)])}
+    with serving(lambda asked: Reply(bodies[asked.prompt])) as seen:
+        model = model_at(seen.url).open()
+        assert len(list(model.answer([prompt("prompt 0")], EXACT))) == 1
+        assert not any("as few as" in note for note in model.notes)
+        assert len(list(model.answer([prompt("prompt 1")], EXACT))) == 1
+    assert "of 20 tokens that were asked for, the server shows as few as 4 of a step" in model.notes
+
+
+def test_space_that_a_server_strips_from_its_tokens_is_that_of_the_text() -> None:
+    """Without it "was" and "she" would be pieces of a longer word, and no step would be the pronoun's."""
+    steps = [("was", {"was": 0.6, "he": 0.1}), ("she", {"she": 0.5, "he": 0.2}), (".", {".": 0.8, "he": 0.05})]
+    for body, prob in (
+        (completion(steps, "was she."), 0.5),
+        (completion([*steps, ("</s>", {"</s>": 0.9})], "was she.", "stop"), 0.5),
+        (completion(steps, "wasshe."), 0.5 / 3),
+        (completion(steps, "something else"), 0.5 / 3),
+    ):
+        with serving(saying(body)) as seen:
+            (answer,) = answers_of(model_at(seen.url), [prompt()]).values()
+        assert math.exp(answer.logprobs_nats[0]) == pytest.approx(prob)
 
 
 def test_options_that_are_one_word_or_several() -> None:
@@ -470,6 +557,22 @@ def test_the_key_takes_no_way_over_a_proxy_and_follows_no_redirect(monkeypatch: 
             refused(model_at(seen.url), "refused the request (status 307)")
         assert len(seen.requests) > 0
     assert elsewhere.requests == []
+
+
+@pytest.mark.parametrize("is_the_service", [False, True])
+def test_the_account_is_told_to_the_openai_service_alone(
+    monkeypatch: pytest.MonkeyPatch, *, is_the_service: bool
+) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-a-test")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "project-of-a-test")
+    with serving(saying(GOOD)) as seen:
+        if is_the_service:
+            monkeypatch.setattr(http, "OPENAI_URL", seen.url)
+        answers_of(model_at(seen.url), [prompt()])
+    headers = seen.requests[0].headers
+    account = {name: value for name, value in headers.items() if "of-a-test" in value}
+    told = {"openai-organization": "org-of-a-test", "openai-project": "project-of-a-test"}
+    assert account == (told if is_the_service else {})
 
 
 FAILING = """
@@ -734,6 +837,113 @@ def test_an_answer_without_log_probabilities_among_others_with_them_is_half_an_a
     assert isinstance(arrived[2], Answer)
 
 
+NOTHING: list[dict[str, Any]] = [
+    {},
+    {"text": None, "logprobs": None, "finish_reason": None},
+    {"text": "", "finish_reason": "tool_calls"},
+    {"message": {"role": "assistant", "content": None}, "logprobs": {"content": None}},
+]
+
+
+@pytest.mark.parametrize("choice", NOTHING)
+def test_a_response_with_nothing_in_it_is_half_an_answer(choice: dict[str, Any]) -> None:
+    nothing = {"choices": [choice]}
+    with serving(saying(nothing, GOOD)) as seen:
+        (answer,) = answers_of(model_at(seen.url), [prompt()]).values()
+    assert math.exp(answer.logprobs_nats[0]) == pytest.approx(0.5)
+    with serving(lambda asked: Reply(nothing if asked.prompt == "prompt 1" else GOOD)) as seen:
+        found = model_at(seen.url, retries=2)
+        asked = asked_and_stored(found, prompts(3))
+        assert seen.prompts["prompt 1"] == 3
+    assert "a response with nothing in it, at the last of 3 attempts" in asked.scores.answers[1].unscored
+    assert (asked.n_lost, n_stored(found)) == (1, 2)
+
+
+@pytest.mark.parametrize("choice", NOTHING)
+def test_nothing_is_an_empty_answer_where_the_model_stopped(choice: dict[str, Any]) -> None:
+    with serving(saying({"choices": [choice | {"finish_reason": "stop"}]})) as seen:
+        (answer,) = answers_of(model_at(seen.url), [prompt()]).values()
+    assert "the answer is empty" in answer.unscored
+    assert len(seen.requests) == 1
+
+
+def test_a_model_that_spent_its_tokens_before_it_wrote_is_unscored_for_that() -> None:
+    """Whether the server lists what it thought or not: that is no answer."""
+    thought = chat_completion([("She", {"She": 0.9, "she": 0.05}), (" or", {" or": 0.8, " he": 0.1})])
+    thought["choices"][0]["message"]["content"] = None
+    silent = {"choices": [{"message": {"content": None}, "logprobs": None, "finish_reason": "length"}]}
+    for body in (thought, silent):
+        with serving(saying(body)) as seen:
+            found = model_at(seen.url)
+            asked = asked_and_stored(found, [prompt(chat=True)])
+            asked_and_stored(found, [prompt(chat=True)])
+        assert "spent all its tokens before it wrote any" in asked.scores.answers[0].unscored
+        assert asked.n_lost == 0
+        assert len(seen.requests) == 1
+
+
+# Servers that show what was sampled.
+
+SURE = completion([(" she", {" she": 1.0}), (" was", {" was": 1 - 1e-7, " is": 1e-8})])
+"""As after sampling at temperature 0, or as of a model that is sure."""
+
+
+@pytest.mark.parametrize("protocol", [EXACT, PAPER])
+@pytest.mark.parametrize("shape", [legacy, completion])
+def test_an_answer_that_shows_nothing_but_what_was_chosen_is_lost(
+    shape: Callable[..., dict[str, Any]], protocol: str
+) -> None:
+    one_hot = shape([(" she", {" she": 1.0}), (" was", {" was": 1.0})])
+    with serving(saying(one_hot)) as seen:
+        found = model_at(seen.url)
+        asked = asked_and_stored(found, prompts(1), protocol)
+        assert (asked.n_lost, asked.n_computed) == (1, 0)
+        assert "shows only the token that it chose" in asked.scores.answers[0].unscored
+        asked_and_stored(found, prompts(1), protocol)
+    assert len(seen.requests) == 2
+
+
+@pytest.mark.parametrize("hidden_nats", [-9999.0, -math.inf])
+def test_tokens_that_cannot_be_are_nothing_else(hidden_nats: float) -> None:
+    body = completion([(" she", {" she": 1.0}), (" was", {" was": 1.0})])
+    for step in body["choices"][0]["logprobs"]["content"]:
+        step["top_logprobs"] += [{"token": f" {number}", "logprob": hidden_nats} for number in range(19)]
+    with serving(saying(body)) as seen:
+        (lost,) = answers_of(model_at(seen.url), prompts(1)).values()
+    assert isinstance(lost, LostError)
+
+
+@pytest.mark.parametrize(("n_prompts", "n_asked"), [(9, 9), (60, 20)])
+def test_a_server_that_goes_on_so_ends_the_run_in_one_sentence(n_prompts: int, n_asked: int) -> None:
+    with serving(saying(SURE)) as seen:
+        found = model_at(seen.url, concurrency=1)
+        with pytest.raises(UndertowError, match="shows only the token that it chose") as caught:
+            asked_and_stored(found, prompts(n_prompts))
+        assert len(seen.requests) == n_asked
+    assert "before sampling (vLLM: --logprobs-mode raw_logprobs)" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert n_stored(found) == 0
+
+
+@pytest.mark.parametrize("place", [0, 4])
+def test_a_server_that_shows_more_elsewhere_is_believed_of_a_model_that_is_sure(place: int) -> None:
+    """Answers that came before are kept back until then, and none is asked for again."""
+    with serving(lambda asked: Reply(GOOD if asked.prompt == f"prompt {place}" else SURE)) as seen:
+        found = model_at(seen.url, concurrency=1)
+        asked = asked_and_stored(found, prompts(6))
+        assert len(seen.requests) == 6
+    assert (asked.n_lost, n_stored(found)) == (0, 6)
+    assert math.exp(asked.scores.answers[5].logprobs_nats[0]) == pytest.approx(1.0)
+
+
+def test_one_sure_step_is_an_answer_and_shows_nothing_else() -> None:
+    one = completion([(" she", {" she": 1.0})])
+    with serving(lambda asked: Reply(one if asked.prompt == "prompt 0" else SURE)) as seen:
+        arrived = answers_of(model_at(seen.url, concurrency=1), prompts(2))
+    assert isinstance(arrived[0], Answer)
+    assert isinstance(arrived[1], LostError)
+
+
 # Budgets, and being stopped.
 
 
@@ -766,6 +976,30 @@ def test_the_budget_of_tokens_is_what_the_server_counts() -> None:
         with pytest.raises(UndertowError, match="30 API tokens"):
             asked_and_stored(found, prompts(20))
         assert len(seen.requests) == 5
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": -20, "completion_tokens": 5},
+        {"prompt_tokens": 5, "completion_tokens": -1000},
+        {"prompt_tokens": True, "completion_tokens": False},
+        {"prompt_tokens": "20", "completion_tokens": None},
+    ],
+)
+def test_counts_that_cannot_be_are_estimated_and_give_nothing_back(usage: dict[str, Any]) -> None:
+    with serving(saying(GOOD | {"usage": usage})) as seen:
+        found = model_at(seen.url, max_api_tokens=30, concurrency=1)
+        with pytest.raises(UndertowError, match="30 API tokens"):
+            asked_and_stored(found, prompts(20))
+        assert len(seen.requests) == 5  # two tokens of prompt and four of answer each
+
+
+def test_prompts_that_are_not_latin_are_estimated_by_their_bytes() -> None:
+    """Four letters, of three bytes each: three tokens and the four of the answer."""
+    with AnswerStore(store_file()) as store:
+        told = estimate(model_at("http://127.0.0.1:9/v1"), [prompt("\u5973\u5b69\u5b50\u3002")], store, EXACT)
+    assert told.n_tokens == 3 + 4
 
 
 def test_ctrl_c_ends_at_once_in_the_middle_of_requests() -> None:

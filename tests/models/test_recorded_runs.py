@@ -18,7 +18,7 @@ from undertow import audit, models
 from undertow.audit import Run
 from undertow.models import recorded, toy
 from undertow.models.base import EXACT, PAPER, Effort, Found, Request
-from undertow.types import BLANK, GENERATION, Answer, Continuations, ModelCard, Query, UndertowError
+from undertow.types import BLANK, GENERATION, Answer, Blank, Continuations, ModelCard, Option, Query, UndertowError
 
 PROBE = "spurious-correlation"
 OPTIONS: dict[str, Any] = {"w": "date", "date_count": 5, "limit": 30}
@@ -287,6 +287,17 @@ def test_continuations_are_not_held() -> None:
     assert "no continuations" in str(answers[0])
 
 
+def test_what_a_dry_run_says_is_what_was_asked() -> None:
+    run("toy", "first")
+    found = recorded.find(Request("recorded:first"))
+    assert found is not None
+    model = found.open()
+    (asked,) = (key for key in list(model.answers)[:1])
+    queries = [Blank(tuple(asked[0].split("___")), tuple(Option(one, (one,)) for one in options))
+               for options in (asked[1], ("none", "of these"))]  # fmt: skip
+    assert model.effort(queries, EXACT).n_passes == 1
+
+
 # Refusals.
 
 
@@ -305,7 +316,10 @@ def table(folder: Path) -> None:
     ("name", "more", "words"),
     [
         ("recorded:nosuch", {}, ["nosuch", "there is no such run folder"]),
-        ("recorded:", {}, ["no manifest.json"]),
+        ("recorded:", {}, ["names no run", "write recorded:FOLDER"]),
+        ("recorded: ", {}, ["names no run"]),
+        ("recorded:~nosuch-user/run", {}, ["~nosuch-user/run: there is no such run folder"]),
+        ("recorded:nosuch@recorded:first@toy", {}, ["nosuch: there is no such run folder"]),
         ("recorded:empty", {}, ["empty", "no manifest.json"]),
         ("recorded:first", {"revision": "main"}, ["recorded:first", "leave --revision and --dtype out"]),
         ("recorded:first", {"dtype": "bfloat16"}, ["leave --revision and --dtype out"]),
@@ -349,9 +363,10 @@ Damage = Callable[[pd.DataFrame], pd.DataFrame]
     [
         lambda frame: frame.iloc[:0],
         lambda frame: frame.assign(options=None),
+        lambda frame: frame.assign(unclaimed="much"),
         lambda frame: frame.assign(logprobs_nats=[values[:1] for values in frame["logprobs_nats"]]),
     ],
-    ids=["no rows", "no options", "too few numbers"],
+    ids=["no rows", "no options", "no number", "too few numbers"],
 )
 def test_a_damaged_table_is_refused(damage: Damage) -> None:
     first = run("toy", "first")

@@ -62,10 +62,35 @@ def test_the_steps_that_count(steps: list[Step], expected: tuple[float, ...]) ->
     [(" she", True), ("\nshe", True), ("she", True), ("She", False), ("she.", False), ("sheep", False), ("", False)],
 )
 def test_a_token_says_a_word_but_for_the_space_around_it(token: str, counts: bool) -> None:
-    step = Step(token, (0.5, 0.0, 0.1))
-    chosen = steps_that_count([THE, step], OPTIONS)
-    assert list(chosen) == ([step] if counts else [THE, step])
+    step, before = Step(token, (0.5, 0.0, 0.1)), Step(" is:", (0.1, 0.2, 0.3))
+    chosen = steps_that_count([before, step], OPTIONS)
+    assert list(chosen) == ([step] if counts else [before, step])
     assert (word_of(token) == "she") == counts
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        ((" S", "he", " was"), False),
+        ((" T", "he", "y"), False),
+        ((" he", "aven"), False),
+        ((" he", "'s"), True),
+        (("he", " was"), True),
+        ((" (", "he", ")"), True),
+        ((" it", " he "), True),
+    ],
+)
+def test_a_piece_of_a_longer_word_says_nothing(tokens: tuple[str, ...], said: bool) -> None:
+    steps = [Step(token, (0.1, 0.2, 0.3)) for token in tokens]
+    assert (len(steps_that_count(steps, OPTIONS)) == 1) == said
+
+
+def test_where_tokens_are_known_by_number_their_text_does_not_matter() -> None:
+    """An uncased vocabulary says *she* where *She* was asked about."""
+    lower = Step(" she", (0.5, 0.0, 0.1), spells=True)
+    upper = (Option("female", ("SHE",)), Option("male", ("HE",)))
+    assert list(steps_that_count([THE, lower], upper)) == [lower]
+    assert len(steps_that_count([THE, Step(" she", (0.5, 0.0, 0.1), spells=False)], OPTIONS)) == 2
 
 
 def test_words_of_one_group_are_two_words_as_any_other() -> None:
@@ -218,8 +243,8 @@ def wholes(draw: st.DrawFn) -> list[Whole]:
 def test_the_truth_lies_between_what_was_seen_and_the_ceilings(whole: list[Whole]) -> None:
     shown = [step.shown() for step in whole]
     answer = answered(*shown)
-    said = [step for step in whole if step.shown().token.strip() in WORDS]
-    counted = said if len(said) == 1 else whole
+    chosen = steps_that_count(shown, OPTIONS)
+    counted = [step for step, own in zip(whole, shown, strict=True) if any(own is one for one in chosen)]
     truth = [math.fsum(step.mass(word) for step in counted) / len(counted) for word in WORDS]
     low, ceilings = probs(answer), answer.ceilings_prob
     for at in range(len(WORDS)):

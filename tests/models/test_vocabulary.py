@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tiny import sentencepiece_tokenizer, tiny_tokenizer, wordpiece_tokenizer
 from undertow.models.base import UnscorableError
 from undertow.models.vocabulary import OptionTokens, Vocabulary
 from undertow.types import Option
@@ -31,6 +33,9 @@ class Spelling:
         assert not clean_up_tokenization_spaces
         self.n_decoded += 1
         return [self.texts[token] for (token,) in rows]
+
+    def convert_ids_to_tokens(self, numbers: list[int]) -> list[str]:
+        return [self.texts[number] for number in numbers]
 
     def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
         assert not add_special_tokens
@@ -114,3 +119,29 @@ def test_real_tokenizers() -> None:
         assert found.ids[0]
         assert not found.unread
         assert isinstance(Vocabulary.of(tokenizer).of_options(asked[3:]), UnscorableError)
+
+
+def test_a_token_carries_the_space_before_its_word(tmp_path: Path) -> None:
+    """In a byte-level vocabulary as it is, in SentencePiece for its mark, in WordPiece for the mark that is not there."""
+    tokenizers = [tiny_tokenizer(tmp_path), sentencepiece_tokenizer(), wordpiece_tokenizer()]
+    for tokenizer in tokenizers:
+        vocabulary = Vocabulary.of(tokenizer)
+        tokens = tokenizer("she was", add_special_tokens=False)["input_ids"]
+        assert "".join(map(vocabulary.text_of, tokens)).endswith(" was"), type(tokenizer)
+
+
+def test_the_end_of_a_word_is_no_word() -> None:
+    tokenizer = wordpiece_tokenizer()
+    vocabulary = Vocabulary.of(tokenizer)
+    ends = {token for piece, token in tokenizer.get_vocab().items() if piece.startswith("##")}
+    assert ends
+    assert not any(vocabulary.text_of(token).startswith((" ", "#")) for token in ends)
+    assert not ends & {token for tokens in vocabulary._tokens.values() for token in tokens}
+
+
+def test_a_heading_is_no_sign_of_word_pieces(tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer(tmp_path)
+    tokenizer.add_tokens(["##"])
+    vocabulary = Vocabulary.of(tokenizer)
+    (token,) = tokenizer("a", add_special_tokens=False)["input_ids"]
+    assert vocabulary.text_of(token) == "a"

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from undertow.stats import (
     LabelOrders,
@@ -259,13 +260,16 @@ class _Bounds:
         ends = {("group", group): (low[group], high[group]) for group in groups}
         ends["unclaimed", UNCLAIMED] = low[UNCLAIMED], high[UNCLAIMED]
         ends |= {("gap", f"{a}-{b}"): (low[a] - high[b], high[a] - low[b]) for a, b in gaps}
-        ends = {name: both for name, both in ends.items() if not np.array_equal(*both, equal_nan=True)}
+        if all(np.array_equal(*both, equal_nan=True) for both in ends.values()):
+            return {}
+        if np.array_equal(low[UNCLAIMED], high[UNCLAIMED], equal_nan=True):
+            del ends["unclaimed", UNCLAIMED]  # a table may bound its groups alone
         cells = {
             (pronoun, f"{kind}{end}"): _Cells.of(rows, values)
             for (kind, pronoun), both in ends.items()
             for end, values in zip(BOUNDS, both, strict=True)
         }
-        drawn = dict(_bootstrapped(run, cells, errors)) if cells else {}
+        drawn = dict(_bootstrapped(run, cells, errors))
         return {(kind, pronoun): cls(*(drawn[pronoun, f"{kind}{end}"] for end in BOUNDS)) for kind, pronoun in ends}
 
 
@@ -292,6 +296,15 @@ def _mean_bounds(bounds: _Bounds) -> _Ends:
     return low, high, drawn_low, drawn_high
 
 
+def _after_middle(x: Floats, means: Floats) -> NDArray[np.bool_]:
+    """Whether an index lies at or after the mean of those that are there [row, w]; a draw may miss some."""
+    seen = ~np.isnan(means)
+    n_seen = seen.sum(axis=1)
+    middle = np.divide(seen @ x, n_seen, out=np.full(len(means), math.nan), where=n_seen > 0)
+    after: NDArray[np.bool_] = x >= middle[:, np.newaxis]
+    return after
+
+
 def _slope_bounds(bounds: _Bounds) -> _Ends:
     """A slope weighs each mean by how far its index is from the middle: it is least where means before it are greatest.
 
@@ -299,12 +312,11 @@ def _slope_bounds(bounds: _Bounds) -> _Ends:
     least   h h h   l l l        greatest  l l l   h h h
     """
     x = bounds.low.cells.x
-    seen = ~np.isnan(bounds.low.means)
-    after = x >= x[seen].mean()
+    after, after_drawn = (_after_middle(x, means) for means in (bounds.low.means[np.newaxis], bounds.low.drawn))
     slopes = []
     for first, last in ((bounds.high, bounds.low), (bounds.low, bounds.high)):
-        means = np.where(after, last.means, first.means)
-        slopes.append((_line(x, means).slope, fit_rows(x, np.where(after, last.drawn, first.drawn))[0]))
+        means = np.where(after[0], last.means, first.means)
+        slopes.append((_line(x, means).slope, fit_rows(x, np.where(after_drawn, last.drawn, first.drawn))[0]))
     (least, drawn_least), (greatest, drawn_greatest) = slopes
     return least, greatest, drawn_least, drawn_greatest
 

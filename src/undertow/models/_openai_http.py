@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from undertow.models._openai_address import KEY_VARIABLE, Address
+from undertow.models._openai_address import KEY_VARIABLE, OPENAI_URL, Address
 from undertow.models._openai_steps import HalfAnswerError
 from undertow.models.base import LostError, UnscorableError
 from undertow.types import UndertowError
@@ -51,6 +51,8 @@ OF_ONE_PROMPT: Mapping[str, str] = {
 }
 """Refusals that say something about a prompt and nothing about the server, by their codes."""
 LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
+ACCOUNT_HEADERS = ("OpenAI-Organization", "OpenAI-Project")
+"""The client takes these from the environment; they are nobody's business but the OpenAI service's."""
 CONNECT_S = 10.0
 
 Read = TypeVar("Read")
@@ -183,7 +185,7 @@ class Caller:
     _names: dict[tuple[bool, str], str] = field(default_factory=dict)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
     _client: AsyncOpenAI = field(init=False)
-    _authorization: dict[str, Any] = field(init=False, repr=False)
+    _headers: dict[str, Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         try:
@@ -193,7 +195,9 @@ class Caller:
         # What goes to this machine must not take the way over a proxy; a redirect could lead the key elsewhere.
         direct = {f"all://{self.address.name}": None} if self.address.is_local else None
         # Given with each request, so that the client takes no other from the environment.
-        self._authorization = {"Authorization": f"Bearer {self.key}" if self.key else openai.omit}
+        self._headers = {"Authorization": f"Bearer {self.key}" if self.key else openai.omit}
+        if self.address.url != OPENAI_URL:
+            self._headers |= dict.fromkeys(ACCOUNT_HEADERS, openai.omit)
         timeout = openai.Timeout(self.timeout_s, connect=min(self.timeout_s, CONNECT_S))
         self._client = openai.AsyncOpenAI(
             api_key=self.key or "none",
@@ -274,7 +278,7 @@ class Caller:
             # The client's own time-out begins anew with every byte; ours does not.
             async with asyncio.timeout(self.timeout_s):
                 response = await endpoint.with_raw_response.create(
-                    model=self.model, extra_headers=self._authorization, **sent
+                    model=self.model, extra_headers=self._headers, **sent
                 )
             self.reached = True
             body = _parsed(response.http_response.content)
@@ -370,8 +374,13 @@ def _counted(body: Any, estimate: int) -> int:
     usage = body.get("usage") if isinstance(body, Mapping) else None
     if not isinstance(usage, Mapping):
         return estimate
-    counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
-    return sum(counts) if all(isinstance(count, int) for count in counts) else estimate  # type: ignore[arg-type]
+    counts: list[Any] = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+    return sum(counts) if all(map(_is_count, counts)) else estimate
+
+
+def _is_count(given: Any) -> bool:
+    """No server gives tokens back to a budget; and JSON's true is a number to Python."""
+    return isinstance(given, int) and not isinstance(given, bool) and given >= 0
 
 
 def _asked_wait_s(headers: Mapping[str, str]) -> float:

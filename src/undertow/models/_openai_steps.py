@@ -1,7 +1,9 @@
 """From a response of a server that speaks OpenAI's interface to the steps of its answer, as far as they were shown.
 
     shown      she .41   he .33   " she" .05   the .02        she: .46, and of two spellings both were seen
-    not shown  .19 in all, none of them above .02             he: .33 to .35, they: 0 to .04
+    not shown  .19 in all, none of them above .02             he: .33 to .35, they: 0 to .06, if "the" began it
+
+A server's tokenizer is not known, so a word may be several tokens; any shown token that the word begins with may be its first.
 
 Servers show log-probabilities in two shapes: lists side by side (completions, as they were first), and one list of tokens
 (chat, and completions of some servers). Knows both; knows nothing about how a response was got.
@@ -9,14 +11,15 @@ Servers show log-probabilities in two shapes: lists side by side (completions, a
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 from undertow.models.base import PAPER, PAPER_TOP, UnscorableError
-from undertow.models.steps import Step, word_of
-from undertow.types import Generation
+from undertow.models.steps import Step, answer_of, steps_that_count, word_of
+from undertow.types import Answer, Generation
 
 NOT_SHOWN_NATS = -1000.0
 """Servers write a number below this (-9999, the lowest of its type) for a token that they do not show."""
@@ -39,11 +42,31 @@ class Shown:
         token: its text.
         logprob_nats: its log-probability.
         top: the most probable tokens there with theirs.
+        by_text: whether `top` came by text, so that of tokens with equal text one is left.
     """
 
     token: str
     logprob_nats: float
     top: tuple[tuple[str, float], ...]
+    by_text: bool = False
+
+    def most_probable(self, n: int) -> list[tuple[str, float]]:
+        """The most probable tokens that were really shown, `n` at most, with their probabilities."""
+        ranked = sorted(self.top, key=lambda pair: pair[1], reverse=True)
+        return [(text, math.exp(nats)) for text, nats in ranked[:n] if nats > NOT_SHOWN_NATS]
+
+    def seen(self, n: int) -> list[tuple[str, float]]:
+        """The same with the decoded token, where it comes on top of their number."""
+        pairs = self.most_probable(n)
+        if self.token not in {text for text, _ in pairs} and self.logprob_nats > NOT_SHOWN_NATS:
+            pairs.append((self.token, math.exp(self.logprob_nats)))
+        return pairs
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether one token has all of the probability."""
+        nats = max(self.logprob_nats, *(nats for _, nats in self.top))
+        return math.exp(nats) >= 1.0 - ROUNDING_PROB
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +82,58 @@ class Wanted:
     words: tuple[str, ...]
     top: int
     protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServedStep(Step):
+    """A step, and what words of several tokens may have of it.
+
+    Attributes:
+        piece_probs: probability of the shown tokens that may be the first of several of each option [option].
+        pieces_prob: of those that may be the first of any, each counted once.
+    """
+
+    piece_probs: tuple[float, ...] = ()
+    pieces_prob: float = 0.0
+
+
+@dataclass(slots=True)
+class Sightings:
+    """What a server has shown in the answers of a run.
+
+    Attributes:
+        spreads: whether the probability of any step was on more than one token.
+        words, whole: words that were looked for, and those that were shown as one token.
+        fewest: how many tokens were shown of a step, at least, by how many were asked for.
+    """
+
+    spreads: bool = False
+    words: set[str] = field(default_factory=set)
+    whole: set[str] = field(default_factory=set)
+    fewest: dict[int, int] = field(default_factory=dict)
+
+    def add(self, shown: Sequence[Shown], wanted: Wanted) -> None:
+        """One more answer."""
+        if not shown:
+            return
+        self.spreads = self.spreads or not all(step.is_sure for step in shown)
+        words = {word for word in wanted.words if word}
+        self.words |= words
+        self.whole |= words & {word_of(text) for step in shown for text, _ in step.seen(wanted.top)}
+        fewest = min(len(step.most_probable(wanted.top)) for step in shown)
+        self.fewest[wanted.top] = min(fewest, self.fewest.get(wanted.top, fewest))
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the results must know of it."""
+        notes = [
+            f"of {asked} tokens that were asked for, the server shows as few as {fewest} of a step"
+            for asked, fewest in sorted(self.fewest.items())
+            if fewest < asked
+        ]
+        pieces = sorted(self.words - self.whole)
+        if pieces:
+            notes.append(f"never shown as one token, so possibly several: {', '.join(pieces)}")
+        return tuple(notes)
 
 
 def words_of(prompt: Generation) -> tuple[str, ...] | UnscorableError:
@@ -127,7 +202,7 @@ def _shown(token: Any, nats: Any, top: Any) -> Shown:
     if not listed or not all(isinstance(text, str) and float(value) < ROUNDING_NATS for text, value in pairs):
         raise ValueError("no token, or no log-probability")
     spelled = [(text.replace(PIECE_SPACE, " "), min(float(value), 0.0)) for text, value in pairs]
-    return Shown(*spelled[0], tuple(spelled[1:]))
+    return Shown(*spelled[0], tuple(spelled[1:]), by_text=isinstance(top, Mapping))
 
 
 def without_end(shown: Sequence[Shown], text: str, finish: str) -> Sequence[Shown]:
@@ -139,23 +214,88 @@ def without_end(shown: Sequence[Shown], text: str, finish: str) -> Sequence[Show
     if not shown or finish != "stop":
         return shown
     tokens = [step.token for step in shown]
-    ends = not tokens[-1] or "".join(tokens[:-1]).strip() == text.strip() != "".join(tokens).strip()
+    ends = not tokens[-1] or _letters(*tokens[:-1]) == _letters(text) != _letters(*tokens)
     return shown[:-1] if ends else shown
 
 
-def step_of(shown: Shown, wanted: Wanted) -> Step:
+def _letters(*texts: str) -> str:
+    """All but the space in them, which some servers strip from each token."""
+    return "".join("".join(texts).split())
+
+
+def is_one_hot(written: Sequence[Shown]) -> bool:
+    """Whether all of several steps have all of the probability on one token, as after sampling at temperature 0."""
+    return len(written) > 1 and all(step.is_sure for step in written)
+
+
+def step_of(shown: Shown, wanted: Wanted) -> ServedStep:
     """The distribution of one step, as far as it was shown."""
-    ranked = sorted(shown.top, key=lambda pair: pair[1], reverse=True)
     # A decoded token outside the most probable ones comes on top of their number, and tokens above it may be hidden.
-    seen = [(text, math.exp(nats)) for text, nats in ranked[: wanted.top] if nats > NOT_SHOWN_NATS]
-    least_prob = min((prob for _, prob in seen), default=1.0)
-    if shown.token not in {text for text, _ in seen} and shown.logprob_nats > NOT_SHOWN_NATS:
-        seen.append((shown.token, math.exp(shown.logprob_nats)))
+    least_prob = min((prob for _, prob in shown.most_probable(wanted.top)), default=1.0)
+    seen = shown.seen(wanted.top)
     if wanted.protocol == PAPER:
         seen = sorted(seen, key=lambda pair: pair[1], reverse=True)[:PAPER_TOP]
     found = [[prob for text, prob in seen if word_of(text) == word] for word in wanted.words]
     probs = tuple(sum(own) if word else math.nan for word, own in zip(wanted.words, found, strict=True))
     if wanted.protocol == PAPER:
-        return Step(shown.token, probs)
-    unseen_prob = max(ROUNDING_PROB, 1.0 - sum(prob for _, prob in seen))
-    return Step(shown.token, probs, tuple(map(len, found)), unseen_prob, least_prob)
+        return ServedStep(shown.token, probs)
+    n_seen = tuple(map(len, found))
+    if shown.by_text and len(shown.top) < wanted.top:
+        # A token may be lost to another of equal text, and then it can be any, and as probable as can be.
+        n_seen, least_prob = (0,) * len(found), 1.0
+    return ServedStep(
+        token=shown.token,
+        probs=probs,
+        n_seen=n_seen,
+        unseen_prob=max(ROUNDING_PROB, 1.0 - sum(prob for _, prob in seen)),
+        least_prob=least_prob,
+        piece_probs=tuple(sum(prob for text, prob in seen if _may_begin(text, word)) for word in wanted.words),
+        pieces_prob=sum(prob for text, prob in seen if any(_may_begin(text, word) for word in wanted.words)),
+    )
+
+
+def _may_begin(token: str, word: str) -> bool:
+    """Whether the token may be the first of several that spell the word."""
+    piece = word_of(token)
+    return 0 < len(piece) < len(word) and word.startswith(piece)
+
+
+def spaced(steps: Sequence[ServedStep], text: str) -> Sequence[ServedStep]:
+    """With the space before each token that the text has, where a server strips it; as they are, where they do not fit.
+
+    tokens  "was"  "she"  "."   text "was she."   ->   "was"  " she"  "."
+    """
+    if "".join(step.token for step in steps).strip() == text.strip():
+        return steps
+    at, found = 0, []
+    for step in steps:
+        token = step.token.lstrip()
+        start = len(text) - len(text[at:].lstrip())
+        if not text.startswith(token, start):
+            return steps
+        end = start + len(token)
+        found.append(replace(step, token=text[at:end]))
+        at = end
+    return found
+
+
+def served_answer(prompt: Generation, steps: Sequence[ServedStep], text: str) -> Answer:
+    """What the steps of this text say of the options, whose ceilings allow for words of several tokens.
+
+    A word that was shown as one token at any step is one: nothing that it begins with is a piece of it.
+    """
+    answer = answer_of(prompt, steps, text)
+    if not answer.ceilings_prob:
+        return answer
+    counted = cast(Sequence[ServedStep], steps_that_count(steps, prompt.options))
+    in_pieces = [not any(step.probs[option] > 0 for step in steps) for option in range(len(prompt.options))]
+    pieces = [
+        sum(step.piece_probs[option] for step in counted) / len(counted) if possible else 0.0
+        for option, possible in enumerate(in_pieces)
+    ]
+    hidden = sum(min(step.pieces_prob, sum(itertools.compress(step.piece_probs, in_pieces))) for step in counted)
+    return replace(
+        answer,
+        ceilings_prob=tuple(map(sum, zip(answer.ceilings_prob, pieces, strict=True))),
+        unseen_prob=answer.unseen_prob + hidden / len(counted),
+    )

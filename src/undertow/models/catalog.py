@@ -20,7 +20,18 @@ from undertow.types import UndertowError
 ENTRY_POINTS = "undertow.models"
 DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "npu", "xpu")
 """Kinds of device that torch and its plug-ins know; whether one is here is found out when a model is opened."""
-NOT_FAMILIES = ("base", "catalog", "decoding", "fills", "pull", "running", "steps", "vocabulary", "weights")
+NOT_FAMILIES = (
+    "base",
+    "catalog",
+    "decoding",
+    "fills",
+    "pull",
+    "running",
+    "steps",
+    "templates",
+    "vocabulary",
+    "weights",
+)
 
 
 def families() -> dict[str, str]:

@@ -39,7 +39,15 @@ from undertow.models.base import (
     shared_length,
 )
 from undertow.models.decoding import Decoder
-from undertow.models.running import AGREEMENT_NATS, LOGITS_AT_ONCE, REFUSALS, chosen_device, explain_memory, repeats_of
+from undertow.models.running import (
+    AGREEMENT_NATS,
+    LOGITS_AT_ONCE,
+    REFUSALS,
+    chosen_device,
+    explain_memory,
+    ran_out,
+    repeats_of,
+)
 from undertow.models.weights import Weights, explain_loading, find_weights, parsed_once
 from undertow.types import GENERATION, Answer, Blank, Floats, Generation, ModelCard, Query, TextQuery, UndertowError
 
@@ -323,6 +331,8 @@ def _check_reading(model: CausalModel) -> str:
         try:
             differs = not np.abs(read() - expected).max() <= AGREEMENT_NATS[model.card.dtype]
         except REFUSALS as error:
+            if ran_out(error):
+                raise
             return f"its attention takes no tree ({type(error).__name__})"
         return "it reads a tree of texts differently from the texts one by one" if differs else ""
 

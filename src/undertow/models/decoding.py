@@ -20,17 +20,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.models.base import PAPER, PAPER_TOP, Branches, Effort, UnscorableError, shared_length
-from undertow.models.running import AGREEMENT_NATS, REFUSALS, explain_memory
+from undertow.models.running import AGREEMENT_NATS, REFUSALS, among_top, ends_of, explain_memory, ran_out
 from undertow.models.steps import Step, answer_of
+from undertow.models.templates import in_template, template_notes
 from undertow.models.vocabulary import OptionTokens, Vocabulary
 from undertow.types import Answer, Generation
 
 if TYPE_CHECKING:
     import torch
 
-CPU_TREE_TOKENS = 1024
-GPU_TREE_TOKENS = 8192
-"""Tokens of the prompts of one pack; every answer of the pack is a row of each further pass."""
+CPU_TREE_TOKENS = 2048
+GPU_TREE_TOKENS = 16_384
+"""Places in the cache of one pack: its prompts, what they share once, and its answers at their longest."""
+LOGITS_OF_A_STEP = 2**24
+"""Logits of one step of all answers of a pack: 64 MiB in float32."""
 PLAIN_ROWS = 16
 CHECK_STEPS = 3
 
@@ -85,7 +88,7 @@ class Decoder:
         """Wrap a network; whether its cache takes a tree is found out when the first prompts come."""
         from transformers import GenerationConfig
 
-        ends = _ends(network, tokenizer)
+        ends = ends_of(network, tokenizer)
         # A checkpoint's own settings (a penalty for repeating, a least length) would bend the distributions.
         network.generation_config = GenerationConfig()
         return cls(network, tokenizer, Vocabulary.of(tokenizer), context_tokens, tree_depth, ends)
@@ -121,47 +124,47 @@ class Decoder:
         self._written(timed, 0)
         seconds = (time.perf_counter() - started) * sum(sizes) / sizes[len(packs) // 2]
         passes = sum(1 + max(prompt.query.max_tokens for prompt in pack) for pack in packs)
+        return Effort(sum(sizes), passes, seconds, weights_bytes + self._pack_bytes(max(sizes), max(map(len, packs))))
+
+    def _pack_bytes(self, n_places: int, n_rows: int) -> int:
+        """Cache, mask and logits of a pack, estimated."""
         config = self.network.config.get_text_config()
-        cache = 2 * 4 * max(sizes) * int(config.num_hidden_layers) * int(config.hidden_size)
-        return Effort(sum(sizes), passes, seconds, weights_bytes + cache)
+        heads = int(getattr(config, "num_attention_heads", 1) or 1)
+        kept = int(getattr(config, "num_key_value_heads", 0) or heads)
+        width = int(getattr(config, "head_dim", 0) or int(config.hidden_size) // heads)
+        a_number = int(self.network.dtype.itemsize)
+        cache = 2 * a_number * n_places * int(config.num_hidden_layers) * kept * width
+        logits = 3 * 4 * n_rows * int(self.network.get_output_embeddings().weight.shape[0])
+        return cache + logits + a_number * n_places * n_places
 
     def notes_on(self, queries: Sequence[Any]) -> list[str]:
-        """How prompts were decoded where it was not the usual way, and what could not be seen in them."""
+        """How prompts were decoded where it was not the usual way, and what a template put into them."""
         notes = [f"prompts were answered in plain batches, since {self.refusal}"] if self.refusal else []
-        options = {query.options for query in queries if isinstance(query, Generation)}
-        known = [self.vocabulary.of_options(one) for one in options]
-        unread = sorted({word for one in known if isinstance(one, OptionTokens) for word in one.unread})
-        if unread:
-            notes.append(f"not seen in answers to prompts, since they are several tokens: {', '.join(unread)}")
-        return notes
+        chatted = any(isinstance(query, Generation) and query.chat for query in queries)
+        return notes + (template_notes(self.tokenizer) if chatted else [])
 
     def _prompts(
         self, queries: Sequence[Generation], tokens_of: Callable[[str], list[int]]
     ) -> tuple[list[_Prompt], dict[int, UnscorableError]]:
         prompts, refused = [], {}
         for place, query in enumerate(queries):
-            try:
-                options = self.vocabulary.of_options(query.options)
-                if isinstance(options, UnscorableError):
-                    raise options
-                prompts.append(_Prompt(place, query, self._tokens(query, tokens_of), options))
-            except UnscorableError as error:
-                refused[place] = error
+            options, tokens = self.vocabulary.of_options(query.options), self._tokens(query, tokens_of)
+            if isinstance(options, UnscorableError):
+                refused[place] = options
+            elif isinstance(tokens, UnscorableError):
+                refused[place] = tokens
+            else:
+                prompts.append(_Prompt(place, query, tokens, options))
         return prompts, refused
 
-    def _tokens(self, query: Generation, tokens_of: Callable[[str], list[int]]) -> tuple[int, ...]:
-        if query.chat:
-            if not self.tokenizer.chat_template:
-                raise UnscorableError("this model has no chat template; leave --chat out")
-            said = [{"role": "user", "content": query.prompt}]
-            coded = self.tokenizer.apply_chat_template(said, add_generation_prompt=True, return_dict=True)
-            tokens = tuple(coded["input_ids"])
-        else:
-            tokens = tuple(tokens_of(query.prompt))
+    def _tokens(self, query: Generation, tokens_of: Callable[[str], list[int]]) -> tuple[int, ...] | UnscorableError:
+        tokens = in_template(self.tokenizer, query.prompt) if query.chat else tuple(tokens_of(query.prompt))
+        if isinstance(tokens, UnscorableError):
+            return tokens
         if not tokens:
-            raise UnscorableError("the prompt is empty")
+            return UnscorableError("the prompt is empty")
         if len(tokens) + query.max_tokens > self.context_tokens:
-            raise UnscorableError(
+            return UnscorableError(
                 f"prompt and answer are longer than the {self.context_tokens} tokens that the model reads"
             )
         return tokens
@@ -169,13 +172,14 @@ class Decoder:
     def _packs(self, prompts: Sequence[_Prompt]) -> Iterator[list[_Prompt]]:
         """Prompts with equal options and length of answer, neighbours in the tree together."""
         if self.refusal is None:
-            self.refusal = self._check() if self.tree_depth else "its attention takes no tree"
+            with explain_memory():
+                self.refusal = self._check() if self.tree_depth else "its attention takes no tree"
         alike: dict[tuple[OptionTokens, int], list[_Prompt]] = {}
         for prompt in prompts:
             alike.setdefault((prompt.options, prompt.query.max_tokens), []).append(prompt)
         for (_, max_tokens), members in alike.items():
             in_tree = [prompt for prompt in members if self._takes(len(prompt.tokens) + max_tokens)]
-            yield from _cut(sorted(in_tree, key=lambda prompt: prompt.tokens), self._tree_tokens)
+            yield from _cut(sorted(in_tree, key=lambda prompt: prompt.tokens), self._tree_tokens, self._most_rows)
             by_length: dict[int, list[_Prompt]] = {}
             for prompt in members:
                 if not self._takes(len(prompt.tokens) + max_tokens):
@@ -186,6 +190,11 @@ class Decoder:
     def _takes(self, length: int) -> bool:
         """Whether a path of so many tokens goes into a tree."""
         return not self.refusal and length <= self.tree_depth
+
+    @property
+    def _most_rows(self) -> int:
+        """Answers of one pack: each holds a row of logits at every step."""
+        return max(1, LOGITS_OF_A_STEP // int(self.network.get_output_embeddings().weight.shape[0]))
 
     @property
     def _tree_tokens(self) -> int:
@@ -291,41 +300,58 @@ class Decoder:
         return written
 
     def _answer(self, prompt: _Prompt, written: _Written) -> Answer:
+        words = {token for tokens in prompt.options.ids for token in tokens}
         steps = [
-            Step(self.vocabulary.text_of(token), probs)
+            Step(self.vocabulary.text_of(token), probs, spells=token in words)
             for token, probs in zip(written.tokens, written.probs, strict=True)
         ]
         return answer_of(prompt.query, steps, self.tokenizer.decode(written.tokens))
 
     def _check(self) -> str:
-        """Two made-up prompts answered from the tree and by the network itself; "" or why the tree must not be used."""
+        """A pack as wide as they come, answered from its tree and by the network itself; "" or why the tree must not be used.
+
+        Distributions are compared at every step whose answers agree so far, the first one in any case. What ends an answer is
+        no end here, so that there are steps to compare.
+        """
         import torch
 
         length = min(8, self.tree_depth - CHECK_STEPS)
         if length < 2:
             return "it looks back over a few tokens only"
         vocabulary = int(self.network.get_output_embeddings().weight.shape[0])
-        draws = np.random.default_rng(0).integers(vocabulary // 4, vocabulary // 2, size=(24, length))
+        own = length - length // 2
+        n_rows = min(self._most_rows, max(2, (self._tree_tokens - length // 2) // (own + CHECK_STEPS)))
+        draws = np.random.default_rng(0).integers(vocabulary // 4, vocabulary // 2, size=(n_rows, length))
         draws[:, : length // 2] = draws[0, : length // 2]
         prompts = [tuple(map(int, row)) for row in draws]
-        some = tuple((int(token),) for token in draws[0, length // 2 :])
+        some = tuple((int(token),) for token in np.unique(draws)[:64])
         reader = _Reader(OptionTokens(some), 0, self.network.device)
-        with torch.inference_mode():
-            expected = self._plain([prompts[0], prompts[-1]], CHECK_STEPS, reader)
-            try:
+        compared = (0, n_rows // 2, n_rows - 1)
+        ends, self.ends = self.ends, frozenset()
+        try:
+            with torch.inference_mode():
+                expected = self._plain([prompts[row] for row in compared], CHECK_STEPS, reader)
                 found = self._in_tree(prompts, CHECK_STEPS, reader)
-            except REFUSALS as error:
-                return f"its cache takes no tree of prompts ({type(error).__name__})"
-        for one, other in zip(expected, (found[0], found[-1]), strict=True):
-            shared = min(len(one.tokens), len(other.tokens))
-            near = np.array(one.probs[:shared]), np.array(other.probs[:shared])
-            same = one.tokens[: shared - 1] == other.tokens[: shared - 1]
-            if (
-                same
-                and np.abs(np.log(near[0]) - np.log(near[1])).max(initial=0.0) > AGREEMENT_NATS[_dtype(self.network)]
-            ):
-                return "it answers a tree of prompts differently from the prompts one by one"
-        return ""
+        except REFUSALS as error:
+            if ran_out(error):
+                raise
+            return f"its cache takes no tree of prompts ({type(error).__name__})"
+        finally:
+            self.ends = ends
+        limit = AGREEMENT_NATS[_dtype(self.network)]
+        if all(_agree(one, found[row], limit) for one, row in zip(expected, compared, strict=True)):
+            return ""
+        return "it answers a tree of prompts differently from the prompts one by one"
+
+
+def _agree(one: _Written, other: _Written, limit_nats: float) -> bool:
+    """Whether two ways to answer give the same distributions, as long as they have decoded the same."""
+    shared = next(
+        (at for at, (left, right) in enumerate(zip(one.tokens, other.tokens, strict=True)) if left != right),
+        len(one.tokens) - 1,
+    )
+    near = (np.log(np.array(written.probs[: shared + 1])) for written in (one, other))
+    return bool(np.abs(np.subtract(*near)).max() <= limit_nats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,8 +378,7 @@ class _Reader:
         owners = torch.tensor([option for option, _ in flat], device=logits.device, dtype=torch.int64)
         probs = (logits[:, tokens] - logits.logsumexp(-1, keepdim=True)).exp()
         if self.top:
-            least = logits.topk(min(self.top, logits.shape[-1])).values[:, -1:]
-            probs = probs.masked_fill(logits[:, tokens] < least, 0.0)
+            probs = probs.masked_fill(~among_top(logits, tokens, self.top), 0.0)
         sums = torch.zeros(len(logits), n_options, device=logits.device).index_add_(1, owners, probs)
         without = torch.tensor([not tokens for tokens in self.options.ids], device=logits.device)
         found: list[list[float]] = sums.masked_fill(without, torch.nan).double().cpu().tolist()
@@ -364,31 +389,20 @@ def _size(pack: Sequence[_Prompt]) -> int:
     return len(Branches.of(prompt.tokens for prompt in pack).tokens) + sum(prompt.query.max_tokens for prompt in pack)
 
 
-def _cut(prompts: Sequence[_Prompt], budget_tokens: int) -> Iterator[list[_Prompt]]:
-    """Fill a pack prompt by prompt; what one shares with the one before costs nothing."""
+def _cut(prompts: Sequence[_Prompt], budget_tokens: int, most_rows: int) -> Iterator[list[_Prompt]]:
+    """Fill a pack prompt by prompt, each with its answer at its longest; what one shares with the one before costs nothing."""
     pack: list[_Prompt] = []
     n_tokens = 0
     for prompt in prompts:
         shared = shared_length(pack[-1].tokens, prompt.tokens) if pack else 0
-        if pack and n_tokens + len(prompt.tokens) - shared > budget_tokens:
+        own = len(prompt.tokens) + prompt.query.max_tokens
+        if pack and (n_tokens + own - shared > budget_tokens or len(pack) == most_rows):
             yield pack
             pack, n_tokens, shared = [], 0, 0
         pack.append(prompt)
-        n_tokens += len(prompt.tokens) - shared
+        n_tokens += own - shared
     if pack:
         yield pack
-
-
-def _ends(network: Any, tokenizer: Any) -> frozenset[int]:
-    """Tokens that end an answer, as the checkpoint and its tokenizer say."""
-    said = [
-        getattr(getattr(network, "generation_config", None), "eos_token_id", None),
-        getattr(network.config, "eos_token_id", None),
-        tokenizer.eos_token_id,
-    ]
-    return frozenset(
-        int(token) for one in said if one is not None for token in (one if isinstance(one, list) else [one])
-    )
 
 
 def _dtype(network: Any) -> str:

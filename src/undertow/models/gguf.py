@@ -6,11 +6,9 @@ weights are looked for and which family reads them; knows neither torch nor tran
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from undertow.models import causal
 from undertow.models.base import Found, Request
-from undertow.models.weights import find_gguf
+from undertow.models.weights import find_gguf, path_of
 from undertow.types import UndertowError
 
 SUMMARY = "a GGUF file of any name: gguf:FILE; read like other causal models"
@@ -30,4 +28,4 @@ def find(request: Request) -> Found | None:
     path = request.name.removeprefix(PREFIX)
     if not path.strip():
         raise UndertowError("gguf: names no file; write gguf:PATH")
-    return causal.found(request, find_gguf(Path(path)))
+    return causal.found(request, find_gguf(path_of(path)))

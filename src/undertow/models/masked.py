@@ -14,7 +14,7 @@ Knows torch and transformers; both are imported when a model is opened, not befo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +36,7 @@ from undertow.models.base import (
     UnscorableError,
 )  # fmt: skip
 from undertow.models.fills import Filled, placed, spans
-from undertow.models.running import AGREEMENT_NATS, LOGITS_AT_ONCE, chosen_device, explain_memory, repeats_of
+from undertow.models.running import AGREEMENT_NATS, LOGITS_AT_ONCE, among_top, chosen_device, explain_memory, repeats_of
 from undertow.models.weights import Weights, explain_loading, find_weights
 from undertow.types import BLANK, Blank, Floats, ModelCard, TextQuery, UndertowError
 
@@ -196,8 +196,8 @@ class MaskedModel:
                 rows = at[here] - start
                 logprobs[here] = logits[rows, wanted[here]] - logits.logsumexp(-1)[rows]
                 if top:
-                    least = logits.topk(min(top, logits.shape[-1])).values[rows, -1]
-                    logprobs[here] = logprobs[here].masked_fill(logits[rows, wanted[here]] < least, -torch.inf)
+                    counted = among_top(logits[rows], wanted[here][:, None], top)[:, 0]
+                    logprobs[here] = logprobs[here].masked_fill(~counted, -torch.inf)
                 start += len(logits)
         return logprobs.cpu().numpy().astype(np.float64)
 
@@ -214,6 +214,11 @@ class MaskedModel:
         for start in range(0, len(hidden), at_once):
             with _answering(self.network.base_model, hidden[None, start : start + at_once]):
                 yield self.network(input_ids=tokens[:1, :1]).logits[0].float()
+
+    @property
+    def facts(self) -> Mapping[str, str | float]:
+        """What models are compared by."""
+        return {"parameters": float(self.network.num_parameters()), "objective": "masked", "post_training": ""}
 
     def memory_bytes(self, budget_tokens: int) -> int:
         """Weights, one forward pass and one slice of logits with what its normaliser needs, in bytes."""

@@ -21,16 +21,19 @@ from undertow.models import _openai_http as http
 from undertow.models._openai_address import OPENAI_URL, Address, address_of, key_for
 from undertow.models._openai_steps import (
     HalfAnswerError,
+    Sightings,
     Wanted,
     answer_in,
+    is_one_hot,
+    served_answer,
     shown_of,
+    spaced,
     step_of,
     text_of,
     without_end,
     words_of,
 )
 from undertow.models.base import EXACT, FLOAT32, PAPER, PAPER_TOP, Effort, Found, LostError, Request, UnscorableError
-from undertow.models.steps import answer_of
 from undertow.types import GENERATION, Answer, Generation, ModelCard, Query, UndertowError
 
 SUMMARY = "a model behind a server that speaks OpenAI's interface, as openai:MODEL; asked prompts"
@@ -38,7 +41,10 @@ AS_SERVED = "as served"
 CHAT_TOP, COMPLETIONS_TOP, OPENAI_COMPLETIONS_TOP = 20, 20, 5
 """As many top log-probabilities as the endpoints give: 5 for completions of the OpenAI service, 20 elsewhere."""
 LOST_IN_A_ROW = 20
-LETTERS_PER_TOKEN = 4
+ONE_HOT = "shows only the token that it chose at each step, with probability 1"
+BYTES_PER_TOKEN = 4
+"""Of text in UTF-8, roughly: a letter that is not Latin takes several bytes, and often several tokens."""
+SPENT = "the answer has no text: the model spent all its tokens before it wrote any, as models that reason first do"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +133,13 @@ def _readout(settings: Settings, address: Address) -> str:
     return f"top log-probabilities, {chat}" if chat == plain else f"top log-probabilities, {chat} in chat, {plain} else"
 
 
+@dataclass(frozen=True, slots=True)
+class _OneHot:
+    """An answer that shows one token of each step, with all of the probability; not to be believed of every server."""
+
+    answer: Answer
+
+
 @dataclass(slots=True)
 class Served:
     """A model behind a server; see `undertow.models.base.AnsweringModel`."""
@@ -139,6 +152,8 @@ class Served:
     notes: tuple[str, ...] = ()
     facts: Mapping[str, str | float] = field(default_factory=dict)
     _shows: bool = False
+    _how: tuple[str, ...] = ()
+    _sightings: Sightings = field(default_factory=Sightings)
     _served_as: dict[str, None] = field(default_factory=dict)
 
     def answer(
@@ -173,6 +188,7 @@ class Served:
         left = iter(enumerate(prompts))
         under_way: dict[concurrent.futures.Future[Any], int] = {}
         losses = _Losses(self.settings.concurrency, len(prompts))
+        doubted: dict[int, Answer] = {}
         stop: UndertowError | None = None
         while True:
             while stop is None and len(under_way) < self.settings.concurrency and (following := next(left, None)):
@@ -185,35 +201,57 @@ class Served:
             for future in done:
                 place = under_way.pop(future)
                 try:
-                    arrived[place] = future.result()
+                    outcome = future.result()
                 except UndertowError as error:
                     stop = stop or error
+                    continue
+                if isinstance(outcome, _OneHot):
+                    doubted[place] = outcome.answer
+                else:
+                    arrived[place] = outcome
             losses.count(arrived.values())
+            if self._sightings.spreads:
+                arrived |= doubted
+                doubted.clear()
             if arrived:
                 yield arrived
-            if stop is None and losses.too_many(reached=caller.reached):
-                stop = losses.explained(self.address.host)
+            if stop is None and (stop := self._given_up(losses, len(doubted), reached=caller.reached)):
                 submit(caller.wind_up()).result()
         if stop is not None:
             raise stop
+        if doubted:
+            yield dict.fromkeys(doubted, LostError(f"{self.address.host}: {ONE_HOT}"))
+
+    def _given_up(self, losses: _Losses, n_doubted: int, *, reached: bool) -> UndertowError | None:
+        """Why nothing more is asked, if so; a single answer that cannot be believed may yet be the model's own."""
+        if losses.too_many(reached=reached):
+            return losses.explained(self.address.host)
+        if n_doubted >= min(LOST_IN_A_ROW, max(losses.n_prompts, 2)):
+            return UndertowError(
+                f"{self.address.host}: {ONE_HOT}; start it so that it gives log-probabilities before sampling (vLLM: "
+                "--logprobs-mode raw_logprobs), or give the --base-url of a server that does"
+            )
+        return None
 
     async def _ask(
         self, caller: http.Caller, prompt: Generation, protocol: str
-    ) -> Answer | UnscorableError | LostError:
+    ) -> Answer | UnscorableError | LostError | _OneHot:
         words = words_of(prompt)
         if isinstance(words, UnscorableError):
             return words
         top = _top(self.settings, self.address, chat=prompt.chat)
         wanted = Wanted(words, top, protocol)
 
-        def read(body: Mapping[str, Any]) -> Answer | UnscorableError:
+        def read(body: Mapping[str, Any]) -> Answer | UnscorableError | _OneHot:
             answer = self._read(prompt, wanted, answer_in(body))
-            self._note_names(*(caller.presentable(body.get(name)) for name in ("model", "system_fingerprint")))
+            self._note_seen(*(caller.presentable(body.get(name)) for name in ("model", "system_fingerprint")))
             return answer
 
         return await caller.ask(http.Request(prompt.chat, _params(prompt, top), _n_tokens(prompt)), read)
 
-    def _read(self, prompt: Generation, wanted: Wanted, choice: Mapping[str, Any]) -> Answer | UnscorableError:
+    def _read(
+        self, prompt: Generation, wanted: Wanted, choice: Mapping[str, Any]
+    ) -> Answer | UnscorableError | _OneHot:
         """What an answer says of the options.
 
         Raises:
@@ -223,6 +261,10 @@ class Served:
         finish, text, shown = str(choice.get("finish_reason")), text_of(choice), shown_of(choice)
         if finish == "content_filter":
             return UnscorableError("the server's content filter stopped the answer")
+        if finish == "length" and not text:
+            return UnscorableError(SPENT)
+        if finish != "stop" and not text and not shown:
+            raise HalfAnswerError("a response with nothing in it")
         if text and not shown:
             if self._shows:
                 raise HalfAnswerError("an answer without log-probabilities")
@@ -230,32 +272,37 @@ class Served:
                 f"{self.address.host}: does not give log-probabilities with the answers of {self.model}; choose a server "
                 "and a model that do"
             )
-        if wanted.protocol == PAPER and shown and max(len(step.top) for step in shown) < PAPER_TOP:
+        written = without_end(shown, text, finish)
+        one_hot = is_one_hot(written)
+        if wanted.protocol == PAPER and shown and not one_hot and max(len(step.top) for step in shown) < PAPER_TOP:
             raise UndertowError(
                 f"{self.address.host}: shows fewer than the {PAPER_TOP} tokens of each step that protocol {PAPER} reads; use "
                 f"--protocol {EXACT}"
             )
         self._shows = self._shows or bool(shown)
-        written = without_end(shown, text, finish)
+        self._sightings.add(written, wanted)
         steps = [step_of(step, wanted) for step in written]
-        return answer_of(prompt, steps, text or "".join(step.token for step in written))
+        text = text or "".join(step.token for step in steps)
+        answer = served_answer(prompt, spaced(steps, text), text)
+        return _OneHot(answer) if one_hot else answer
 
     def _note(self, tops: set[int], protocol: str) -> None:
         many = " or ".join(map(str, sorted(tops)))
         others = f"all but the first {PAPER_TOP} count as nothing" if protocol == PAPER else "what it hides is bounded"
-        self.notes = (
+        self.notes = self._how = (
             f"read by the {many} most probable tokens that the server shows of each step; {others}",
             f"asked at {self.address.host}: the model is what was served under that name at the time",
         )
 
-    def _note_names(self, model: str, fingerprint: str) -> None:
-        """What the server calls what it serves, once for each name."""
+    def _note_seen(self, model: str, fingerprint: str) -> None:
+        """What the server calls what it serves, once for each name, and what it has shown."""
         if model.startswith("/"):
             model = model.rpartition("/")[2]  # where a file lies on the server's disk is nobody's business
         name = f"{model} (fingerprint {fingerprint})" if fingerprint else model
         if name:
             self._served_as[name] = None
-            self.notes = (*self.notes[:2], *(f"served as {one}" for one in self._served_as))
+        served = (f"served as {one}" for one in self._served_as)
+        self.notes = (*self._how, *served, *self._sightings.notes())
 
     def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
         """Requests, and tokens by the length of the prompts. Nothing is contacted."""
@@ -303,4 +350,5 @@ def _params(prompt: Generation, top: int) -> dict[str, Any]:
 
 
 def _n_tokens(prompt: Generation) -> int:
-    return math.ceil(len(prompt.prompt) / LETTERS_PER_TOKEN) + prompt.max_tokens
+    n_bytes = len(prompt.prompt.encode("utf-8", "replace"))
+    return math.ceil(n_bytes / BYTES_PER_TOKEN) + prompt.max_tokens

@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from undertow.models.base import FLOAT32, Effort, Found, LostError, Request, UnscorableError
 from undertow.records import OBSERVATIONS, read_record
-from undertow.types import BLANK, GENERATION, LIKELIHOOD, PROMPT, Answer, Continuations, ModelCard, Query, UndertowError
+from undertow.types import (
+    BLANK,
+    GENERATION,
+    LIKELIHOOD,
+    PROMPT,
+    Answer,
+    Continuations,
+    Generation,
+    ModelCard,
+    Query,
+    UndertowError,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +34,7 @@ if TYPE_CHECKING:
 SUMMARY = "the answers of a finished run: recorded:FOLDER, or recorded:FOLDER@MODEL where it asked several"
 PREFIX = "recorded:"
 NEEDED = ("model", "text", "options", "logprobs_nats", "unclaimed", "unscored")
+UNCLAIMED_HIGH = "unclaimed.high"
 
 _Key: TypeAlias = tuple[str, tuple[str, ...]]
 """What was asked: the text as it is shown, and the options."""
@@ -38,7 +50,10 @@ def find(request: Request) -> Found | None:
         return None
     if request.revision or request.dtype != FLOAT32:
         raise UndertowError(f"{request.name}: was recorded as it was; leave --revision and --dtype out")
-    folder, asked_of = _place(request.name.removeprefix(PREFIX))
+    given = request.name.removeprefix(PREFIX)
+    if not given.strip():
+        raise UndertowError(f"{PREFIX} names no run; write {PREFIX}FOLDER, or {PREFIX}FOLDER@MODEL")
+    folder, asked_of = _place(given)
     record = read_record(folder)
     missing = [name for name in NEEDED if name not in record.observations]
     if missing:
@@ -47,29 +62,59 @@ def find(request: Request) -> Found | None:
         )
     rows = _rows(record.observations, folder, asked_of)
     name = str(rows["model"].iloc[0])
-    readouts = record.manifest["design"].get("readouts", {})
-    readout = str(readouts.get(name, record.manifest["design"].get("readout", LIKELIHOOD)))
+    design = record.manifest["design"]
+    readout = str(design.get("readouts", {}).get(name, design.get("readout", LIKELIHOOD)))
     card = ModelCard(
         name=request.name,
         family="recorded",
-        source=f"{folder.name}: {name}",
+        source=f"{folder.absolute().name}: {name}",
         revision=hashlib.sha256((folder / OBSERVATIONS).read_bytes()).hexdigest(),
         dtype="as recorded",
         readout=readout,
     )
     kind = GENERATION if readout == PROMPT else BLANK
-    facts = record.manifest["design"].get("models", {}).get(name, {})
-    return Found(card, lambda: Recorded(card, _answers(rows), dict(facts)), {kind: (str(record.manifest["protocol"]),)})
+    facts = design.get("models", {}).get(name, {})
+    return Found(
+        card,
+        lambda: Recorded(card, _answers(rows, folder), dict(facts), _prompted(record.manifest)),
+        {kind: (str(record.manifest["protocol"]),)},
+    )
 
 
 def _place(text: str) -> tuple[Path, str]:
-    """The folder, and the model after an @ where the whole is no folder."""
-    folder, at, model = text.rpartition("@")
-    return (Path(folder), model) if at and not Path(text).is_dir() else (Path(text), "")
+    """The folder, and the model after the @ that ends it: folders and models may both have an @ in their names.
+
+    new@recorded:old@toy    the longest part before an @ that is a folder: `new`, which asked recorded:old@toy
+    me@home@toy             `me@home`, which asked toy
+    """
+    if _folder(text).is_dir():
+        return _folder(text), ""
+    parts = text.split("@")
+    for n_parts in range(len(parts) - 1, 0, -1):
+        before = "@".join(parts[:n_parts])
+        if before and _folder(before).is_dir():
+            return _folder(before), "@".join(parts[n_parts:])
+    return _folder(parts[0] or text), "@".join(parts[1:])
+
+
+def _folder(text: str) -> Path:
+    """A path with a leading ~ written out, which no shell does after a prefix; as it is where there is no such home."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
+
+
+def _prompted(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """How prompts were put, by the attributes of a query; without what an older manifest does not say."""
+    said = {**manifest.get("settings", {}), **manifest["design"]}
+    return {name: said[key] for name, key in (("chat", "chat"), ("max_tokens", "max_new_tokens")) if key in said}
 
 
 def _rows(observations: pd.DataFrame, folder: Path, asked_of: str) -> pd.DataFrame:
     names = list(dict.fromkeys(observations["model"].astype(str)))
+    if not names:
+        raise UndertowError(f"{folder / OBSERVATIONS}: holds no answers; run the audit again")
     if asked_of and asked_of not in names:
         raise UndertowError(f"{folder}: did not ask {asked_of!r}; it asked {', '.join(names)}")
     if not asked_of and len(names) > 1:
@@ -77,21 +122,46 @@ def _rows(observations: pd.DataFrame, folder: Path, asked_of: str) -> pd.DataFra
     return observations[observations["model"].astype(str) == (asked_of or names[0])]
 
 
-def _answers(rows: pd.DataFrame) -> dict[_Key, Answer]:
-    return {(str(row["text"]), tuple(row["options"])): _answer(row) for row in rows.to_dict("records")}
+def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
+    """What was said, by what was asked.
+
+    Raises:
+        UndertowError: a row does not hold together.
+    """
+    answers = {}
+    for row in rows.to_dict("records"):
+        try:
+            options = tuple(map(str, row["options"]))
+            answers[str(row["text"]), options] = _answer(row, len(options))
+        except (TypeError, ValueError) as error:
+            raise UndertowError(
+                f"{folder / OBSERVATIONS}: is damaged (the answer to {str(row['text'])[:60]!r} does not hold together); "
+                "run the audit again"
+            ) from error
+    return answers
 
 
-def _answer(row: Mapping[Any, Any]) -> Answer:
+def _answer(row: Mapping[Any, Any], n_options: int) -> Answer:
     if row["unscored"]:
         return Answer.none(str(row["unscored"]))
     said = row.get("answer")
+    logprobs = tuple(float(value) for value in row["logprobs_nats"])
+    ceilings = tuple(float(value) for value in _list(row.get("ceilings_prob")))
+    if len(logprobs) != n_options or len(ceilings) not in (0, n_options):
+        raise ValueError("each option has one number")
     return Answer(
-        tuple(float(value) for value in row["logprobs_nats"]),
-        float(row["unclaimed"]) / 100,
+        logprobs,
+        _unclaimed_percent(row) / 100,
         text=said if isinstance(said, str) else "",
-        ceilings_prob=tuple(float(value) for value in _list(row.get("ceilings_prob"))),
-        unseen_prob=float(row["unseen_prob"]) if _list(row.get("ceilings_prob")) else 0.0,
+        ceilings_prob=ceilings,
+        unseen_prob=float(row["unseen_prob"]) if ceilings else 0.0,
     )
+
+
+def _unclaimed_percent(row: Mapping[Any, Any]) -> float:
+    """What no option took of what was shown. Where bounds are given, `unclaimed` is the middle of them, and this the upper one."""
+    upper = float(row.get(UNCLAIMED_HIGH, math.nan))
+    return float(row["unclaimed"]) if math.isnan(upper) else upper
 
 
 def _list(cell: Any) -> list[Any]:
@@ -101,11 +171,18 @@ def _list(cell: Any) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Answers by what was asked; see the module's text."""
+    """Answers by what was asked; see the module's text.
+
+    Attributes:
+        card, notes, facts: as in `undertow.models.base.AnsweringModel`.
+        answers: what was said.
+        prompted: how every prompt was put: `chat` and `max_tokens` of `undertow.types.Generation`, where known.
+    """
 
     card: ModelCard
     answers: Mapping[_Key, Answer]
     facts: Mapping[str, str | float]
+    prompted: Mapping[str, Any]
     notes: tuple[str, ...] = ("answers are those of an earlier run; no model was asked",)
 
     def answer(
@@ -119,8 +196,11 @@ class Recorded:
             return UnscorableError("a recorded run holds no continuations")
         options = tuple(" ".join(option.fills) for option in query.options)
         found = self.answers.get((query.shown(), options))
+        if isinstance(query, Generation) and any(getattr(query, name) != how for name, how in self.prompted.items()):
+            found = None
         return found or UnscorableError(f"the run {self.card.source} was not asked this")
 
     def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
-        """Next to nothing."""
-        return Effort(0, 0, 0.0, 0)
+        """Next to nothing, for those that were asked."""
+        n_found = sum(isinstance(self._answer(query), Answer) for query in queries)
+        return Effort(0, n_found, 0.0, 0, passes="look-ups in a finished run")

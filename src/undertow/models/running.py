@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from undertow.models.base import UnscorableError
 from undertow.types import Blank, TextQuery, UndertowError
+
+if TYPE_CHECKING:
+    import torch
 
 LOGITS_AT_ONCE = 2**22
 """Logits held at a time: 16 MiB in float32, whatever the vocabulary. Four times as many were no faster."""
@@ -41,13 +45,43 @@ def explain_memory() -> Iterator[None]:
     """Torch says in many words that memory ran out; a user needs one sentence."""
     try:
         yield
-    except RuntimeError as error:
-        if "memory" not in str(error).lower():
+    except (RuntimeError, MemoryError) as error:
+        if not ran_out(error):
             raise
         raise UndertowError(
             "memory ran out while the model was reading; all answers so far are kept, so free some and run the same "
             "command again, or choose --dtype bfloat16 or a smaller model"
         ) from error
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether it is memory that is missing, and not a property of the network."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error).lower())
+
+
+def ends_of(network: Any, tokenizer: Any) -> frozenset[int]:
+    """Tokens that end an answer, as the checkpoint, its configuration and its tokenizer say, each in its way."""
+    said = [
+        getattr(getattr(network, "generation_config", None), "eos_token_id", None),
+        getattr(network.config, "eos_token_id", None),
+        tokenizer.eos_token_id,
+    ]
+    return frozenset(
+        int(token) for one in said if one is not None for token in (one if isinstance(one, list) else [one])
+    )
+
+
+def among_top(logits: torch.Tensor, tokens: torch.Tensor, top: int) -> torch.Tensor:
+    """Whether tokens are among so many most probable ones, and never more: of equal ones some are left out.
+
+    Args:
+        logits: [row, vocabulary].
+        tokens: [token] to look for in every row, or [row, token].
+        top: how many.
+    """
+    best = logits.topk(min(top, logits.shape[-1])).indices  # [row, top]
+    wanted = tokens if tokens.ndim == 2 else tokens.expand(len(logits), -1)
+    return (wanted[:, :, None] == best[:, None, :]).any(-1)
 
 
 def repeats_of(query: TextQuery, spellings: Sequence[tuple[int, ...]]) -> frozenset[int] | UnscorableError:

@@ -12,6 +12,7 @@ model is opened, not before. Knows nothing about what is asked.
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,8 +39,17 @@ from undertow.models.base import (
     UnscorableError,
 )
 from undertow.models.fills import placed, spans
-from undertow.models.running import AGREEMENT_NATS, LOGITS_AT_ONCE, chosen_device, explain_memory, repeats_of
+from undertow.models.running import (
+    AGREEMENT_NATS,
+    LOGITS_AT_ONCE,
+    among_top,
+    chosen_device,
+    ends_of,
+    explain_memory,
+    repeats_of,
+)
 from undertow.models.steps import Step, answer_of
+from undertow.models.templates import in_template, template_notes
 from undertow.models.vocabulary import OptionTokens, Vocabulary
 from undertow.models.weights import Weights, explain_loading, find_weights
 from undertow.types import (
@@ -97,7 +107,7 @@ class _Modes:
     def note(self) -> str:
         if not self.blanks:
             return ""
-        return f"UL2's modes: [{self.blanks}] before sentences with blanks, [{self.prompts}] before prompts"
+        return f"UL2's modes, by its name or as asked: [{self.blanks}] before sentences with blanks, [{self.prompts}] before prompts"
 
 
 def find(request: Request) -> Found | None:
@@ -128,8 +138,8 @@ def _modes(wanted: object, source: str) -> _Modes:
         raise UndertowError(f"mode {wanted!r} is not known; use {', '.join((AUTO, NONE, *MODES))}")
     if wanted in MODES:
         return _Modes(str(wanted), str(wanted))
-    name = source.lower()
-    return _Modes("NLU", "S2S") if wanted == AUTO and "ul2" in name and "flan" not in name else _Modes()
+    words = re.findall(r"[a-z0-9]+", source.lower())
+    return _Modes("NLU", "S2S") if wanted == AUTO and "ul2" in words and "flan" not in words else _Modes()
 
 
 def _open(card: ModelCard, weights: Weights, device: str, modes: _Modes) -> Seq2SeqModel:
@@ -279,8 +289,7 @@ class _Recorder:
         kept = logits[:, self.wanted]
         probs = (kept - logits.logsumexp(-1, keepdim=True)).exp()
         if self.top:
-            least = logits.topk(min(self.top, logits.shape[-1])).values[:, -1:]
-            probs = probs.masked_fill(kept < least, 0.0)
+            probs = probs.masked_fill(~among_top(logits, self.wanted, self.top), 0.0)
         self.steps.append(probs)
         return scores
 
@@ -427,8 +436,8 @@ class Seq2SeqModel:
                 rows = at[here] - start
                 logprobs[here] = logits[rows, wanted[here]] - logits.logsumexp(-1)[rows]
                 if top:
-                    least = logits.topk(min(top, logits.shape[-1])).values[rows, -1]
-                    logprobs[here] = logprobs[here].masked_fill(logits[rows, wanted[here]] < least, -torch.inf)
+                    counted = among_top(logits[rows], wanted[here][:, None], top)[:, 0]
+                    logprobs[here] = logprobs[here].masked_fill(~counted, -torch.inf)
                 start += len(logits)
         return logprobs.cpu().numpy().astype(np.float64)
 
@@ -481,20 +490,17 @@ class Seq2SeqModel:
         return Effort(sum(n_tokens), n_passes, seconds, self.memory_bytes(max(n_tokens, default=1)))
 
     def _prompts(self, queries: Sequence[Query]) -> tuple[list[_Prompt], dict[int, Answer | UnscorableError]]:
-        """The prompts in tokens, and why others cannot be asked; words that cannot be seen are noted."""
+        """The prompts in tokens, and why others cannot be asked."""
         prompts: list[_Prompt] = []
         refused: dict[int, Answer | UnscorableError] = {}
-        unread: dict[str, None] = {}
         for place, query in enumerate(queries):
             prompt = self._prompt(place, query)
             if isinstance(prompt, UnscorableError):
                 refused[place] = prompt
             else:
                 prompts.append(prompt)
-                unread |= dict.fromkeys(prompt.options.unread)
-        if unread:
-            note = f"not read in answers to prompts, being several tokens: {', '.join(unread)}"
-            self.notes = tuple(dict.fromkeys((*self.notes, note)))
+        if any(isinstance(query, Generation) and query.chat for query in queries):
+            self.notes = tuple(dict.fromkeys((*self.notes, *template_notes(self.tokenizer))))
         return prompts, refused
 
     def _prompt(self, place: int, query: Query) -> _Prompt | UnscorableError:
@@ -508,12 +514,11 @@ class Seq2SeqModel:
             text = f"[{self.modes.prompts}] {text} {SENTINEL.format(0)}"
         if not query.chat:
             source = tuple(self.tokenizer(text)["input_ids"])
-        elif self.tokenizer.chat_template is None:
-            return UnscorableError("this tokenizer has no chat template, so the model cannot be asked as in a chat")
         else:
-            said = [{"role": "user", "content": text}]
-            coded = self.tokenizer.apply_chat_template(said, add_generation_prompt=True, return_dict=True)
-            source = tuple(coded["input_ids"])
+            chat = in_template(self.tokenizer, text)
+            if isinstance(chat, UnscorableError):
+                return chat
+            source = chat
         if max(len(source), query.max_tokens) > self.context_tokens:
             return UnscorableError(
                 f"the prompt or its answer is longer than the {self.context_tokens} tokens that the model reads"
@@ -546,8 +551,9 @@ class Seq2SeqModel:
             for prompt in prompts:
                 columns = [[column[token] for token in ids] for ids in prompt.options.ids]
                 own = tokens[: prompt.query.max_tokens]
+                words = {token for ids in prompt.options.ids for token in ids}
                 steps = [
-                    Step(self.vocabulary.text_of(token), _of_options(probs[at, row], columns))
+                    Step(self.vocabulary.text_of(token), _of_options(probs[at, row], columns), spells=token in words)
                     for at, token in enumerate(own)
                 ]
                 text = self.tokenizer.decode(own, skip_special_tokens=True, clean_up_tokenization_spaces=False)
@@ -657,8 +663,7 @@ def _opening(card: ModelCard, network: Any, tokenizer: Any) -> int:
 def _greedy(network: Any, tokenizer: Any, opening: int) -> dict[str, Any]:
     """How answers are written: the most probable token at each step, and nothing that changes probabilities."""
     said = [network.generation_config, network.config, tokenizer]
-    end: Any = next((one for one in (getattr(place, "eos_token_id", None) for place in said) if one is not None), [])
-    ends = [end] if isinstance(end, int) else list(end)
+    ends = sorted(ends_of(network, tokenizer))
     padding = next(
         (one for one in (getattr(place, "pad_token_id", None) for place in said) if one is not None), opening
     )

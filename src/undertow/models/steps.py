@@ -27,12 +27,13 @@ class Step:
     """One decoded token, and the distribution that it was chosen from.
 
     Attributes:
-        token: its text.
+        token: its text, with the space before it where it begins a word.
         probs: probability of each option's tokens, as far as seen [option]; NaN for an option that cannot be seen here, or
             that counts with an earlier one.
         n_seen: how many tokens of each option were seen [option]; () where the whole distribution was.
         unseen_prob: probability that was not shown; 0 where everything was.
         least_prob: probability of the least probable token that was shown.
+        spells: whether the token is one of the options'; None where tokens are known by their text only.
     """
 
     token: str
@@ -40,6 +41,7 @@ class Step:
     n_seen: tuple[int, ...] = ()
     unseen_prob: float = 0.0
     least_prob: float = 0.0
+    spells: bool | None = None
 
 
 def word_of(token: str) -> str:
@@ -48,10 +50,26 @@ def word_of(token: str) -> str:
 
 
 def steps_that_count(steps: Sequence[Step], options: Sequence[Option]) -> Sequence[Step]:
-    """The one step whose token is one of the words, or all of them where none is, or several are."""
-    words = {option.fills[0] for option in options}
-    said = [step for step in steps if word_of(step.token) in words]
+    """The one step whose token is one of the words, or all of them where none is, or several are.
+
+    A piece of a longer word is none of them: " S" "he" says *She*, and nothing of *he*.
+    """
+    words = {word_of(option.fills[0]) for option in options}
+    said = [
+        step
+        for at, step in enumerate(steps)
+        if (word_of(step.token) in words if step.spells is None else step.spells) and _stands_alone(steps, at)
+    ]
     return said if len(said) == 1 else steps
+
+
+def _stands_alone(steps: Sequence[Step], at: int) -> bool:
+    """Whether no letter touches the token on either side."""
+    token = steps[at].token
+    before = next((step.token for step in reversed(steps[:at]) if step.token), "")
+    behind = next((step.token for step in steps[at + 1 :] if step.token), "")
+    begins = not token[:1].isalnum() or not before[-1:].isalnum()
+    return begins and (not token[-1:].isalnum() or not behind[:1].isalnum())
 
 
 def answer_of(query: Generation, steps: Sequence[Step], text: str) -> Answer:

@@ -17,6 +17,11 @@ from undertow.models.base import UnscorableError
 from undertow.models.steps import word_of
 from undertow.types import Option
 
+CONTINUES = "##"
+"""How WordPiece marks a token that goes on with a word."""
+PIECE_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+"""How SentencePiece writes a space, which decoding a token alone drops."""
+
 
 @dataclass(frozen=True, slots=True)
 class OptionTokens:
@@ -96,10 +101,28 @@ class Vocabulary:
     def _decode(self) -> None:
         numbers = sorted(set(self.tokenizer.get_vocab().values()))
         decoded = self.tokenizer.batch_decode([[number] for number in numbers], clean_up_tokenization_spaces=False)
-        self._texts = dict(zip(numbers, decoded, strict=True))
-        special = set(self.tokenizer.all_special_ids)  # *mask* is a word, <mask> is not
+        pieces = self.tokenizer.convert_ids_to_tokens(numbers)
+        # In other vocabularies ## is a heading of Markdown.
+        model = getattr(getattr(self.tokenizer, "backend_tokenizer", None), "model", None)
+        pieced = type(model).__name__ == "WordPiece"
+        self._texts = {
+            number: _spaced(text, piece, pieced=pieced)
+            for number, text, piece in zip(numbers, decoded, pieces, strict=True)
+        }
+        # *mask* is a word and <mask> is not; nor is the end of a word.
+        special = set(self.tokenizer.all_special_ids)
+        if pieced:
+            special |= {number for number, piece in zip(numbers, pieces, strict=True) if piece.startswith(CONTINUES)}
         spelled: dict[str, list[int]] = {}
         for number, text in self._texts.items():
             if number not in special:
                 spelled.setdefault(word_of(text), []).append(number)
         self._tokens = {word: tuple(tokens) for word, tokens in spelled.items() if word}
+
+
+def _spaced(text: str, piece: str, *, pieced: bool) -> str:
+    """A token's text, with a space before it where it begins a word."""
+    if pieced and piece.startswith(CONTINUES):
+        return text.removeprefix(CONTINUES)
+    begins = (pieced and text[:1].isalnum()) or piece.startswith(PIECE_SPACE)
+    return f" {text}" if begins and not text.startswith(" ") else text

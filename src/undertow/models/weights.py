@@ -24,6 +24,7 @@ from undertow.models.pull import PULLABLE, pulled_file
 from undertow.types import UndertowError, digest
 
 NEEDS_EXTRA = "install the model extra: pip install 'undertow[models]'"
+GGUF = ".gguf"
 GGUF_ARCHITECTURE = "ForCausalLM"
 """GGUF is llama.cpp's format; what transformers reads from it are causal models."""
 HUB_PATIENCE_S = 10.0
@@ -54,18 +55,16 @@ def find_weights(request: Request, architectures: Sequence[str]) -> Weights | No
     Raises:
         UndertowError: there is no such model here, or it cannot be identified.
     """
-    try:
-        path = Path(request.name).expanduser()
-    except RuntimeError as error:
-        raise UndertowError(f"{request.name}: there is no such home folder; check the path") from error
-    local = request.name in PULLABLE or path.suffix == ".gguf" or path.exists()
+    path = path_of(request.name)
+    is_gguf = path.suffix.lower() == GGUF
+    local = request.name in PULLABLE or is_gguf or path.exists()
     if local and request.revision:
         raise UndertowError(f"{request.name}: has no revisions, its files are what they are; leave --revision out")
     if request.name in PULLABLE:
         if GGUF_ARCHITECTURE not in architectures:
             return None
         return _gguf(pulled_file(request.name), PULLABLE[request.name].source)
-    if path.suffix == ".gguf":
+    if is_gguf:
         return find_gguf(path) if GGUF_ARCHITECTURE in architectures else None
     if path.is_dir():
         return _folder(path, architectures)
@@ -74,6 +73,18 @@ def find_weights(request: Request, architectures: Sequence[str]) -> Weights | No
     if request.name.startswith((".", "/", "~")) or request.name.count("/") > 1 or "\\" in request.name:
         raise UndertowError(f"{request.name}: there is no such folder or file; check the path")
     return _hub(request, architectures)
+
+
+def path_of(name: str) -> Path:
+    """The path that a name is, a leading ~ written out, which no shell does after a prefix.
+
+    Raises:
+        UndertowError: there is no such home folder.
+    """
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        raise UndertowError(f"{name}: there is no such home folder; check the path") from error
 
 
 def find_gguf(path: Path) -> Weights:

@@ -33,9 +33,7 @@ def over_prompts(results: Sequence[Result]) -> dict[tuple[str, ...], list[Result
     return found
 
 
-def points(
-    results: Sequence[Result], facts: Mapping[str, Mapping[str, Any]]
-) -> dict[tuple[str, ...], list[ModelPoint]]:
+def points(results: Sequence[Result], design: Mapping[str, Any]) -> dict[tuple[str, ...], list[ModelPoint]]:
     """A point for each model, by challenge, W and pair of groups; gaps of several prompts are those of their averaged masses."""
     from undertow.report.comparison import ModelPoint
 
@@ -47,7 +45,7 @@ def points(
     found: dict[tuple[str, ...], list[ModelPoint]] = {}
     for key, gaps in over_prompts(results).items():
         *about, model = key
-        gap, known = averaged.get(key, gaps[0]), facts.get(model, {})
+        gap, known = averaged.get(key, gaps[0]), design.get("models", {}).get(model, {})
         found.setdefault(tuple(about), []).append(
             ModelPoint(
                 name=model,
@@ -57,15 +55,16 @@ def points(
                 gap=gap.value,
                 low=gap.low,
                 high=gap.high,
-                r_squared=_mean_r_squared(results, gaps),
+                r_squared=_mean_r_squared(results, gaps, design.get("gaps", [])),
                 n_prompts=len(gaps),
             )
         )
     return found
 
 
-def _mean_r_squared(results: Sequence[Result], gaps: Sequence[Result]) -> float:
+def _mean_r_squared(results: Sequence[Result], gaps: Sequence[Result], pairs: Sequence[Sequence[str]]) -> float:
     """Mean of Pearson r squared over the two groups of a gap and over prompts."""
+    groups_of = {"-".join(pair): tuple(pair) for pair in pairs}
     squares = []
     for gap in gaps:
         run = {name: level for name, level in gap.group.items() if name != "pronoun"}
@@ -74,7 +73,7 @@ def _mean_r_squared(results: Sequence[Result], gaps: Sequence[Result]) -> float:
             for result in results
             if result.measure == "pearson_r"
             and all(result.group.get(name) == level for name, level in run.items())
-            and f"-{result.group['pronoun']}-" in f"-{gap.group['pronoun']}-"
+            and result.group["pronoun"] in groups_of.get(gap.group["pronoun"], ())
             and not math.isnan(result.value)
         ]
     return sum(squares) / len(squares) if squares else math.nan
@@ -87,7 +86,7 @@ def draw_sizes(evidence: Evidence, results: Sequence[Result]) -> Iterator[Drawin
 
     if evidence.frame["model"].nunique() < 2:
         return
-    for (challenge, w_name, pair), of_models in points(results, evidence.design.get("models", {})).items():
+    for (challenge, w_name, pair), of_models in points(results, evidence.design).items():
         name = f"{_lead(pair, evidence.design)} by {w_name}"
         prompted = any(point.n_prompts > 1 for point in of_models)
         yield Drawing(

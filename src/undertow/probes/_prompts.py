@@ -47,7 +47,7 @@ def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: 
     """The items by every prompt; as they are where there is none.
 
     Raises:
-        UndertowError: a prompt is not what it should be, or an option is given that only prompts use.
+        UndertowError: a prompt is not what it should be, or cannot be put around the sentences.
     """
     if settings.prompts:
         watched = challenge.watched(words)
@@ -59,11 +59,6 @@ def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: 
                     "single words"
                 )
         return prompted
-    for name, unused in (("--prompt-mask", not settings.prompt_mask), ("--chat", not settings.chat)):
-        if not unused:
-            raise UndertowError(f"{name} is for prompts; add --prompts A,B,C, or leave it out")
-    if settings.max_new_tokens != DEFAULT_MAX_NEW_TOKENS:
-        raise UndertowError("--max-new-tokens is for prompts; add --prompts A,B,C, or leave it out")
     return items
 
 
@@ -94,6 +89,8 @@ def design_of(words: Mapping[str, Sequence[str]], settings: Prompted) -> dict[st
         "words": challenge.watched(words),
         "prompts": {prompt.name: prompt.text for prompt in asked.prompts},
         "chat": settings.chat,
+        "max_new_tokens": settings.max_new_tokens,
+        "prompt_masks": {prompt.name: prompt.mask for prompt in asked.prompts},
     }
 
 
@@ -101,13 +98,33 @@ AnySettings = TypeVar("AnySettings", bound=Any)
 
 
 def suited(settings: AnySettings, asks: Mapping[str, Sequence[str]], default: str) -> AnySettings:
-    """These settings for a model that can be asked these kinds of query: one without blanks is asked by prompts."""
-    if settings.prompts or BLANK in asks or GENERATION not in asks:
+    """These settings for a model that can be asked these kinds of query: one without blanks is asked by prompts.
+
+    Raises:
+        UndertowError: sentences are asked as they stand, and an option is given that only prompts use.
+    """
+    if settings.prompts:
         return settings
-    return replace(settings, prompts=default)
+    if BLANK not in asks and GENERATION in asks:
+        return replace(settings, prompts=default)
+    given = {
+        "--prompt-mask": bool(settings.prompt_mask),
+        "--chat": settings.chat,
+        "--max-new-tokens": settings.max_new_tokens != DEFAULT_MAX_NEW_TOKENS,
+    }
+    for name, used in given.items():
+        if used:
+            raise UndertowError(f"{name} is for prompts; add --prompts A,B,C, or leave it out")
+    return settings
 
 
 def told_prompts(design: Mapping[str, Any]) -> list[str]:
     """Sentences of the report about the prompts; none where there were none."""
     chat = " inside the model's own chat template" if design.get("chat") else ""
-    return [f"Prompt {name}{chat}: {text}" for name, text in design.get("prompts", {}).items()]
+    told = [f"Prompt {name}{chat}: {text}" for name, text in design.get("prompts", {}).items()]
+    masks = dict(design.get("prompt_masks", {}))
+    if len(set(masks.values())) == 1:
+        told.append(f"In the prompts, {next(iter(masks.values()))} marks the blank.")
+    return told + [
+        f"In prompt {name}, {mask} marks the blank." for name, mask in masks.items() if len(set(masks.values())) > 1
+    ]

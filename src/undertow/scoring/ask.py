@@ -145,6 +145,9 @@ def ask(found: Found, queries: Sequence[Query], store: AnswerStore, protocol: st
         forgotten = [digest for digest in distinct if digest not in answers and digest not in lost]
         lost |= dict.fromkeys(forgotten, Answer.none("the model gave no answer to this"))
     given = answers | lost
+    unseen = _never_seen(distinct, answers)
+    if unseen:
+        notes = (*notes, f"not seen in answers to prompts, since they are several tokens: {', '.join(unseen)}")
     readout = PROMPT if all(isinstance(query, Generation) for query in queries) else found.card.readout
     return Asked(
         scores=Scores(tuple(given[digest] for digest in digests), readout),
@@ -156,6 +159,23 @@ def ask(found: Found, queries: Sequence[Query], store: AnswerStore, protocol: st
         facts=facts,
         n_lost=len(lost),
     )
+
+
+def _never_seen(distinct: Mapping[str, Query], answers: Mapping[str, Answer]) -> list[str]:
+    """Words that have no number in an answer, though no word that is spelled like them counts for them."""
+    unseen: dict[str, None] = {}
+    for digest, query in distinct.items():
+        answer = answers.get(digest)
+        if answer is None or answer.unscored or not isinstance(query, Generation):
+            continue
+        alike: set[tuple[str, str]] = set()
+        for option, nats in zip(query.options, answer.logprobs_nats, strict=True):
+            same = option.group, option.fills[0].strip().casefold()
+            if math.isnan(nats) and same not in alike:
+                unseen[option.fills[0]] = None
+            elif not math.isnan(nats):
+                alike.add(same)
+    return list(unseen)
 
 
 def check_asks(found: Found, queries: Sequence[Query], protocol: str) -> None:
