@@ -142,7 +142,7 @@ def both(work: Path) -> Run:
     """Two models that drift in opposite directions, told whole."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNDERTOW_CACHE", str(work / "cache"))
-        return undertow.run(PROBE, model=BOTH, about=work / "about.toml", concurrency=3, out=work / "both", **SMALL)
+        return undertow.run(PROBE, model=BOTH, about=work / "about.toml", out=work / "both", **SMALL)
 
 
 def figures(run: Run) -> list[str]:
@@ -333,7 +333,6 @@ def test_how_straight_a_gap_is_comes_from_its_own_two_groups() -> None:
 def test_the_printed_command_repeats_the_run(both: Run, tmp_path: Path) -> None:
     words = shlex.split(str(both.manifest["command"]))
     assert [words[at + 1] for at, word in enumerate(words) if word == "-m"] == BOTH
-    assert words[words.index("--concurrency") + 1] == "3"
     line = [sys.executable, "-c", "from undertow.cli import main; main()", *words[1:], "--out", str(tmp_path / "again")]
     subprocess.run(line, check=True, capture_output=True)
     check_repeats(both, tmp_path / "again")
@@ -494,7 +493,7 @@ def test_several_models_with_a_revision_are_refused_by_the_command_line(cli: Cli
 def test_a_model_folder_may_be_a_path(tmp_path: Path) -> None:
     """As `out` and `about` may be."""
     with pytest.raises(UndertowError, match="nosuch"):
-        undertow.run(PROBE, model=tmp_path / "nosuch", **TINY)  # type: ignore[arg-type]
+        undertow.run(PROBE, model=tmp_path / "nosuch", **TINY)
 
 
 # Models of different kinds.

@@ -233,6 +233,7 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress) -> Run:
     asked = requests.each()
     subjects = [_Subject.of(job, request) for request in asked]
     keys = [subject.key(job) for subject in subjects]
+    _check_subjects(subjects, keys, requests.settings)
     asked_key = keys[0] if len(keys) == 1 else digest(keys)
     run_key = key_of_run(asked_key, job.seed)
     folder = place.folder or Path("runs") / _folder_name(job, asked, run_key)
@@ -267,13 +268,35 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress) -> Run:
         else parts[0]["challenge_sha256"],
         "design": dict(evidence.design),
         "counts": {name: sum(part["counts"][name] for part in parts) for name in parts[0]["counts"]},
-        "notes": _notes(parts),
+        "notes": [*_notes(parts), *_unasked(said, [request.name for request in asked])],
         "command": command,
         "python": python_call(job.probe, requests.names, changed),
         **circumstances(),
         "timing": {"asking_s": sum(part["seconds"] for part in parts), "total_s": time.perf_counter() - started},
     }
     return finish(probe, evidence, manifest, Place(folder, place.overwrite))
+
+
+def _check_subjects(subjects: Sequence[_Subject], keys: Sequence[str], settings: Mapping[str, Any]) -> None:
+    """Refuse one model under two names, and options that no model of the run takes: something else was meant."""
+    names = [subject.found.card.name for subject in subjects]
+    for at, key in enumerate(keys):
+        if key in keys[:at]:
+            raise UndertowError(f"{names[keys.index(key)]} and {names[at]} are one model; name it once")
+    families = {subject.found.card.family for subject in subjects}
+    for name in settings:
+        takers = models.takers(name)
+        if not families & set(takers):
+            raise UndertowError(
+                f"--{name.replace('_', '-')} is for models of the family {' or '.join(takers)}, and none of {', '.join(names)} is; "
+                "leave it out, or check the names"
+            )
+
+
+def _unasked(said: Mapping[str, Facts], names: Sequence[str]) -> list[str]:
+    """A misspelled name in a file about models would go unnoticed otherwise."""
+    strange = [name for name in said if name not in names]
+    return [f"the file about models names {', '.join(strange)} too, which this run does not ask"] if strange else []
 
 
 def _ask_subject(subject: _Subject, store: AnswerStore, protocol: str, progress: Progress) -> _Answered:

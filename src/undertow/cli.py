@@ -233,6 +233,9 @@ def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
             **options,
         )
     _say_run(run, as_json=common.as_json)
+    counts = run.manifest["counts"]
+    if counts["items"] and counts["unscored"] == counts["items"]:
+        raise UndertowError(f"nothing was scored, for the reasons above; {run.folder} says what was asked")
 
 
 @app.command()

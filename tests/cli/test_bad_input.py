@@ -272,7 +272,7 @@ LLAMA = '{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}'
         pytest.param({"config.json": '{"architectures": []}'}, ["names no architectures"], marks=slow),
         pytest.param({"config.json": "[" * 99_999}, ["names no architectures"], marks=slow),
         (
-            {"config.json": '{"architectures": ["T5ForConditionalGeneration"]}'},
+            {"config.json": '{"architectures": ["ViTForImageClassification"]}'},
             ["no model family here reads its architecture", "undertow ls models"],
         ),
         pytest.param({"config.json": LLAMA}, ["holds no .safetensors weights", "save_pretrained"], marks=slow),

@@ -46,6 +46,7 @@ def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
         return own(Request("toy"))
 
     monkeypatch.setattr(models, "find", find)
+    monkeypatch.setattr(models, "takers", lambda _: ["toy"])  # else the toy is not one to be told any of this
     return seen
 
 
@@ -188,6 +189,13 @@ def test_a_password_in_an_address_is_never_written(untold: None, tmp_path: Path)
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()]
 
 
+def test_an_option_that_no_model_of_the_run_takes_is_refused(cli: Cli, tmp_path: Path) -> None:
+    """Whoever forgets the family's name would audit something else."""
+    done = cli("run", PROBE, "-m", "toy", *SMALL, "--base-url", "http://localhost:1/v1")
+    refused(done, "--base-url is for models of the family openai", "none of toy is")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_an_unknown_option_is_answered_with_those_there_are() -> None:
     with pytest.raises(undertow.UndertowError) as error:
         undertow.run(PROBE, model="toy", nosuch=1)
@@ -211,7 +219,10 @@ def test_a_model_may_be_named_several_times(
     assert main(monkeypatch, "run", PROBE, "-m", "toy", "--model", "toy:slope=-5", *SMALL, "--out", out, "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert said["counts"]["items"] == 16
-    assert {finding["text"].partition(": ")[0] for finding in said["findings"]} == {"toy", "toy:slope=-5"}
+    who = {finding["text"].partition(": ")[0] for finding in said["findings"]}
+    assert {"toy", "toy:slope=-5"} < who
+    (both,) = who - {"toy", "toy:slope=-5"}
+    assert both.startswith("Over 2 models, female less male by date (mgc) drifts most in toy ")
     assert main(monkeypatch, "run", PROBE, "-m", "toy", "--model", "toy:slope=-5", *SMALL, "--dry-run", "--json") == 0
     estimate = json.loads(capsys.readouterr().out)
     assert (estimate["n_queries"], estimate["n_stored"], estimate["n_tokens"]) == (16, 16, 0)

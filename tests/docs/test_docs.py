@@ -86,11 +86,12 @@ def test_published_numbers_of_the_page_are_printed(reference_data: Path, tmp_pat
         for measure, value in (("slope", slope), ("pearson_r", r)):
             (found,) = results[where & (results["measure"] == measure)]["value"]
             assert found == pytest.approx(float(value), abs=0.001), (model, w_name, pronoun, measure)
-    gaps = results[results["measure"] == "slope_gap_over_prompts"].set_index(["model", "w_name"])
+    gaps = results[results["measure"] == "slope_gap_over_prompts"]
     assert [row[0] for row in averaged[2:]] == ["davinci", "text-davinci-002"]
     for model, *cells in averaged[2:]:
         for w_name, cell in zip(("date", "place"), cells, strict=True):
-            numbers = gaps.loc[(model, w_name), ["value", "low", "high"]].tolist()
+            (row,) = gaps[(gaps["model"] == model) & (gaps["w_name"] == w_name)].to_dict("records")
+            numbers = [row["value"], row["low"], row["high"]]
             assert numbers == pytest.approx([float(one) for one in re.findall(r"-?[\d.]+\d", cell)], abs=0.001)
     assert isinstance(run.observations, pd.DataFrame)
     assert len(run.observations) == 24_000

@@ -91,7 +91,7 @@ def test_every_architecture_answers_as_one_prompt_at_a_time(
     queries = prompts()
     found = answers(model, queries, tmp_path / "s", protocol)
     assert (not model.decoder.refusal) == in_tree
-    assert any("plain batches" in note for note in model.notes) == (not in_tree)
+    assert any("plain batches" in note for note in model.prompt_notes) == (not in_tree)
     for query, answer in zip(queries, found, strict=True):
         assert isinstance(query, Generation)
         text, probs = by_hand(model, query, PAPER_TOP if protocol == PAPER else 0)
@@ -279,7 +279,7 @@ def test_a_template_that_asks_for_the_date_is_told_one_and_one_that_fails_has_a_
     assert not isinstance(asked, UnscorableError)
     assert model.tokenizer.decode(asked) == "26 Jul 2024 it is"
     answers(model, [query], tmp_path / "s")
-    assert any("writes a date into each prompt" in note for note in model.notes)
+    assert any("writes a date into each prompt" in note for note in model.prompt_notes)
     model.tokenizer.chat_template = "{{ raise_exception('no user may speak') }}"
     (answer,) = answers(model, [Generation("it was", SINGLES, 3, chat=True)], tmp_path / "s")
     assert "cannot take the prompt (no user may speak)" in answer.unscored

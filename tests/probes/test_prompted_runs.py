@@ -302,7 +302,7 @@ def test_the_planted_slope_is_found_through_prompts(drift: Run) -> None:
         assert results["slope", *run, "neutral"].value == pytest.approx(0, abs=1e-9)
         assert results["slope", *run, "female"].q < 0.05
     claimed = [finding.text for finding in drift.findings if finding.found]
-    assert sum("share of female words" in text and "rises" in text for text in claimed) == 3
+    assert sum("probability of female words" in text and "rises" in text for text in claimed) == 3
     assert all(text.startswith(("prompt A: ", "prompt B: ", "prompt C: ")) for text in claimed)
 
 

@@ -365,9 +365,10 @@ def test_no_model_is_an_error() -> None:
 
 
 def test_the_lead_says_what_is_compared_over_how_many_prompts() -> None:
-    lead = "Slope gap, female less male: percentage points per step of W, mean over {}, with 95% interval."
-    assert lead.format("1 to 3 prompts") in words_of(compared(PAPER))
-    assert lead.format("1 prompt") in words_of(compared([point("one", n_prompts=1)]))
+    lead = "Slope gap, female less male: percentage points per step of W{}, with 95% interval."
+    assert lead.format(", mean over 1 to 3 prompts") in words_of(compared(PAPER))
+    assert lead.format("") in words_of(compared([point("one", n_prompts=1)]))
+    assert lead.format("") in words_of(compared([point("one", n_prompts=0)]))
 
 
 def test_models_in_words_hold_every_number() -> None:

@@ -2,7 +2,7 @@
 
 from undertow.challenge.catalog import load, names
 from undertow.challenge.design import ChallengeSet, Words, challenge_digest
-from undertow.challenge.prompts import Answering, Prompt, load_prompts, masked, watched
+from undertow.challenge.prompts import Answering, Prompt, are_pronouns, load_prompts, masked, watched
 from undertow.challenge.sentences import Injection, Sentence, SentenceSet
 from undertow.challenge.sources import SUMMARIES, is_sentences, sentences
 from undertow.challenge.spectra import NO_W, Dates, Spectrum, check_spectra, spectrum
@@ -20,6 +20,7 @@ __all__ = [
     "SentenceSet",
     "Spectrum",
     "Words",
+    "are_pronouns",
     "challenge_digest",
     "check_spectra",
     "is_sentences",

@@ -175,3 +175,10 @@ def watched(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
             dict.fromkeys(form for form in [*forms, *capitals] if owners.setdefault(form, group) == group)
         )
     return found
+
+
+def are_pronouns(words: Mapping[str, Sequence[str]]) -> bool:
+    """Whether all words are among the pronouns and gendered words of the published lists."""
+    known = {form for forms in PRONOUNS.values() for group in forms.values() for form in group}
+    known |= {form for name in ("aaai", "icml") for forms in word_lists()[name].values() for form in forms}
+    return all(form.lower() in known for forms in words.values() for form in forms)

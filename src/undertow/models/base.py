@@ -255,7 +255,8 @@ class AnsweringModel(Protocol):
 
     Attributes:
         card: who it is.
-        notes: what a reader of the results must know about how it was read; may grow while it answers.
+        notes: what a reader of the results must know about how it was read; may grow while it answers. A model that reads
+            sentences too may have `prompt_notes` beside them.
     """
 
     card: ModelCard

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Sequence
-from dataclasses import Field, fields
+from dataclasses import Field, dataclass, fields
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
@@ -47,6 +47,20 @@ def settings() -> dict[str, Field[Any]]:
         if own is not None:
             found = {option.name: option for option in fields(own)} | found
     return found
+
+
+def takers(setting: str) -> list[str]:
+    """The families that have a setting of this name."""
+    return [
+        name
+        for name in _names()
+        if any(option.name == setting for option in fields(getattr(_module(name), "Settings", _NoSettings)))
+    ]
+
+
+@dataclass(frozen=True)
+class _NoSettings:
+    """Of a family without any."""
 
 
 def parsed_settings(given: Sequence[str]) -> dict[str, Any]:

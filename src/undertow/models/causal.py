@@ -111,6 +111,7 @@ class CausalModel:
     closing_tokens: int
     decoder: Decoder
     head_apart: bool = True
+    prompt_notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, card: ModelCard, network: Any, tokenizer: Any) -> CausalModel:
@@ -241,7 +242,7 @@ class CausalModel:
     ) -> Iterator[Mapping[int, Answer | UnscorableError | LostError]]:
         """Answers to prompts, decoded greedily; see `undertow.models.base.AnsweringModel`."""
         for answers in self.decoder.answers(cast(Sequence[Generation], queries), protocol, self._tokens_of):
-            self.notes = tuple(dict.fromkeys([*self.notes, *self.decoder.notes_on(queries)]))
+            self.prompt_notes = tuple(self.decoder.notes_on(queries))
             yield answers
 
     def effort(self, queries: Sequence[Query], protocol: str) -> Effort:

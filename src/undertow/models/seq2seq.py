@@ -311,6 +311,7 @@ class Seq2SeqModel:
     vocabulary: Vocabulary
     facts: Mapping[str, str | float]
     head_apart: bool = True
+    prompt_notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, card: ModelCard, network: Any, tokenizer: Any, marks: Marks, modes: _Modes) -> Seq2SeqModel:
@@ -337,6 +338,7 @@ class Seq2SeqModel:
             _facts(network, tokenizer, marks),
         )
         model.head_apart = _head_stands_alone(model)
+        model.prompt_notes = (modes.note,) if modes.note else ()
         return model
 
     # Sentences with blanks.
@@ -500,7 +502,7 @@ class Seq2SeqModel:
             else:
                 prompts.append(prompt)
         if any(isinstance(query, Generation) and query.chat for query in queries):
-            self.notes = tuple(dict.fromkeys((*self.notes, *template_notes(self.tokenizer))))
+            self.prompt_notes = tuple(dict.fromkeys((*self.prompt_notes, *template_notes(self.tokenizer))))
         return prompts, refused
 
     def _prompt(self, place: int, query: Query) -> _Prompt | UnscorableError:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from undertow.types import Result
+from undertow.types import LIKELIHOOD, Finding, Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,7 @@ def points(results: Sequence[Result], design: Mapping[str, Any]) -> dict[tuple[s
                 low=gap.low,
                 high=gap.high,
                 r_squared=_mean_r_squared(results, gaps, design.get("gaps", [])),
-                n_prompts=len(gaps),
+                n_prompts=sum(bool(one.group["prompt"]) for one in gaps),
             )
         )
     return found
@@ -91,13 +91,57 @@ def draw_sizes(evidence: Evidence, results: Sequence[Result]) -> Iterator[Drawin
         prompted = any(point.n_prompts > 1 for point in of_models)
         yield Drawing(
             name=f"models_{w_name}_{challenge}_{pair}",
-            figure=slope_against_size(of_models, title=f"{name} · {challenge}", gap=name),
+            figure=slope_against_size(of_models, title=f"Slope gap against size · {name} · {challenge}", gap=name),
             caption=(
                 f"Slope gap of each model against its number of parameters{', averaged over prompts' if prompted else ''}, with "
                 "its 95% interval; 0 is no drift. The larger the marker, the closer the means follow a straight line (r squared)."
+                + _scales(evidence.design, of_models)
             ),
             alt=describe_slope_against_size(of_models, name),
         )
+
+
+def _scales(design: Mapping[str, Any], of_models: Sequence[ModelPoint]) -> str:
+    """A caveat where some masses are shares of 100 percent and others are probabilities as they are."""
+    readouts = design.get("readouts", {})
+    shared = [point.name for point in of_models if readouts.get(point.name) == LIKELIHOOD]
+    if not shared or len(shared) == len(of_models):
+        return ""
+    return (
+        f" Masses of {', '.join(shared)} are shares of what the listed words have, which add up to 100%; the others are "
+        "probabilities of the words, which may be small: the two are not on one scale."
+    )
+
+
+def compared(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any], alpha: float) -> list[Finding]:
+    """One sentence for each challenge, W and pair of groups, where there are several models: who drifts most, and who least."""
+    if frame["model"].nunique() < 2:
+        return []
+    told = []
+    for (challenge, w_name, pair), gaps in _gaps_by_model(results).items():
+        steepest = {model: max(of_model, key=lambda gap: abs(gap.value)) for model, of_model in gaps.items()}
+        sure = sum(
+            any(gap.q < alpha and (gap.low > 0 or gap.high < 0) for gap in of_model) for of_model in gaps.values()
+        )
+        ranked = sorted(steepest, key=lambda model: -abs(steepest[model].value))
+        if len(ranked) < 2:
+            continue
+        ends = [f"{model} ({steepest[model].value:+.2g} points a step)" for model in (ranked[0], ranked[-1])]
+        text = (
+            f"Over {len(ranked)} models, {_lead(pair, design)} by {w_name} ({challenge}) drifts most in {ends[0]} and least in {ends[1]}; "
+            f"a drift is claimed in {sure} of {len(ranked)}."
+        )
+        told.append(Finding(text, found=sure > 0, strength=1000.0 + abs(steepest[ranked[0]].value)))
+    return told
+
+
+def _gaps_by_model(results: Sequence[Result]) -> dict[tuple[str, str, str], dict[str, list[Result]]]:
+    found: dict[tuple[str, str, str], dict[str, list[Result]]] = {}
+    for result in results:
+        if result.measure == "slope_gap" and not math.isnan(result.value):
+            key = result.group["challenge"], result.group["w_name"], result.group["pronoun"]
+            found.setdefault(key, {}).setdefault(result.group["model"], []).append(result)
+    return found
 
 
 def _lead(pair: str, design: Mapping[str, Any]) -> str:
@@ -117,7 +161,8 @@ def draw_grid(evidence: Evidence, groups: Sequence[str]) -> Iterator[Drawing]:
     frame = evidence.frame
     for (challenge, w_name), part in frame.groupby(["challenge", "w_name"], sort=False):
         rows_of = {(str(model), str(prompt)): rows for (model, prompt), rows in part.groupby(["model", "prompt"])}
-        models, prompts = list(dict.fromkeys(part["model"].astype(str))), sorted({prompt for _, prompt in rows_of})
+        models, prompts = (list(dict.fromkeys(part[name].astype(str))) for name in ("model", "prompt"))
+        prompts.sort(key=bool)  # sentences without any first
         panels = {
             (model, f"prompt {prompt}" if prompt else ""): rows_of[model, prompt]
             for model in models
@@ -174,7 +219,7 @@ def draw_trajectories(
             "value": result.value,
             "low": result.low,
             "high": result.high,
-            "unit": result.unit,
+            "unit": result.unit.replace("per step", "per step of W"),
             "neutral": result.neutral,
         }
         for result in results

@@ -128,3 +128,14 @@ def told_prompts(design: Mapping[str, Any]) -> list[str]:
     return told + [
         f"In prompt {name}, {mask} marks the blank." for name, mask in masks.items() if len(set(masks.values())) > 1
     ]
+
+
+def odd_prompts(design: Mapping[str, Any]) -> list[str]:
+    """What a reader must know where the paper's prompts were put around words that are no pronouns."""
+    used = [name for name in design.get("prompts", {}) if name in ("A", "B", "C")]
+    if not used or challenge.are_pronouns(design["words"]):
+        return []
+    return [
+        f"Prompt{'s' if used[1:] else ''} {', '.join(used)} ask{'' if used[1:] else 's'} for a gendered pronoun, which not all of these "
+        "words are; a prompt of your own would ask for what is meant."
+    ]

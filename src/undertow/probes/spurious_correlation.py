@@ -17,7 +17,7 @@ import numpy as np
 
 from undertow import challenge
 from undertow.probes._masses import observations
-from undertow.probes._models import ALL_PROMPTS, draw_grid, draw_sizes, draw_trajectories
+from undertow.probes._models import ALL_PROMPTS, compared, draw_grid, draw_sizes, draw_trajectories
 from undertow.probes._prompts import (
     CHAT,
     DEFAULT_MAX_NEW_TOKENS,
@@ -27,6 +27,7 @@ from undertow.probes._prompts import (
     design_of,
     in_prompts,
     n_prompts,
+    odd_prompts,
     told_prompts,
 )
 from undertow.probes._prompts import suited as _suited
@@ -42,7 +43,13 @@ SUMMARY = "does the answer to an undecided question drift with the date, the pla
 PROTOCOLS = (EXACT, PAPER)
 ALPHA = 0.05
 FACETS = ("model", "challenge", "prompt", "w_name")
-TRAJECTORIES = {"slope_gap": "Slope gap", "slope": "Slope", "pearson_r": "Pearson r", "mean_mass": "Mean mass"}
+TRAJECTORIES = {
+    "slope_gap": "Slope gap",
+    "slope": "Slope",
+    "pearson_r": "Pearson r",
+    "mean_mass": "Mean mass",
+    "slope_gap_over_prompts": "Slope gap over prompts",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +262,7 @@ def findings(evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
         for result in results
         if result.measure in ("slope", "slope_gap")
     ]
+    told += compared(results, evidence.frame, evidence.design, ALPHA)
     return sorted(told, key=lambda finding: (not finding.found, -finding.strength))
 
 
@@ -263,6 +271,9 @@ def _finding(result: Result, r: Result | None, evidence: Evidence) -> Finding:
     first, last = _ends(_facet(evidence.frame, result.group))
     what = _what(result, evidence.design)
     span = f"from {first} to {last}"
+    if result.value == 0 and math.isnan(result.p) and result.low == result.high == 0:
+        text = f"{what} does not move at all with {result.group['w_name']} {span}."
+        return Finding(_sentence(who, text), found=False, strength=0.0)
     if math.isnan(result.value) or math.isnan(result.p):
         why = result.note or "Too little was scored."
         text = f"nothing can be said of {what} by {result.group['w_name']}: {why[:1].lower()}{why[1:]}"
@@ -275,6 +286,13 @@ def _finding(result: Result, r: Result | None, evidence: Evidence) -> Finding:
     # Along the fitted line, from its first to its last value.
     strength = abs(result.detail["last"] - result.detail["first"])
     if not (result.q < ALPHA and (result.low > 0 or result.high < 0)):
+        if "bound_low" in result.detail:
+            text = (
+                f"what the server does not show leaves open whether {what} drifts with {result.group['w_name']} {span}: it moves by "
+                f"{result.detail['bound_low']:+.{places}f} to {result.detail['bound_high']:+.{places}f} points a step, 95% interval "
+                f"{result.low:+.{places}f} to {result.high:+.{places}f}."
+            )
+            return Finding(_sentence(who, text), found=False, strength=strength)
         least = result.detail["detectable_slope"]
         missed = (
             f"; {least:.{places}f} points a step would have had p < .05 in 8 of 10 such runs"
@@ -284,8 +302,13 @@ def _finding(result: Result, r: Result | None, evidence: Evidence) -> Finding:
         text = f"no drift of {what} with {result.group['w_name']} {span} can be told from chance ({errors}; {tests}){missed}."
         return Finding(_sentence(who, text), found=False, strength=strength)
     direction = "rises" if result.value > 0 else "falls"
-    text = f"with {result.group['w_name']} {span}, {what} {direction} by {strength:.1f} percentage points ({errors}; {tests})."
+    text = f"with {result.group['w_name']} {span}, {what} {direction} by {_amount(strength)} percentage points ({errors}; {tests})."
     return Finding(_sentence(who, text), found=True, strength=strength)
+
+
+def _amount(points: float) -> str:
+    """A tenth of a point where that is something, else as many decimals as it needs: what was found is never 0.0."""
+    return f"{points:.1f}" if points >= 0.05 else f"{points:.{min(max(1 - math.floor(math.log10(points)), 2), 6)}f}"
 
 
 def _who(group: Mapping[str, str], frame: pd.DataFrame) -> str:
@@ -314,7 +337,9 @@ def _what(result: Result, design: Mapping[str, Any]) -> str:
         return f"the lead of {first} over {second} words"
     words = design["words"].get(result.group["pronoun"], [])
     shown = f" ({', '.join(words)})" if 0 < len(words) <= 3 else ""
-    return f"the share of {result.group['pronoun']} words{shown}"
+    readout = design.get("readouts", {}).get(result.group["model"], design.get("readout", LIKELIHOOD))
+    mass = "share" if readout == LIKELIHOOD and design.get("normalised", True) else "probability"
+    return f"the {mass} of {result.group['pronoun']} words{shown}"
 
 
 def _r(result: Result | None) -> str:
@@ -441,6 +466,11 @@ READINGS = {
     ),
     "place": "Masses are probabilities of the words in their place, in percent; what none of them took is unclaimed.",
 }
+BOUNDED = (
+    "A server shows the most probable tokens of each step only. Masses are the middle of what they may be, and so are the dots "
+    "and lines of the figures; the tables say between which bounds a mean or a slope lies whatever was hidden, and the "
+    "intervals cover all of it."
+)
 TOP_FIVE = " Words that are not among the five most probable count as nothing."
 
 
@@ -448,6 +478,8 @@ def _notes(design: Mapping[str, Any], frame: pd.DataFrame) -> list[str]:
     unscored = frame.loc[frame["unscored"] != "", "unscored"].value_counts()
     return [
         *_readings(design),
+        *([BOUNDED] if any(str(name).endswith(".low") for name in frame) else []),
+        *odd_prompts(design),
         "Slopes are percentage points per step along the W list, in the order it is given.",
         "A drift is claimed only if its q value is below .05 and its interval excludes 0.",
         "Each mean is taken over the sentences that share one inserted value. The intervals come from resampling whole "

@@ -147,9 +147,9 @@ def _has_bar(point: ModelPoint) -> bool:
 
 
 def _models_lead(points: Sequence[ModelPoint], gap: str) -> str:
-    prompts = sorted({point.n_prompts for point in points})
+    prompts = sorted({point.n_prompts for point in points if point.n_prompts})
     over = " to ".join(dict.fromkeys(str(count) for count in (prompts[:1] + prompts[-1:])))
-    mean = f", mean over {over} prompt{'s' if prompts[-1] != 1 else ''}" if prompts else ""
+    mean = f", mean over {over} prompts" if prompts and prompts[-1] > 1 else ""
     return f"Slope gap, {plain(gap)}: percentage points per step of W{mean}, with 95% interval."
 
 

@@ -95,6 +95,13 @@ class Page:
     glossary: Mapping[str, str] = field(default_factory=dict)
     neutral: str = "no bias would give"
 
+    @property
+    def nothing_found(self) -> str:
+        """What stands where findings would."""
+        if self.results and all(result.n == 0 for result in self.results):
+            return "Nothing was scored, so nothing was tested; the notes say why."
+        return "No effect in this run survived the correction for the number of tests."
+
 
 class _Column(NamedTuple):
     head: str

@@ -83,7 +83,9 @@ def _provenance(manifest: Mapping[str, Any]) -> dict[str, str]:
         "made": str(manifest["created"]),
         "seed": str(manifest["seed"]),
         "challenge (SHA-256)": str(manifest.get("challenge_sha256", "")),
-        "asked": ", ".join(f"{count:,} {name}" for name, count in counts.items()),
+        "asked": ", ".join(
+            f"{count:,} {name}" for name, count in counts.items() if count or name in ("items", "unscored")
+        ),
         "time": ", ".join(f"{name.removesuffix('_s')} {seconds:.1f} s" for name, seconds in timing.items()),
         "versions": ", ".join(f"{name} {number}" for name, number in manifest["versions"].items()),
         "machine": ", ".join(f"{name} {value}" for name, value in manifest["machine"].items()),

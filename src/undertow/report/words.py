@@ -83,6 +83,7 @@ COLUMNS = {
     "unscored": "how many more should have counted and have no answer",
     "OLS low": "with OLS high: the 95% interval of the straight line alone, the band of the figure, over the values of W",
     "Fisher low": "with Fisher high: the 95% interval of r by Fisher's z, over the values of W",
+    "at least": "with at most: between which the number lies, whatever mass a server did not show",
     "detectable": "the smallest slope that this design would give p below .05 in 8 of 10 runs, before the correction for many tests",
 }
 """What the columns of the results table mean."""

@@ -132,7 +132,7 @@ def ask(found: Found, queries: Sequence[Query], store: AnswerStore, protocol: st
         started, facts = time.perf_counter(), dict(getattr(model, "facts", {}))
         for arrived in _arriving(model, distinct, answers, protocol):
             # What was said of earlier answers still holds of them.
-            notes = tuple(dict.fromkeys([*said, *model.notes]))
+            notes = tuple(dict.fromkeys([*said, *arrived.notes]))
             fresh = {digest: answer for digest, answer in arrived.answers.items() if digest not in answers}
             if fresh:
                 store.put(found.card, protocol, fresh, notes, facts)
@@ -222,11 +222,12 @@ def estimate(found: Found, queries: Sequence[Query], store: AnswerStore, protoco
 
 @dataclass(frozen=True, slots=True)
 class _Arrived:
-    """What came back at once: answers and losses by query digest."""
+    """What came back at once: answers and losses by query digest, and how the model was asked for them."""
 
     answers: dict[str, Answer]
     lost: dict[str, str] = field(default_factory=dict)
     n_tokens: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def _by_route(model: LoadedModel, distinct: dict[str, Query]) -> tuple[dict[str, TextQuery], dict[str, Query]]:
@@ -246,17 +247,19 @@ def _arriving(
     if left:
         digests = list(left)
         for arrived in cast(AnsweringModel, model).answer(list(left.values()), protocol):
-            yield _sorted_out({digests[place]: answer for place, answer in arrived.items()})
+            # A model that reads sentences too says apart how it answers prompts.
+            notes = getattr(model, "prompt_notes", model.notes)
+            yield _sorted_out({digests[place]: answer for place, answer in arrived.items()}, notes)
 
 
-def _sorted_out(arrived: Mapping[str, Answer | UnscorableError | LostError]) -> _Arrived:
+def _sorted_out(arrived: Mapping[str, Answer | UnscorableError | LostError], notes: tuple[str, ...]) -> _Arrived:
     answers, lost = {}, {}
     for digest, answer in arrived.items():
         if isinstance(answer, LostError):
             lost[digest] = str(answer)
         else:
             answers[digest] = Answer.none(str(answer)) if isinstance(answer, UnscorableError) else answer
-    return _Arrived(answers, lost)
+    return _Arrived(answers, lost, notes=notes)
 
 
 def _read_all(
@@ -264,9 +267,10 @@ def _read_all(
 ) -> Iterator[_Arrived]:
     encoded, refused = _encode(model, distinct)
     if refused:
-        yield _Arrived(refused)
+        yield _Arrived(refused, notes=model.notes)
     for members, pack in _passes(model, encoded, stored | refused):
-        yield _Arrived(_read(model, encoded, members, protocol, as_tree=pack.as_tree), n_tokens=pack.n_tokens)
+        fresh = _read(model, encoded, members, protocol, as_tree=pack.as_tree)
+        yield _Arrived(fresh, n_tokens=pack.n_tokens, notes=model.notes)
 
 
 def _effort_of_reading(
