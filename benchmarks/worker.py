@@ -10,6 +10,7 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -143,6 +144,20 @@ def serve(pipe: Connection, order: Order) -> None:
         pipe.send(error)
 
 
+def _as_transformers_loads_it(found: Found) -> Any:
+    """The model of a peer: the same weights in the layout that transformers has them in, not in our own."""
+    from undertow.models import packing
+
+    def leave(network: Any) -> list[Callable[[], None]]:
+        return []
+
+    pack, packing.pack = packing.pack, leave
+    try:
+        return found.open()
+    finally:
+        packing.pack = pack
+
+
 def _serve(pipe: Connection, order: Order) -> None:
     row = ROWS[order.row]
     found: Found | None = import_module(f"undertow.models.{row.family}").find(Request(order.model, device="cpu"))
@@ -152,8 +167,8 @@ def _serve(pipe: Connection, order: Order) -> None:
 
     if order.threads:
         torch.set_num_threads(order.threads)
-    model = found.open()
     contender = next(one for one in CONTENDERS[row.name] if one.name == order.contender)
+    model = found.open() if contender.name == "undertow" else _as_transformers_loads_it(found)
     prepare = contender.open(replace(found, open=lambda: model))
     queries = [item.query for item in row.items()]
     gc.collect()

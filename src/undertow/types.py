@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
-READING_VERSION = 2
+READING_VERSION = 3
 """Raised when the same model would be read to other numbers than before, so that older answers are not served."""
 LIKELIHOOD, PROMPT = "likelihood", "prompt"
 """Read-outs that others must know: shares of a sentence's likelihood, and steps of an answer to a prompt."""

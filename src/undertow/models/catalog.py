@@ -25,6 +25,7 @@ NOT_FAMILIES = (
     "catalog",
     "decoding",
     "fills",
+    "packing",
     "pull",
     "running",
     "steps",

@@ -39,6 +39,7 @@ from undertow.models.base import (
     shared_length,
 )
 from undertow.models.decoding import Decoder
+from undertow.models.packing import opened_packed, weight_bytes
 from undertow.models.running import (
     AGREEMENT_NATS,
     LOGITS_AT_ONCE,
@@ -95,7 +96,8 @@ def _open(card: ModelCard, weights: Weights, device: str) -> CausalModel:
         network = AutoModelForCausalLM.from_pretrained(
             weights.location, dtype=getattr(torch, card.dtype), use_safetensors=True, **weights.options
         )
-        return CausalModel.of(card, network.eval().to(chosen), tokenizer)
+        network = network.eval().to(chosen)
+        return opened_packed(network, lambda: CausalModel.of(card, network, tokenizer))
 
 
 @dataclass(slots=True)
@@ -264,7 +266,7 @@ class CausalModel:
 
     def memory_bytes(self, budget_tokens: int) -> int:
         """Weights, one forward pass and one slice of logits with what its normaliser needs, in bytes."""
-        weights = sum(parameter.nbytes for parameter in self.network.parameters())
+        weights = weight_bytes(self.network)
         config = self.network.config.get_text_config()
         width = max(int(getattr(config, "intermediate_size", 0) or 0), 4 * int(config.hidden_size))
         activations = (

@@ -36,6 +36,7 @@ from undertow.models.base import (
     UnscorableError,
 )  # fmt: skip
 from undertow.models.fills import Filled, placed, spans
+from undertow.models.packing import opened_packed, weight_bytes
 from undertow.models.running import AGREEMENT_NATS, LOGITS_AT_ONCE, among_top, chosen_device, explain_memory, repeats_of
 from undertow.models.weights import Weights, explain_loading, find_weights
 from undertow.types import BLANK, Blank, Floats, ModelCard, TextQuery, UndertowError
@@ -95,7 +96,8 @@ def _open(card: ModelCard, weights: Weights, device: str) -> MaskedModel:
             raise UndertowError(
                 f"{card.name}: its tokenizer does not say which characters a token stands for; save a fast one (tokenizer.json)"
             )
-        return MaskedModel.of(card, network.eval().to(chosen), tokenizer)
+        network = network.eval().to(chosen)
+        return opened_packed(network, lambda: MaskedModel.of(card, network, tokenizer))
 
 
 @dataclass(slots=True)
@@ -222,7 +224,7 @@ class MaskedModel:
 
     def memory_bytes(self, budget_tokens: int) -> int:
         """Weights, one forward pass and one slice of logits with what its normaliser needs, in bytes."""
-        weights = sum(parameter.nbytes for parameter in self.network.parameters())
+        weights = weight_bytes(self.network)
         config = self.network.config.get_text_config()
         hidden = int(getattr(config, "hidden_size", 0) or getattr(config, "dim", 0) or getattr(config, "d_model", 768))
         activations = 4 * budget_tokens * 8 * 4 * hidden

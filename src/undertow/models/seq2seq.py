@@ -39,6 +39,7 @@ from undertow.models.base import (
     UnscorableError,
 )
 from undertow.models.fills import placed, spans
+from undertow.models.packing import opened_packed, weight_bytes
 from undertow.models.running import (
     AGREEMENT_NATS,
     LOGITS_AT_ONCE,
@@ -184,7 +185,8 @@ def _open(card: ModelCard, weights: Weights, device: str, modes: _Modes) -> Seq2
         if said.get("tie_word_embeddings") is False:
             # A head of its own: what goes into it is not scaled. transformers 5 forgets this of umT5.
             network.config.tie_word_embeddings = False
-        return Seq2SeqModel.of(card, network.eval().to(chosen), tokenizer, marks, modes)
+        network = network.eval().to(chosen)
+        return opened_packed(network, lambda: Seq2SeqModel.of(card, network, tokenizer, marks, modes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -589,7 +591,7 @@ class Seq2SeqModel:
 
     def memory_bytes(self, budget_tokens: int) -> int:
         """Weights, one forward pass and one slice of logits with what its normaliser needs, in bytes."""
-        weights = sum(parameter.nbytes for parameter in self.network.parameters())
+        weights = weight_bytes(self.network)
         config = self.network.config
         width = max(
             int(getattr(config, name, 0) or 0) for name in ("d_ff", "encoder_ffn_dim", "hidden_size", "d_model")

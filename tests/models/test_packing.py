@@ -1,0 +1,121 @@
+"""Packed weights give the same numbers within rounding, and a network that cannot work with them is left as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from undertow.models import packing
+from undertow.types import UndertowError
+
+TOLERANCE = 1e-4
+pytestmark = pytest.mark.skipif(not packing._can_pack(), reason="this build of torch has no oneDNN")
+
+
+def llama() -> Any:
+    return LlamaForCausalLM(
+        LlamaConfig(vocab_size=320, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4)
+    )
+
+
+def tied() -> Any:
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=320, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
+            tie_word_embeddings=True,
+        )
+    )  # fmt: skip
+
+
+def gpt2() -> Any:
+    return GPT2LMHeadModel(GPT2Config(vocab_size=320, n_embd=128, n_layer=2, n_head=4, n_positions=64))
+
+
+def bert() -> Any:
+    return BertForMaskedLM(
+        BertConfig(vocab_size=320, hidden_size=128, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256)
+    )
+
+
+def t5() -> Any:
+    return T5ForConditionalGeneration(
+        T5Config(vocab_size=320, d_model=128, d_ff=256, num_layers=2, num_heads=4, decoder_start_token_id=0)
+    )
+
+
+def logits(network: Any) -> torch.Tensor:
+    tokens = torch.arange(10, 28).reshape(2, 9)
+    more = {"decoder_input_ids": tokens[:, :4]} if network.config.is_encoder_decoder else {}
+    with torch.inference_mode():
+        found: torch.Tensor = network(input_ids=tokens, **more).logits
+    return found
+
+
+@pytest.mark.parametrize("build", [llama, tied, gpt2, bert, t5])
+def test_packed_numbers_are_those_of_the_network_and_can_be_undone(build: Callable[[], Any]) -> None:
+    torch.manual_seed(0)
+    network = build().eval()
+    n_parameters, size = network.num_parameters(), packing.weight_bytes(network)
+    expected = logits(network)
+    undo = packing.pack(network)
+    assert len(undo) >= 8
+    assert (logits(network) - expected).abs().max() < TOLERANCE
+    assert (network.num_parameters(), packing.weight_bytes(network)) == (n_parameters, size)
+    for restore in undo:
+        restore()
+    assert torch.equal(logits(network), expected)
+
+
+def test_an_embedding_that_is_the_head_too_stays_an_embedding() -> None:
+    network = tied().eval()
+    packing.pack(network)
+    assert network.get_input_embeddings().weight is network.get_output_embeddings().weight
+    assert not network.get_input_embeddings().weight.is_mkldnn
+
+
+def test_small_and_half_precision_layers_are_left_alone() -> None:
+    assert (
+        packing.pack(
+            LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1))
+        )
+        == []
+    )
+    assert packing.pack(llama().to(torch.bfloat16)) == []
+
+
+def test_a_network_that_looks_at_its_weights_itself_is_unpacked() -> None:
+    """Some multiply with a weight by their own code, which knows no packed one."""
+    network = llama().eval()
+    expected = logits(network)
+
+    def wrap() -> str:
+        torch.nn.functional.linear(torch.ones(1, 128), network.model.layers[0].mlp.gate_proj.weight)
+        return "wrapped"
+
+    assert packing.opened_packed(network, wrap) == "wrapped"
+    assert torch.equal(logits(network), expected)
+
+
+def test_what_a_user_can_mend_is_said_at_once() -> None:
+    tries = []
+
+    def wrap() -> None:
+        tries.append(1)
+        raise UndertowError("its weights are not numbers")
+
+    with pytest.raises(UndertowError, match="not numbers"):
+        packing.opened_packed(llama(), wrap)
+    assert len(tries) == 1
