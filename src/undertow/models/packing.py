@@ -9,7 +9,10 @@ Knows torch; knows no family.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,7 +36,7 @@ def opened_packed(network: Any, wrap: Callable[[], Model]) -> Model:
     """
     undo = pack(network)
     try:
-        return wrap()
+        model = wrap()
     except UndertowError:
         raise
     except Exception:
@@ -41,7 +44,17 @@ def opened_packed(network: Any, wrap: Callable[[], Model]) -> Model:
             raise
         for restore in undo:
             restore()
-        return wrap()
+        model = wrap()
+    undo.clear()
+    _give_back()
+    return model
+
+
+def _give_back() -> None:
+    """The old weights lie between the new ones, and glibc keeps such holes until it is told not to."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def pack(network: Any) -> list[Callable[[], None]]:
