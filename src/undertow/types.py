@@ -194,9 +194,10 @@ class Answer:
         unclaimed_prob: the probability that none of the options took, in 0 to 1; NaN where not readable.
         unscored: why there are no numbers; "" where there are. Unscored is never zero.
         text: what the model wrote, where it was asked to write.
-        ceilings_prob: probability that each option may have had beyond what was shown [option], of a model that shows the
-            most probable tokens only; () where everything was seen.
-        unseen_prob: probability that was not shown at all, which all options together cannot exceed.
+        ceilings_prob: probability that each option may have had beyond what was seen of it [option], of a model that shows
+            the most probable tokens only; () where everything was seen.
+        unseen_prob: probability that was not shown, or that is of tokens which may be the first piece of an option; all
+            options together cannot have more than that beyond what was seen.
     """
 
     logprobs_nats: tuple[float, ...]

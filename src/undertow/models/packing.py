@@ -58,7 +58,10 @@ def _give_back() -> None:
 
 
 def pack(network: Any) -> list[Callable[[], None]]:
-    """Pack the weights of every plain linear layer; returns what undoes it, [] where nothing was done."""
+    """Pack the weights of every plain linear layer; returns what undoes it, [] where nothing was done.
+
+    A head that is the embedding too is left alone: it would need memory twice.
+    """
     import torch
 
     if network.device.type != "cpu" or network.dtype != torch.float32 or not _can_pack():
@@ -71,9 +74,9 @@ def pack(network: Any) -> list[Callable[[], None]]:
             owners[id(parameter)] = owners.get(id(parameter), 0) + 1
     undo = []
     for module in network.modules():
-        if type(module) not in (torch.nn.Linear, Conv1D) or module.weight.numel() < LEAST_WEIGHTS:
-            continue
-        undo.append(_pack_module(module, turned=type(module) is Conv1D, shared=owners[id(module.weight)] > 1))
+        plain = type(module) in (torch.nn.Linear, Conv1D) and module.weight.numel() >= LEAST_WEIGHTS
+        if plain and owners[id(module.weight)] == 1:
+            undo.append(_pack_module(module, turned=type(module) is Conv1D))
     return undo
 
 
@@ -85,8 +88,8 @@ def _can_pack() -> bool:
     return all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
 
 
-def _pack_module(module: Any, *, turned: bool, shared: bool) -> Callable[[], None]:
-    """One layer; a weight that is an embedding too stays where it is, beside the packed one."""
+def _pack_module(module: Any, *, turned: bool) -> Callable[[], None]:
+    """One layer, and what undoes it."""
     import torch
 
     dense = module.weight
@@ -98,8 +101,7 @@ def _pack_module(module: Any, *, turned: bool, shared: bool) -> Callable[[], Non
         return product
 
     module.forward = MethodType(forward, module)
-    if not shared:
-        module.weight = torch.nn.Parameter(packed, requires_grad=False)
+    module.weight = torch.nn.Parameter(packed, requires_grad=False)
 
     def restore() -> None:
         module.weight = dense
