@@ -190,8 +190,9 @@ def test_frame_and_results_hold_all_models(both: Run) -> None:
     assert list(dict.fromkeys(result.group["model"] for result in both.record.results)) == BOTH
     slopes = both.results.query("measure == 'slope' and w_name == 'date' and pronoun == 'female'")["value"].tolist()
     assert slopes[0] > 0 > slopes[1]
-    for finding in both.findings:
-        assert finding.text.startswith(("toy: ", "toy:slope=-5: "))
+    told = [finding.text for finding in both.findings]
+    assert all(text.startswith(("Over 2 models, ", "toy: ", "toy:slope=-5: ")) for text in told)
+    assert told[0].startswith("Over 2 models, ")
     page = both.report.read_text(encoding="utf-8")
     assert all(f">{name}<" in page for name in BOTH)
 
