@@ -93,7 +93,8 @@ def test_every_recorded_model_is_measured_and_drawn(published: Path) -> None:
     beside_each_other = [name for name in figures if name.startswith(("grid_", "models_"))]
     assert len(figures) - len(beside_each_other) == len(facets) == 16
     assert beside_each_other == [
-        "grid_date_recorded.svg", "grid_place_recorded.svg", "models_date_recorded_female-male.svg", "models_place_recorded_female-male.svg",
+        "grid_date_recorded.svg", "grid_place_recorded.svg",
+        "models_date_recorded_female-male.svg", "models_place_recorded_female-male.svg",
     ]  # fmt: skip
 
 
