@@ -283,3 +283,32 @@ def test_a_template_that_asks_for_the_date_is_told_one_and_one_that_fails_has_a_
     model.tokenizer.chat_template = "{{ raise_exception('no user may speak') }}"
     (answer,) = answers(model, [Generation("it was", SINGLES, 3, chat=True)], tmp_path / "s")
     assert "cannot take the prompt (no user may speak)" in answer.unscored
+
+
+def test_a_run_that_was_cut_off_answers_in_the_packs_of_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its numbers would differ by rounding, and a repeated run would not repeat."""
+    monkeypatch.setattr(decoding, "CPU_TREE_TOKENS", 40)
+    folder = saved(tmp_path / "m", tiny_llama())
+    seen: list[tuple[tuple[int, ...], ...]] = []
+    plain = decoding.Decoder._written
+
+    def noting(self: Any, pack: Any, top: int) -> Any:
+        if len(seen) == stop_at:
+            raise KeyboardInterrupt
+        seen.append(tuple(prompt.tokens for prompt in pack))
+        return plain(self, pack, top)
+
+    monkeypatch.setattr(decoding.Decoder, "_written", noting)
+    stop_at = -1
+    whole = answers(opened(folder), prompts(), tmp_path / "whole")
+    as_planned, stop_at = list(seen), 2
+    assert len(as_planned) > 3
+    seen.clear()
+    with pytest.raises(KeyboardInterrupt):
+        answers(opened(folder), prompts(), tmp_path / "cut")
+    stop_at = -1
+    again = answers(opened(folder), prompts(), tmp_path / "cut")
+    assert seen == as_planned
+    assert again == whole

@@ -251,7 +251,9 @@ class Effort:
 class AnsweringModel(Protocol):
     """A loaded model that is asked whole queries: prompts to be answered step by step, or anything, if it has no tokens to show.
 
-    A model may be this and a `TokenModel`: prompts go to `answer`, everything else to `encode` and the reads.
+    A model may be this and a `TokenModel`: prompts go to `answer`, everything else to `encode` and the reads. One that answers
+    several queries in one go, so that rounding depends on which, also has `packs(queries)`: their places, by what goes together,
+    the same for the same queries; then a run that is taken up again asks as one that was not cut off.
 
     Attributes:
         card: who it is.

@@ -247,6 +247,10 @@ class CausalModel:
             self.prompt_notes = tuple(self.decoder.notes_on(queries))
             yield answers
 
+    def packs(self, queries: Sequence[Query]) -> list[list[int]]:
+        """Places of the prompts that are answered in one go."""
+        return self.decoder.packs(cast(Sequence[Generation], queries), self._tokens_of)
+
     def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
         """What answering takes."""
         prompts = cast(Sequence[Generation], queries)

@@ -110,6 +110,12 @@ class Decoder:
             written = self._written(pack, PAPER_TOP if protocol == PAPER else 0)
             yield {prompt.place: self._answer(prompt, one) for prompt, one in zip(pack, written, strict=True)}
 
+    def packs(self, queries: Sequence[Generation], tokens_of: Callable[[str], list[int]]) -> list[list[int]]:
+        """Places of the queries that are answered in one go; those that cannot be asked come first."""
+        prompts, refused = self._prompts(queries, tokens_of)
+        packs = [[prompt.place for prompt in pack] for pack in self._packs(prompts)]
+        return [list(refused), *packs] if refused else packs
+
     def effort(
         self, queries: Sequence[Generation], tokens_of: Callable[[str], list[int]], weights_bytes: int
     ) -> Effort:
@@ -275,9 +281,8 @@ class Decoder:
         ended = [False] * len(prompts)
 
         def note(_: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-            logits_nats = logits.float()
             going = [at for at, over in enumerate(ended) if not over]
-            chosen = self._note(logits_nats[going], reader, [written[at] for at in going])
+            chosen = self._note(logits.float()[going], reader, [written[at] for at in going])
             for at, token in zip(going, chosen.tolist(), strict=True):
                 ended[at] = token in self.ends
             return logits

@@ -475,6 +475,12 @@ class Seq2SeqModel:
         for batch in self._batches(prompts):
             yield self._answered(batch, protocol)
 
+    def packs(self, queries: Sequence[Query]) -> list[list[int]]:
+        """Places of the prompts that are answered in one go."""
+        prompts, refused = self._prompts(queries)
+        packs = [[prompt.place for row in batch for prompt in row] for batch in self._batches(prompts)]
+        return [list(refused), *packs] if refused else packs
+
     def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
         """What answering takes, from one timed batch."""
         prompts, _ = self._prompts(queries)

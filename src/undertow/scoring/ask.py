@@ -243,13 +243,26 @@ def _arriving(
     read, whole = _by_route(model, distinct)
     if read:
         yield from _read_all(cast(TokenModel, model), read, dict(stored), protocol)
-    left = {digest: query for digest, query in whole.items() if digest not in stored}
-    if left:
-        digests = list(left)
-        for arrived in cast(AnsweringModel, model).answer(list(left.values()), protocol):
+    for digests in _left_to_answer(model, whole, stored):
+        for arrived in cast(AnsweringModel, model).answer([whole[digest] for digest in digests], protocol):
             # A model that reads sentences too says apart how it answers prompts.
             notes = getattr(model, "prompt_notes", model.notes)
             yield _sorted_out({digests[place]: answer for place, answer in arrived.items()}, notes)
+
+
+def _left_to_answer(model: LoadedModel, whole: dict[str, Query], stored: Mapping[str, Answer]) -> Iterator[list[str]]:
+    """What goes together by a plan over all queries, less what is answered, as for sentences."""
+    digests = list(whole)
+    if not hasattr(model, "packs"):
+        packs = [digests]
+    elif all(digest in stored for digest in digests):
+        packs = []
+    else:
+        packs = [[digests[place] for place in places] for places in model.packs(list(whole.values()))]
+    for pack in packs:
+        left = [digest for digest in pack if digest not in stored]
+        if left:
+            yield left
 
 
 def _sorted_out(arrived: Mapping[str, Answer | UnscorableError | LostError], notes: tuple[str, ...]) -> _Arrived:
