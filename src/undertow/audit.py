@@ -22,7 +22,7 @@ from undertow.records import SCHEMA_VERSION, Record, check_place, read_record, w
 from undertow.scoring.ask import Asked, Estimate, Progress, ask, check_asks, estimate
 from undertow.scoring.store import AnswerStore
 from undertow.subjects import Facts, checkpoint, read_about, written_out
-from undertow.types import PROMPT, Finding, Item, Query, Scores, UndertowError, digest
+from undertow.types import Finding, Item, Query, Scores, UndertowError, digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -231,9 +231,7 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress) -> Run:
     probe, settings, protocol = _prepared(job)
     next(probe.rounds(settings, Sampling(job.limit, job.seed)))
     asked = requests.each()
-    subjects = [_Subject.of(job, request) for request in asked]
-    keys = [subject.key(job) for subject in subjects]
-    _check_subjects(subjects, keys, requests.settings)
+    subjects, keys = _subjects(job, asked)
     asked_key = keys[0] if len(keys) == 1 else digest(keys)
     run_key = key_of_run(asked_key, job.seed)
     folder = place.folder or Path("runs") / _folder_name(job, asked, run_key)
@@ -277,20 +275,27 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress) -> Run:
     return finish(probe, evidence, manifest, Place(folder, place.overwrite))
 
 
-def _check_subjects(subjects: Sequence[_Subject], keys: Sequence[str], settings: Mapping[str, Any]) -> None:
-    """Refuse one model under two names, and options that no model of the run takes: something else was meant."""
+def _subjects(job: Job, requests: Sequence[Request]) -> tuple[list[_Subject], list[str]]:
+    """The models and their keys.
+
+    Raises:
+        UndertowError: one model under two names, or an option that no model of the run takes: something else was meant.
+    """
+    subjects = [_Subject.of(job, request) for request in requests]
+    keys = [subject.key(job) for subject in subjects]
     names = [subject.found.card.name for subject in subjects]
     for at, key in enumerate(keys):
         if key in keys[:at]:
             raise UndertowError(f"{names[keys.index(key)]} and {names[at]} are one model; name it once")
     families = {subject.found.card.family for subject in subjects}
-    for name in settings:
+    for name in requests[0].settings:
         takers = models.takers(name)
         if not families & set(takers):
             raise UndertowError(
                 f"--{name.replace('_', '-')} is for models of the family {' or '.join(takers)}, and none of {', '.join(names)} is; "
                 "leave it out, or check the names"
             )
+    return subjects, keys
 
 
 def _unasked(said: Mapping[str, Facts], names: Sequence[str]) -> list[str]:
@@ -309,7 +314,8 @@ def _part(name: str, subject: _Subject, answered: _Answered, said: Mapping[str, 
     """What the manifest says of one model."""
     return {
         "name": name,
-        "card": asdict(subject.found.card) | {"readout": _readout(subject.found, answered)},
+        # A model that has other ways too may have been asked by prompts only.
+        "card": asdict(subject.found.card) | {"readout": answered.scores.readout},
         "settings": asdict(subject.settings),
         "facts": {**answered.facts, **checkpoint(name), **said.get(name, {})},
         "readout": answered.scores.readout,
@@ -318,11 +324,6 @@ def _part(name: str, subject: _Subject, answered: _Answered, said: Mapping[str, 
         "challenge_sha256": challenge_digest(answered.items),
         "seconds": answered.seconds,
     }
-
-
-def _readout(found: Found, answered: _Answered) -> str:
-    """How this run read the model: a model that has other ways too may have been asked by prompts only."""
-    return answered.scores.readout if answered.scores.readout == PROMPT else found.card.readout
 
 
 def _notes(parts: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -522,7 +523,7 @@ def dry_run(  # noqa: PLR0913 - as `run`
     job = Job(probe, own, protocol, seed, limit)
     requests = Requests(_names(model), revision, dtype, device, of_family)
     read_about(Path(about) if about else None)
-    subjects = [_Subject.of(job, request) for request in requests.each()]
+    subjects, _ = _subjects(job, requests.each())
     with AnswerStore(store_file()) as store:
         return Estimate.of_all(
             [

@@ -25,6 +25,7 @@ NOT_FAMILIES = (
     "catalog",
     "decoding",
     "fills",
+    "heads",
     "packing",
     "pull",
     "running",

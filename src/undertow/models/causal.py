@@ -39,6 +39,7 @@ from undertow.models.base import (
     shared_length,
 )
 from undertow.models.decoding import Decoder
+from undertow.models.heads import in_slices, places_of, read_at
 from undertow.models.packing import opened_packed, weight_bytes
 from undertow.models.running import (
     AGREEMENT_NATS,
@@ -204,40 +205,25 @@ class CausalModel:
         """One forward over texts of one length, without mask or padding [read]."""
         import torch
 
-        length = batch.tokens.shape[1]
         with torch.inference_mode(), explain_memory():
             inputs = {"input_ids": torch.from_numpy(batch.tokens).to(self.network.device)}
-            return self._read(inputs, batch.read_rows * length + batch.read_positions, batch.read_tokens)
+            return self._read(inputs, places_of(batch), batch.read_tokens)
 
     def _read(self, inputs: dict[str, torch.Tensor], places: Ints, tokens: Ints) -> Floats:
         """Log P(token) after each place, a place being row x length + position; the head sees these places only."""
+        return read_at(places, tokens, partial(self._logits, inputs), self.network.device)
+
+    def _logits(self, inputs: dict[str, torch.Tensor], places: Ints) -> Iterator[torch.Tensor]:
+        """Logits after the places, a few rows at a time [row, vocabulary], in float32."""
         import torch
 
-        device = self.network.device
-        distinct, place_of_read = np.unique(places, return_inverse=True)
-        at, wanted = torch.from_numpy(place_of_read).to(device), torch.from_numpy(tokens).to(device)
-        kept = torch.from_numpy(distinct).to(device)
-        logprobs = torch.empty(len(tokens), dtype=torch.float32, device=device)
-        if self.head_apart:
-            body = self.network.base_model(**inputs, use_cache=False)[0].flatten(0, 1)[kept]
-            slices = self._head_slices(body)
-        else:
-            slices = iter([self.network(**inputs, use_cache=False).logits.flatten(0, 1)[kept].float()])
-        start = 0
-        for logits in slices:
-            stop = start + len(logits)
-            here = (at >= start) & (at < stop)
-            rows = at[here] - start
-            logprobs[here] = logits[rows, wanted[here]] - logits.logsumexp(-1)[rows]
-            start = stop
-        return logprobs.cpu().numpy().astype(np.float64)
-
-    def _head_slices(self, hidden: torch.Tensor) -> Iterator[torch.Tensor]:
-        """Logits of a few rows at a time [row, vocabulary], in float32."""
+        kept = torch.from_numpy(places).to(self.network.device)
+        if not self.head_apart:
+            yield self.network(**inputs, use_cache=False).logits.flatten(0, 1)[kept].float()
+            return
+        hidden = self.network.base_model(**inputs, use_cache=False)[0].flatten(0, 1)[kept]
         head = self.network.get_output_embeddings()
-        at_once = max(1, LOGITS_AT_ONCE // head.weight.shape[0])
-        for start in range(0, len(hidden), at_once):
-            yield head(hidden[start : start + at_once]).float()
+        yield from in_slices(hidden, int(head.weight.shape[0]), head)
 
     def answer(
         self, queries: Sequence[Query], protocol: str

@@ -15,7 +15,6 @@ Knows torch and transformers; both are imported when a model is opened, not befo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,8 +35,9 @@ from undertow.models.base import (
     UnscorableError,
 )  # fmt: skip
 from undertow.models.fills import Filled, placed, spans
+from undertow.models.heads import answering, in_slices, places_of, read_at, stands_alone
 from undertow.models.packing import opened_packed, weight_bytes
-from undertow.models.running import AGREEMENT_NATS, LOGITS_AT_ONCE, among_top, chosen_device, explain_memory, repeats_of
+from undertow.models.running import LOGITS_AT_ONCE, chosen_device, explain_memory, repeats_of
 from undertow.models.weights import Weights, explain_loading, find_weights
 from undertow.types import BLANK, Blank, Floats, ModelCard, TextQuery, UndertowError
 
@@ -186,36 +186,28 @@ class MaskedModel:
         """The same, minus infinity for what is not among so many most probable tokens; 0 for all of them [read]."""
         import torch
 
-        device = self.network.device
-        length = batch.tokens.shape[1]
-        places, place_of_read = np.unique(batch.read_rows * length + batch.read_positions, return_inverse=True)
-        logprobs = torch.empty(len(batch.read_tokens), dtype=torch.float32, device=device)
-        at, wanted = (torch.from_numpy(one).to(device) for one in (place_of_read, batch.read_tokens))
+        tokens = torch.from_numpy(batch.tokens).to(self.network.device)
         with torch.inference_mode(), explain_memory():
-            start = 0
-            for logits in self._logits(torch.from_numpy(batch.tokens).to(device), places):
-                here = (at >= start) & (at < start + len(logits))
-                rows = at[here] - start
-                logprobs[here] = logits[rows, wanted[here]] - logits.logsumexp(-1)[rows]
-                if top:
-                    counted = among_top(logits[rows], wanted[here][:, None], top)[:, 0]
-                    logprobs[here] = logprobs[here].masked_fill(~counted, -torch.inf)
-                start += len(logits)
-        return logprobs.cpu().numpy().astype(np.float64)
+            return read_at(places_of(batch), batch.read_tokens, partial(self._logits, tokens), tokens.device, top)
 
     def _logits(self, tokens: torch.Tensor, places: Ints) -> Iterator[torch.Tensor]:
         """Logits at the places, a few rows at a time [row, vocabulary], in float32."""
         import torch
+        from transformers.modeling_outputs import BaseModelOutput
 
         kept = torch.from_numpy(places).to(tokens.device)
         if not self.head_apart:
             yield self.network(input_ids=tokens).logits.flatten(0, 1)[kept].float()
             return
         hidden = self.network.base_model(input_ids=tokens)[0].flatten(0, 1)[kept]
-        at_once = max(1, LOGITS_AT_ONCE // int(self.network.config.vocab_size))
-        for start in range(0, len(hidden), at_once):
-            with _answering(self.network.base_model, hidden[None, start : start + at_once]):
-                yield self.network(input_ids=tokens[:1, :1]).logits[0].float()
+        body = self.network.base_model
+
+        def head(rows: torch.Tensor) -> torch.Tensor:
+            with answering(body, BaseModelOutput(last_hidden_state=rows[None])):
+                logits: torch.Tensor = self.network(input_ids=tokens[:1, :1]).logits[0]
+            return logits
+
+        yield from in_slices(hidden, int(self.network.config.vocab_size), head)
 
     @property
     def facts(self) -> Mapping[str, str | float]:
@@ -250,18 +242,6 @@ def _chain(filled: Filled, mask: int) -> list[TokenPath]:
     return chain
 
 
-@contextmanager
-def _answering(body: Any, hidden: torch.Tensor) -> Iterator[None]:
-    """The network's body answers with these rows, so that the network applies its own head to them and to no others."""
-    from transformers.modeling_outputs import BaseModelOutput
-
-    body.forward = lambda *_, **__: BaseModelOutput(last_hidden_state=hidden)
-    try:
-        yield
-    finally:
-        del body.forward
-
-
 def _head_stands_alone(model: MaskedModel) -> bool:
     """Whether the head says of single rows what it says of them in the whole text; some look at their neighbours."""
     import torch
@@ -272,15 +252,4 @@ def _head_stands_alone(model: MaskedModel) -> bool:
     places = np.array([3, 12])
     with torch.inference_mode():
         expected = model.network(input_ids=tokens).logits.flatten(0, 1)[torch.from_numpy(places)].float()
-        if not torch.isfinite(expected).all():
-            raise UndertowError(
-                f"{model.card.name}: its weights give probabilities that are not numbers; fetch it again"
-            )
-        try:
-            found = torch.cat(list(model._logits(tokens, places)))
-        except (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError):
-            return False
-        if found.shape != expected.shape:
-            return False
-        gap = (found.log_softmax(-1) - expected.log_softmax(-1)).abs().max()
-    return bool(gap <= AGREEMENT_NATS[model.card.dtype])
+        return stands_alone(model.card.name, model.card.dtype, expected, lambda: model._logits(tokens, places))

@@ -15,7 +15,6 @@ import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -39,9 +38,9 @@ from undertow.models.base import (
     UnscorableError,
 )
 from undertow.models.fills import placed, spans
+from undertow.models.heads import answering, in_slices, places_of, read_at, stands_alone
 from undertow.models.packing import opened_packed, weight_bytes
 from undertow.models.running import (
-    AGREEMENT_NATS,
     LOGITS_AT_ONCE,
     among_top,
     chosen_device,
@@ -428,26 +427,13 @@ class Seq2SeqModel:
         """The same, minus infinity for what is not among so many most probable tokens; 0 for all of them [read]."""
         import torch
 
-        device = self.network.device
-        length = batch.tokens.shape[1]
-        places, place_of_read = np.unique(batch.read_rows * length + batch.read_positions, return_inverse=True)
-        logprobs = torch.empty(len(batch.read_tokens), dtype=torch.float32, device=device)
-        at, wanted = (torch.from_numpy(one).to(device) for one in (place_of_read, batch.read_tokens))
         with torch.inference_mode(), explain_memory():
-            start = 0
-            for logits in self._logits(batch, places):
-                here = (at >= start) & (at < start + len(logits))
-                rows = at[here] - start
-                logprobs[here] = logits[rows, wanted[here]] - logits.logsumexp(-1)[rows]
-                if top:
-                    counted = among_top(logits[rows], wanted[here][:, None], top)[:, 0]
-                    logprobs[here] = logprobs[here].masked_fill(~counted, -torch.inf)
-                start += len(logits)
-        return logprobs.cpu().numpy().astype(np.float64)
+            return read_at(places_of(batch), batch.read_tokens, partial(self._logits, batch), self.network.device, top)
 
     def _logits(self, batch: TokenBatch, places: Ints) -> Iterator[torch.Tensor]:
         """Logits at the places, a few rows at a time [row, vocabulary], in float32."""
         import torch
+        from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
         sources, of_row, tokens, kept = (
             torch.from_numpy(one).to(self.network.device)
@@ -460,10 +446,14 @@ class Seq2SeqModel:
             return
         decoder = self.network.get_decoder()
         hidden = decoder(input_ids=tokens, encoder_hidden_states=seen, use_cache=False)[0].flatten(0, 1)[kept]
-        at_once = max(1, LOGITS_AT_ONCE // _n_logits(self.network))
-        for start in range(0, len(hidden), at_once):
-            with _answering(decoder, hidden[None, start : start + at_once]):
-                yield self.network(encoder_outputs=(seen[:1],), decoder_input_ids=tokens[:1, :1]).logits[0].float()
+
+        def head(rows: torch.Tensor) -> torch.Tensor:
+            with answering(decoder, BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=rows[None])):
+                out = self.network(encoder_outputs=(seen[:1],), decoder_input_ids=tokens[:1, :1])
+            logits: torch.Tensor = out.logits[0]
+            return logits
+
+        yield from in_slices(hidden, _n_logits(self.network), head)
 
     # Prompts.
 
@@ -711,18 +701,6 @@ def _facts(network: Any, tokenizer: Any, marks: Marks) -> Mapping[str, str | flo
     }
 
 
-@contextmanager
-def _answering(decoder: Any, hidden: torch.Tensor) -> Iterator[None]:
-    """The decoder answers with these rows, so that the network applies its own scaling, head and bias to them alone."""
-    from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
-
-    decoder.forward = lambda *_, **__: BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden)
-    try:
-        yield
-    finally:
-        del decoder.forward
-
-
 def _head_stands_alone(model: Seq2SeqModel) -> bool:
     """Whether encoder, decoder and head one by one say what the network says in one go."""
     import torch
@@ -737,14 +715,4 @@ def _head_stands_alone(model: Seq2SeqModel) -> bool:
         fed, tokens = (torch.from_numpy(one).to(model.network.device) for one in (sources[batch.source_of_row], rows))
         whole = model.network(input_ids=fed, decoder_input_ids=tokens, use_cache=False)
         expected = whole.logits.flatten(0, 1)[torch.from_numpy(places)].float()
-        if not torch.isfinite(expected).all():
-            mend = "fetch it again" if model.card.dtype != "float16" else "choose --dtype bfloat16 or float32"
-            raise UndertowError(f"{model.card.name}: its weights give probabilities that are not numbers; {mend}")
-        try:
-            found = torch.cat(list(model._logits(batch, places)))
-        except (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError):
-            return False
-        if found.shape != expected.shape:
-            return False
-        gap = (found.log_softmax(-1) - expected.log_softmax(-1)).abs().max()
-    return bool(gap <= AGREEMENT_NATS[model.card.dtype])
+        return stands_alone(model.card.name, model.card.dtype, expected, lambda: model._logits(batch, places))

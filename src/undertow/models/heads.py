@@ -1,0 +1,103 @@
+"""Log-probabilities read off a network at a few places, a few rows of logits at a time, whatever the family.
+
+The head is the widest part of a small model: it is applied at the places that are read and nowhere else, so that [row, position,
+vocabulary] is never held. Whether a network's head can be applied so is tried, not looked up. Knows torch; knows no family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow.models.base import Ints, TokenBatch
+from undertow.models.running import AGREEMENT_NATS, LOGITS_AT_ONCE, REFUSALS, among_top, ran_out
+from undertow.types import Floats, UndertowError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def places_of(batch: TokenBatch) -> Ints:
+    """Where each read of a batch is: row x length + position [read]."""
+    places: Ints = batch.read_rows * batch.tokens.shape[1] + batch.read_positions
+    return places
+
+
+def read_at(
+    places: Ints, tokens: Ints, slices_at: Callable[[Ints], Iterable[torch.Tensor]], device: Any, top: int = 0
+) -> Floats:
+    """Log P(token) at each place, in nats [read].
+
+    Args:
+        places: where is read [read].
+        tokens: what is read there [read].
+        slices_at: logits at distinct places, in order, a few rows at a time [row, vocabulary].
+        device: where logits are.
+        top: minus infinity for what is not among so many most probable tokens; 0 for all of them.
+    """
+    import torch
+
+    distinct, place_of_read = np.unique(places, return_inverse=True)
+    at, wanted = (torch.from_numpy(one).to(device) for one in (place_of_read, tokens))
+    logprobs = torch.empty(len(tokens), dtype=torch.float32, device=device)
+    start = 0
+    for logits in slices_at(distinct):
+        here = (at >= start) & (at < start + len(logits))
+        rows = at[here] - start
+        found = logits[rows, wanted[here]] - logits.logsumexp(-1)[rows]
+        if top:
+            found = found.masked_fill(~among_top(logits[rows], wanted[here][:, None], top)[:, 0], -torch.inf)
+        logprobs[here] = found
+        start += len(logits)
+    return logprobs.cpu().numpy().astype(np.float64)
+
+
+def in_slices(
+    hidden: torch.Tensor, vocabulary: int, head: Callable[[torch.Tensor], torch.Tensor]
+) -> Iterator[torch.Tensor]:
+    """The head's logits of a few rows at a time [row, vocabulary], in float32."""
+    at_once = max(1, LOGITS_AT_ONCE // vocabulary)
+    for start in range(0, len(hidden), at_once):
+        yield head(hidden[start : start + at_once]).float()
+
+
+@contextmanager
+def answering(body: Any, output: Any) -> Iterator[None]:
+    """The network's body answers with this, so that the network applies its own head, scaling and bias to it alone."""
+    body.forward = lambda *_, **__: output
+    try:
+        yield
+    finally:
+        del body.forward
+
+
+def stands_alone(name: str, dtype: str, expected: torch.Tensor, slices: Callable[[], Iterable[torch.Tensor]]) -> bool:
+    """Whether a head says of single rows what it says of them in the whole text; some look at their neighbours.
+
+    Args:
+        name: of the model.
+        dtype: of its arithmetic.
+        expected: logits of the network's own forward at some places [row, vocabulary].
+        slices: the head at these places, row by row.
+
+    Raises:
+        UndertowError: the network gives no numbers.
+    """
+    import torch
+
+    if not torch.isfinite(expected).all():
+        mend = "fetch it again" if dtype != "float16" else "choose --dtype bfloat16 or float32"
+        raise UndertowError(f"{name}: its weights give probabilities that are not numbers; {mend}")
+    try:
+        found = torch.cat(list(slices()))
+    except REFUSALS as error:
+        if ran_out(error):
+            raise
+        return False
+    if found.shape != expected.shape:
+        return False
+    gap = (found.log_softmax(-1) - expected.log_softmax(-1)).abs().max()
+    return bool(gap <= AGREEMENT_NATS[dtype])
