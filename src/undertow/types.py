@@ -107,13 +107,94 @@ class Generation:
         return self.prompt
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A prompt to be answered with one of several labels.
+
+    The answer's text is the label that greedy decoding comes to, its log-probabilities are those of every label, so that the
+    most probable one can be had beside it (they may differ).
+
+    Attributes:
+        prompt: what is to be answered.
+        labels: the texts that may follow the prompt, each with the space that belongs before it.
+        shots: answered examples that come before the prompt, in order; where all are too long, those in front are left out.
+        first_token: whether labels are compared by their first tokens alone, as *Yes* and *No* are.
+        chat: whether the model's own chat template goes around examples and prompt; the labels begin its answer.
+    """
+
+    prompt: str
+    labels: tuple[str, ...]
+    shots: tuple[str, ...] = ()
+    first_token: bool = False
+    chat: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.labels) < 2 or len({label.strip() for label in self.labels}) < len(self.labels):
+            raise ValueError("a choice is between two labels or more, each of its own")
+        if not all(label.strip() for label in self.labels):
+            raise ValueError("a label says something")
+
+    def shown(self) -> str:
+        """Examples and prompt, as a reader sees them."""
+        return "".join((*self.shots, self.prompt))
+
+
+FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN = "unconstrained", "document", "span", "span-exact"
+"""What a written answer may consist of: anything, tokens of a passage, a piece of it, or its most probable piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """A prompt to be answered in writing, no longer than a passage.
+
+    Attributes:
+        prompt: what is to be answered.
+        passage: the text that the answer may not be longer than in tokens, and that a constrained one is made of.
+        constraint: `FREE`, `PASSAGE_TOKENS`, `SPAN`, or `BEST_SPAN`, which is found by search and takes no temperature.
+        temperature: 0 for the most probable token at every step, else tokens are drawn.
+        top_k: draw among so many most probable tokens; 0 for all.
+        seed: of the draws, which depend on it and on nothing else that is asked.
+        line_ends: whether a line break ends the answer as the model's own end tokens do.
+        shots: answered examples that come before the prompt, in order; where all are too long, those in front are left out.
+        chat: whether the model's own chat template goes around examples and prompt.
+    """
+
+    prompt: str
+    passage: str
+    constraint: str = FREE
+    temperature: float = 0.0
+    top_k: int = 0
+    seed: int = 0
+    line_ends: bool = False
+    shots: tuple[str, ...] = ()
+    chat: bool = False
+
+    def __post_init__(self) -> None:
+        if self.constraint not in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN) or self.temperature < 0 or self.top_k < 0:
+            raise ValueError("a written answer has a known constraint, and neither temperature nor top_k below 0")
+        if self.constraint == BEST_SPAN and self.temperature:
+            raise ValueError("the most probable span is searched for, not drawn")
+
+    def shown(self) -> str:
+        """Examples and prompt, as a reader sees them."""
+        return "".join((*self.shots, self.prompt))
+
+
 TextQuery: TypeAlias = Blank | Continuations
 """Queries whose texts are read as they stand."""
-Query: TypeAlias = TextQuery | Generation
+Answered: TypeAlias = Generation | Choice | Writing
+"""Queries that a model answers whole."""
+Query: TypeAlias = TextQuery | Answered
 
-BLANK, CONTINUATIONS, GENERATION = "blank", "continuations", "generation"
+BLANK, CONTINUATIONS, GENERATION, CHOICE, WRITING = "blank", "continuations", "generation", "choice", "writing"
 """Kinds of query, by the names that models say they can be asked them."""
-_KINDS: Mapping[type, str] = {Blank: BLANK, Continuations: CONTINUATIONS, Generation: GENERATION}
+_KINDS: Mapping[type, str] = {
+    Blank: BLANK,
+    Continuations: CONTINUATIONS,
+    Generation: GENERATION,
+    Choice: CHOICE,
+    Writing: WRITING,
+}
 
 
 def kind_of(query: Query) -> str:
@@ -188,9 +269,9 @@ class Answer:
     """What a model said to one query.
 
     Attributes:
-        logprobs_nats: one log-probability for each option, in the query's order [option]; NaN for an option that the
+        logprobs_nats: one log-probability for each option or label, in the query's order [option]; NaN for an option that the
             model spells like an earlier one of its group (*He* and *he* to an uncased one), and which counts with it;
-            minus infinity for one that is not among the tokens that the protocol looks at.
+            minus infinity for one that is not among the tokens that the protocol looks at. Of a written answer one, its own.
         unclaimed_prob: the probability that none of the options took, in 0 to 1; NaN where not readable.
         unscored: why there are no numbers; "" where there are. Unscored is never zero.
         text: what the model wrote, where it was asked to write.
@@ -198,6 +279,7 @@ class Answer:
             the most probable tokens only; () where everything was seen.
         unseen_prob: probability that was not shown, or that is of tokens which may be the first piece of an option; all
             options together cannot have more than that beyond what was seen.
+        n_dropped: examples that had no room before the prompt, and were left out.
     """
 
     logprobs_nats: tuple[float, ...]
@@ -206,6 +288,7 @@ class Answer:
     text: str = ""
     ceilings_prob: tuple[float, ...] = ()
     unseen_prob: float = 0.0
+    n_dropped: int = 0
 
     @classmethod
     def none(cls, reason: str) -> Answer:
@@ -291,6 +374,25 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """A table for the page, beside those of the measures: a paper's layout, or examples.
+
+    Attributes:
+        title: of the table.
+        columns: heads.
+        rows: cells, as text [row][column].
+        about: what to keep in mind while reading it; "" for nothing.
+        warning: what a reader must know before opening it, which folds the table away; "" for nothing.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    about: str = ""
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
     """What a reader of the report is told beside findings, figures and tables.
 
@@ -303,6 +405,7 @@ class Told:
         titles: titles of the audit's own measures, by name.
         glossary: meanings of its own measures, group keys and further numbers, by name.
         neutral: what stands before a measure's neutral value.
+        shown: tables of its own, in the order of the page, before those of the measures.
     """
 
     title: str
@@ -313,3 +416,4 @@ class Told:
     titles: Mapping[str, str] = field(default_factory=dict)
     glossary: Mapping[str, str] = field(default_factory=dict)
     neutral: str = "no bias would give"
+    shown: Sequence[Shown] = ()

@@ -431,7 +431,7 @@ def test_a_store_of_the_first_schema_keeps_its_answers(journal: str, place: Path
     kept = old_answers(place)
     assert kept.pop("none").unscored == "too long"
     assert kept == OLD_ANSWERS
-    assert columns(place) == (SCHEMA_VERSION, 6)
+    assert columns(place) == (SCHEMA_VERSION, 7)
     with AnswerStore(place) as store:
         assert (store.notes(OLD.key(EXACT)), store.facts(OLD.key(EXACT))) == (("as it was",), {})
         assert [(shelf.model, shelf.n_answers, shelf.used) for shelf in store.shelves()] == [("old", 601, 1.5)]
@@ -490,7 +490,7 @@ def test_two_processes_upgrade_at_once(place: Path) -> None:
     for opener in openers:
         opener.join(60)
     assert [opener.exitcode for opener in openers] == [0, 0]
-    assert columns(place) == (SCHEMA_VERSION, 6)
+    assert columns(place) == (SCHEMA_VERSION, 7)
     with AnswerStore(place) as store:
         assert store.get(OLD.key(EXACT), ["new 1", "new 2"]) == {"new 1": said(1), "new 2": said(2)}
 
@@ -509,7 +509,7 @@ def test_a_file_that_another_process_is_making_is_waited_for(old: bool, place: P
     finally:
         release.join()
         holder.close()
-    assert columns(place) == (SCHEMA_VERSION, 6)
+    assert columns(place) == (SCHEMA_VERSION, 7)
 
 
 # Batches with what an encoder is fed.

@@ -23,16 +23,20 @@ DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "npu", "xpu")
 NOT_FAMILIES = (
     "base",
     "catalog",
+    "constraints",
     "decoding",
     "fills",
     "heads",
     "packing",
+    "prompting",
     "pull",
     "running",
     "steps",
     "templates",
+    "tree_cache",
     "vocabulary",
     "weights",
+    "writing",
 )
 
 

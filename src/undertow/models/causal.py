@@ -41,6 +41,7 @@ from undertow.models.base import (
 from undertow.models.decoding import Decoder
 from undertow.models.heads import in_slices, places_of, read_at
 from undertow.models.packing import opened_packed, weight_bytes
+from undertow.models.prompting import Prompter
 from undertow.models.running import (
     AGREEMENT_NATS,
     LOGITS_AT_ONCE,
@@ -51,14 +52,29 @@ from undertow.models.running import (
     repeats_of,
 )
 from undertow.models.weights import Weights, explain_loading, find_weights, parsed_once
-from undertow.types import GENERATION, Answer, Blank, Floats, Generation, ModelCard, Query, TextQuery, UndertowError
+from undertow.models.writing import Writer
+from undertow.types import (
+    CHOICE,
+    GENERATION,
+    WRITING,
+    Answer,
+    Blank,
+    Choice,
+    Floats,
+    Generation,
+    ModelCard,
+    Query,
+    TextQuery,
+    UndertowError,
+    Writing,
+)
 
 if TYPE_CHECKING:
     import torch
 
 SUMMARY = "any AutoModelForCausalLM: a hub id, a folder, or a GGUF file; read by sentence likelihood"
 ARCHITECTURES = ("ForCausalLM", "LMHeadModel")
-ASKS = {**BY_TOKENS, GENERATION: (EXACT, PAPER)}
+ASKS = {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
 CPU_BUDGET_TOKENS = 400
 """Beyond this the tree's attention, which grows with the square, costs more than larger matrices save."""
 GPU_BUDGET_TOKENS = 8192
@@ -115,6 +131,7 @@ class CausalModel:
     decoder: Decoder
     head_apart: bool = True
     prompt_notes: tuple[str, ...] = ()
+    _writer: Writer | None = None
 
     @classmethod
     def of(cls, card: ModelCard, network: Any, tokenizer: Any) -> CausalModel:
@@ -228,19 +245,51 @@ class CausalModel:
     def answer(
         self, queries: Sequence[Query], protocol: str
     ) -> Iterator[Mapping[int, Answer | UnscorableError | LostError]]:
-        """Answers to prompts, decoded greedily; see `undertow.models.base.AnsweringModel`."""
-        for answers in self.decoder.answers(cast(Sequence[Generation], queries), protocol, self._tokens_of):
-            self.prompt_notes = tuple(self.decoder.notes_on(queries))
-            yield answers
+        """Answers to prompts; see `undertow.models.base.AnsweringModel`."""
+        for places, asked, by_decoder in _sorted_out(queries):
+            answers = (
+                self.decoder.answers(cast(Sequence[Generation], asked), protocol, self._tokens_of)
+                if by_decoder
+                else self.writer.answers(cast(Sequence[Choice | Writing], asked))
+            )
+            for some in answers:
+                self.prompt_notes = tuple(self.decoder.notes_on(queries))
+                yield {places[at]: answer for at, answer in some.items()}
 
     def packs(self, queries: Sequence[Query]) -> list[list[int]]:
         """Places of the prompts that are answered in one go."""
-        return self.decoder.packs(cast(Sequence[Generation], queries), self._tokens_of)
+        found = []
+        for places, asked, by_decoder in _sorted_out(queries):
+            packs = (
+                self.decoder.packs(cast(Sequence[Generation], asked), self._tokens_of)
+                if by_decoder
+                else self.writer.packs(cast(Sequence[Choice | Writing], asked))
+            )
+            found += [[places[at] for at in pack] for pack in packs]
+        return found
 
     def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
         """What answering takes."""
-        prompts = cast(Sequence[Generation], queries)
-        return self.decoder.effort(prompts, self._tokens_of, self.memory_bytes(1))
+        efforts = [
+            self.decoder.effort(cast(Sequence[Generation], asked), self._tokens_of, self.memory_bytes(1))
+            if by_decoder
+            else self.writer.effort(cast(Sequence[Choice | Writing], asked), self.memory_bytes(1))
+            for _, asked, by_decoder in _sorted_out(queries)
+        ]
+        return Effort(
+            sum(one.n_tokens for one in efforts),
+            sum(one.n_passes for one in efforts),
+            sum(one.seconds for one in efforts),
+            max(one.memory_bytes for one in efforts),
+        )
+
+    @property
+    def writer(self) -> Writer:
+        """What it is asked beside greedy answers: choices, and writing within limits."""
+        if self._writer is None:
+            prompter = Prompter(self.tokenizer, self._tokens_of, self.context_tokens, self.decoder.vocabulary)
+            self._writer = Writer(self.decoder, prompter, self._logits)
+        return self._writer
 
     def _tokens_of(self, text: str) -> list[int]:
         return self._tokens([text])[0]
@@ -265,6 +314,14 @@ class CausalModel:
         vocabulary = self.network.get_output_embeddings().weight.shape[0]
         logits = 2 * 4 * min(LOGITS_AT_ONCE, budget_tokens * vocabulary)
         return int(weights + activations + logits)
+
+
+def _sorted_out(queries: Sequence[Query]) -> Iterator[tuple[list[int], list[Query], bool]]:
+    """Prompts to be answered greedily, and the others: their places, the queries, and whether they are the former."""
+    for by_decoder in (True, False):
+        places = [place for place, query in enumerate(queries) if isinstance(query, Generation) is by_decoder]
+        if places:
+            yield places, [queries[place] for place in places], by_decoder
 
 
 def _path(tokens: Sequence[int], start: int) -> TokenPath:

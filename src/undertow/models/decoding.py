@@ -23,6 +23,7 @@ from undertow.models.base import PAPER, PAPER_TOP, Branches, Effort, UnscorableE
 from undertow.models.running import AGREEMENT_NATS, REFUSALS, among_top, ends_of, explain_memory, ran_out
 from undertow.models.steps import Step, answer_of
 from undertow.models.templates import in_template, template_notes
+from undertow.models.tree_cache import TreeCache
 from undertow.models.vocabulary import OptionTokens, Vocabulary
 from undertow.types import Answer, Generation
 
@@ -130,9 +131,9 @@ class Decoder:
         self._written(timed, 0)
         seconds = (time.perf_counter() - started) * sum(sizes) / sizes[len(packs) // 2]
         passes = sum(1 + max(prompt.query.max_tokens for prompt in pack) for pack in packs)
-        return Effort(sum(sizes), passes, seconds, weights_bytes + self._pack_bytes(max(sizes), max(map(len, packs))))
+        return Effort(sum(sizes), passes, seconds, weights_bytes + self.pack_bytes(max(sizes), max(map(len, packs))))
 
-    def _pack_bytes(self, n_places: int, n_rows: int) -> int:
+    def pack_bytes(self, n_places: int, n_rows: int) -> int:
         """Cache, mask and logits of a pack, estimated."""
         config = self.network.config.get_text_config()
         heads = int(getattr(config, "num_attention_heads", 1) or 1)
@@ -177,15 +178,13 @@ class Decoder:
 
     def _packs(self, prompts: Sequence[_Prompt]) -> Iterator[list[_Prompt]]:
         """Prompts with equal options and length of answer, neighbours in the tree together."""
-        if self.refusal is None:
-            with explain_memory():
-                self.refusal = self._check() if self.tree_depth else "its attention takes no tree"
+        self.tree_refusal()
         alike: dict[tuple[OptionTokens, int], list[_Prompt]] = {}
         for prompt in prompts:
             alike.setdefault((prompt.options, prompt.query.max_tokens), []).append(prompt)
         for (_, max_tokens), members in alike.items():
             in_tree = [prompt for prompt in members if self._takes(len(prompt.tokens) + max_tokens)]
-            yield from _cut(sorted(in_tree, key=lambda prompt: prompt.tokens), self._tree_tokens, self._most_rows)
+            yield from _cut(sorted(in_tree, key=lambda prompt: prompt.tokens), self.tree_tokens, self.most_rows)
             by_length: dict[int, list[_Prompt]] = {}
             for prompt in members:
                 if not self._takes(len(prompt.tokens) + max_tokens):
@@ -193,17 +192,25 @@ class Decoder:
             for _, rows in sorted(by_length.items(), reverse=True):
                 yield from (rows[start : start + PLAIN_ROWS] for start in range(0, len(rows), PLAIN_ROWS))
 
+    def tree_refusal(self) -> str:
+        """Why prompts are not answered from a tree; "" where they are. Found out when it is first asked."""
+        if self.refusal is None:
+            with explain_memory():
+                self.refusal = self._check() if self.tree_depth else "its attention takes no tree"
+        return self.refusal
+
     def _takes(self, length: int) -> bool:
         """Whether a path of so many tokens goes into a tree."""
         return not self.refusal and length <= self.tree_depth
 
     @property
-    def _most_rows(self) -> int:
+    def most_rows(self) -> int:
         """Answers of one pack: each holds a row of logits at every step."""
         return max(1, LOGITS_OF_A_STEP // int(self.network.get_output_embeddings().weight.shape[0]))
 
     @property
-    def _tree_tokens(self) -> int:
+    def tree_tokens(self) -> int:
+        """Places in the cache of one pack, at most."""
         return GPU_TREE_TOKENS if self.network.device.type == "cuda" else CPU_TREE_TOKENS
 
     def _written(self, pack: Sequence[_Prompt], top: int) -> list[_Written]:
@@ -220,7 +227,6 @@ class Decoder:
     def _in_tree(self, prompts: Sequence[tuple[int, ...]], max_tokens: int, reader: _Reader) -> list[_Written]:
         """Every prompt of a tree answered, a step of all of them at a time."""
         import torch
-        from transformers import DynamicCache
 
         device = self.network.device
         branches = Branches.of(prompts)
@@ -228,9 +234,9 @@ class Decoder:
         node = torch.arange(len(branches.tokens), device=device)
         ends = torch.from_numpy(branches.ends).to(device)
         sees = (node[None, :] <= node[:, None]) & (node[:, None] < ends[None, :])  # [node j, node i]
-        cache = DynamicCache()
+        cache = TreeCache(self.network)
         fed = torch.from_numpy(branches.tokens).to(device), torch.from_numpy(branches.depths).to(device)
-        logits = self._forward(*fed, sees, cache, leaves)
+        logits = cache.feed(*fed, sees, leaves)
         depths = torch.from_numpy(branches.depths).to(device)[leaves]
         sees = sees[leaves]  # [answer, place in the cache]
         written = [_Written() for _ in prompts]
@@ -242,27 +248,8 @@ class Decoder:
             if not len(going) or step == max_tokens - 1:
                 break
             sees = torch.cat([sees, torch.eye(len(going), dtype=torch.bool, device=device)], dim=1)
-            logits = self._forward(chosen, depths, sees, cache, torch.arange(len(chosen), device=device))
+            logits = cache.feed(chosen, depths, sees, torch.arange(len(chosen), device=device))
         return written
-
-    def _forward(
-        self, tokens: torch.Tensor, depths: torch.Tensor, sees: torch.Tensor, cache: Any, rows: torch.Tensor
-    ) -> torch.Tensor:
-        """Logits after some of the new tokens [row, vocabulary]; each token sees some of what is in the cache, and itself."""
-        import torch
-
-        mask = torch.zeros(sees.shape, dtype=self.network.dtype, device=sees.device)
-        mask.masked_fill_(~sees, torch.finfo(mask.dtype).min)
-        out = self.network(
-            input_ids=tokens[None],
-            position_ids=depths[None],
-            attention_mask=mask[None, None],
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=rows,
-        )
-        logits: torch.Tensor = out.logits[0].float()
-        return logits
 
     def _note(self, logits: torch.Tensor, reader: _Reader, written: Sequence[_Written]) -> torch.Tensor:
         chosen = logits.argmax(-1)
@@ -325,7 +312,7 @@ class Decoder:
             return "it looks back over a few tokens only"
         vocabulary = int(self.network.get_output_embeddings().weight.shape[0])
         own = length - length // 2
-        n_rows = min(self._most_rows, max(2, (self._tree_tokens - length // 2) // (own + CHECK_STEPS)))
+        n_rows = min(self.most_rows, max(2, (self.tree_tokens - length // 2) // (own + CHECK_STEPS)))
         draws = np.random.default_rng(0).integers(vocabulary // 4, vocabulary // 2, size=(n_rows, length))
         draws[:, : length // 2] = draws[0, : length // 2]
         prompts = [tuple(map(int, row)) for row in draws]

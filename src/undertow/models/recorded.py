@@ -21,7 +21,7 @@ from undertow.types import (
     LIKELIHOOD,
     PROMPT,
     Answer,
-    Continuations,
+    Blank,
     Generation,
     ModelCard,
     Query,
@@ -192,8 +192,8 @@ class Recorded:
         yield {place: self._answer(query) for place, query in enumerate(queries)}
 
     def _answer(self, query: Query) -> Answer | UnscorableError:
-        if isinstance(query, Continuations):
-            return UnscorableError("a recorded run holds no continuations")
+        if not isinstance(query, (Blank, Generation)):
+            return UnscorableError("a recorded run holds sentences and prompts with words to look for only")
         options = tuple(" ".join(option.fills) for option in query.options)
         found = self.answers.get((query.shown(), options))
         if isinstance(query, Generation) and any(getattr(query, name) != how for name, how in self.prompted.items()):

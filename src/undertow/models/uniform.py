@@ -17,11 +17,13 @@ from undertow.types import (
     CONTINUATIONS,
     GENERATION,
     Answer,
+    Choice,
     Continuations,
     Generation,
     ModelCard,
     Query,
     UndertowError,
+    Writing,
 )
 
 SUMMARY = "a control that gives every word the same probability, whatever is asked"
@@ -62,6 +64,8 @@ class Uniform:
 
 
 def _answer(query: Query) -> Answer:
+    if isinstance(query, (Choice, Writing)):
+        return Answer.none("a control that prefers nothing chooses and writes nothing")
     options = query.continuations if isinstance(query, Continuations) else query.options
     if len(options) > WORDS:
         return Answer.none(f"it knows {WORDS} words only")

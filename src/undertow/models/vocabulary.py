@@ -63,6 +63,12 @@ class Vocabulary:
             self._decode()
         return self._texts.get(token, "")
 
+    def line_breaks(self) -> frozenset[int]:
+        """Tokens that begin with a line break."""
+        if not self._texts:
+            self._decode()
+        return frozenset(token for token, text in self._texts.items() if text.lstrip(" ").startswith(("\n", "\r")))
+
     def _of_options(self, options: tuple[Option, ...]) -> OptionTokens | UnscorableError:
         ids: list[tuple[int, ...]] = []
         unread: list[str] = []

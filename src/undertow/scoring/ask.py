@@ -31,9 +31,12 @@ from undertow.models.base import (
 from undertow.scoring.plan import Pack, plan, read_pack
 from undertow.scoring.store import AnswerStore
 from undertow.types import (
-    GENERATION,
+    BLANK,
+    CONTINUATIONS,
     PROMPT,
     Answer,
+    Blank,
+    Continuations,
     Floats,
     Generation,
     Query,
@@ -50,6 +53,8 @@ KIND_WORDS = {
     "blank": "a sentence with a blank",
     "continuations": "how a text goes on",
     "generation": "a prompt to answer",
+    "choice": "which of several labels answers a prompt",
+    "writing": "to write an answer within limits",
 }
 
 
@@ -148,7 +153,7 @@ def ask(found: Found, queries: Sequence[Query], store: AnswerStore, protocol: st
     unseen = _never_seen(distinct, answers)
     if unseen:
         notes = (*notes, f"not seen in answers to prompts, since they are several tokens: {', '.join(unseen)}")
-    readout = PROMPT if all(isinstance(query, Generation) for query in queries) else found.card.readout
+    readout = found.card.readout if any(isinstance(query, (Blank, Continuations)) for query in queries) else PROMPT
     return Asked(
         scores=Scores(tuple(given[digest] for digest in digests), readout),
         n_distinct=len(distinct),
@@ -189,7 +194,7 @@ def check_asks(found: Found, queries: Sequence[Query], protocol: str) -> None:
             can = " and ".join(KIND_WORDS.get(one, one) for one in found.asks)
             raise UndertowError(f"{found.card.name}: cannot be asked {KIND_WORDS[kind]}; it can be asked {can}")
         if protocol not in found.asks[kind]:
-            how = "prompts" if kind == GENERATION else found.card.readout
+            how = found.card.readout if kind in (BLANK, CONTINUATIONS) else "prompts"
             raise UndertowError(
                 f"{found.card.name}: is read by {how}, which has no protocol {protocol!r}; use {' or '.join(found.asks[kind])}"
             )
@@ -233,7 +238,7 @@ class _Arrived:
 def _by_route(model: LoadedModel, distinct: dict[str, Query]) -> tuple[dict[str, TextQuery], dict[str, Query]]:
     """Queries that are read token by token, and those that the model answers whole."""
     reads = hasattr(model, "encode")
-    read = {digest: query for digest, query in distinct.items() if reads and not isinstance(query, Generation)}
+    read = {digest: query for digest, query in distinct.items() if reads and isinstance(query, (Blank, Continuations))}
     return read, {digest: query for digest, query in distinct.items() if digest not in read}
 
 

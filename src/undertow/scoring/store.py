@@ -20,7 +20,7 @@ import numpy as np
 
 from undertow.types import Answer, ModelCard, UndertowError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 WAIT_S = 120.0
 """How long another process may hold the store before we give up."""
 
@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS models (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS answers (
     model TEXT NOT NULL, query TEXT NOT NULL, numbers BLOB NOT NULL, unscored TEXT NOT NULL,
-    written TEXT NOT NULL DEFAULT '', hidden BLOB NOT NULL DEFAULT x'',
+    written TEXT NOT NULL DEFAULT '', hidden BLOB NOT NULL DEFAULT x'', dropped INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (model, query)
 ) WITHOUT ROWID;
 """
@@ -41,6 +41,8 @@ ALTER TABLE answers ADD COLUMN written TEXT NOT NULL DEFAULT '';
 ALTER TABLE answers ADD COLUMN hidden BLOB NOT NULL DEFAULT x'';
 """
 """What a file of schema 1 lacks: what models wrote, what they did not show, and what is known of them."""
+FROM_2 = "ALTER TABLE answers ADD COLUMN dropped INTEGER NOT NULL DEFAULT 0;"
+"""What a file of schema 2 lacks: how many examples had no room before a prompt."""
 ASK_AT_ONCE = 500
 """Queries in one SELECT; SQLite allows 32,766 variables, older builds 999."""
 
@@ -111,8 +113,9 @@ class AnswerStore:
         with self._transaction():
             columns = {row[1] for row in self._database.execute("PRAGMA table_info(answers)")}
             # Its tables tell more than its number, which is written last.
-            script = SCHEMA if not columns else FROM_1 if "written" not in columns else ""
-            for statement in filter(str.strip, script.split(";")):
+            script = FROM_1 if "written" not in columns else ""
+            script += FROM_2 if "dropped" not in columns else ""
+            for statement in filter(str.strip, (script if columns else SCHEMA).split(";")):
                 self._database.execute(statement)
             self._database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
@@ -136,10 +139,10 @@ class AnswerStore:
                 asked = queries[start : start + ASK_AT_ONCE]
                 marks = ",".join("?" * len(asked))
                 rows = self._database.execute(
-                    f"SELECT query, numbers, unscored, written, hidden FROM answers WHERE model = ? AND query IN ({marks})",  # noqa: S608
+                    f"SELECT query, numbers, unscored, written, hidden, dropped FROM answers WHERE model = ? AND query IN ({marks})",  # noqa: S608
                     (model_key, *asked),
                 )
-                found |= {query: self._unpack(query, *columns) for query, *columns in rows}
+                found |= {query: self._unpack(query, columns) for query, *columns in rows}
         return found
 
     def notes(self, model_key: str) -> tuple[str, ...]:
@@ -178,9 +181,18 @@ class AnswerStore:
                 ),
             )
             self._database.executemany(
-                "INSERT OR REPLACE INTO answers (model, query, numbers, unscored, written, hidden) VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO answers (model, query, numbers, unscored, written, hidden, dropped) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [
-                    (key, query, _pack(answer), answer.unscored, _whole(answer.text), _pack_hidden(answer))
+                    (
+                        key,
+                        query,
+                        _pack(answer),
+                        answer.unscored,
+                        _whole(answer.text),
+                        _pack_hidden(answer),
+                        answer.n_dropped,
+                    )
                     for query, answer in answers.items()
                 ],
             )
@@ -234,14 +246,15 @@ class AnswerStore:
                 f"{self.path}: the answer store cannot be made ({error.strerror}); set UNDERTOW_CACHE to a folder you can write to"
             ) from error
 
-    def _unpack(self, query: str, numbers: bytes, unscored: str, text: str, hidden: bytes) -> Answer:
+    def _unpack(self, query: str, columns: Sequence[Any]) -> Answer:
+        numbers, unscored, text, hidden, dropped = columns
         if not isinstance(numbers, bytes) or len(numbers) % 8 or len(numbers) < (8 if unscored else 16):
             raise sqlite3.DatabaseError(f"answer {query[:12]} is cut short")
         if not isinstance(hidden, bytes) or len(hidden) not in (0, len(numbers)):
             raise sqlite3.DatabaseError(f"what answer {query[:12]} does not show is cut short")
         unclaimed, *logprobs = np.frombuffer(numbers, dtype="<f8").tolist()
         unseen, *ceilings = np.frombuffer(hidden, dtype="<f8").tolist() if hidden else [0.0]
-        return Answer(tuple(logprobs), unclaimed, unscored, text, tuple(ceilings), unseen)
+        return Answer(tuple(logprobs), unclaimed, unscored, text, tuple(ceilings), unseen, int(dropped))
 
 
 def _parsed(text: object) -> Any:

@@ -1,0 +1,259 @@
+"""What an answer may consist of, token by token: any tokens, those of a passage, a piece of it, or one of several labels.
+
+    passage   the cats of the house        span so far   the        next   cats | house | end
+                                                         the cats          of | end
+
+A constraint is a state: it says which tokens may come next and whether the answer may end here, and a token leads to the next
+state. Knows tokens as numbers; knows no network, tokenizer or text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+END = -1
+"""Stands for the end of an answer, whichever of a model's tokens says it."""
+AnyToken = None
+"""What `allowed` is where every token may come next."""
+
+
+class Constraint(Protocol):
+    """What may come next."""
+
+    @property
+    def allowed(self) -> tuple[int, ...] | None:
+        """Tokens that may come next, in ascending order; None for any."""
+        ...
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the answer may end here."""
+        ...
+
+    def after(self, token: int) -> Constraint:
+        """The state after one of the allowed tokens."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Any token, and an end at any time."""
+
+    allowed: None = AnyToken
+    may_end: bool = True
+
+    def after(self, token: int) -> Free:
+        """The same: what was written does not limit what is written next."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class OfTokens:
+    """Tokens of a passage in any order, and an end at any time; Bauer et al., section 3.3, "constrained"."""
+
+    allowed: tuple[int, ...]
+    may_end: bool = True
+
+    @classmethod
+    def of(cls, passage: Sequence[int]) -> OfTokens:
+        """The tokens of a passage."""
+        return cls(tuple(sorted(set(passage))))
+
+    def after(self, token: int) -> OfTokens:
+        """The same."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A contiguous piece of a passage; Bauer et al., section 3.3, "span-based", over the passage's positions.
+
+    Attributes:
+        passage: its tokens.
+        places: where in the passage the next token may stand; before the first token, anywhere.
+        started: whether anything was written.
+    """
+
+    passage: tuple[int, ...]
+    places: tuple[int, ...]
+    started: bool = False
+
+    @classmethod
+    def of(cls, passage: Sequence[int]) -> Span:
+        """Nothing written yet: a span begins anywhere, and has one token at least."""
+        return cls(tuple(passage), tuple(range(len(passage))))
+
+    @property
+    def allowed(self) -> tuple[int, ...]:
+        """Tokens that follow what was written, at any of its places in the passage."""
+        return tuple(sorted({self.passage[place] for place in self.places if place < len(self.passage)}))
+
+    @property
+    def may_end(self) -> bool:
+        """Once there is anything."""
+        return self.started
+
+    def after(self, token: int) -> Span:
+        """The places where the longer piece stands."""
+        longer = (place + 1 for place in self.places if place < len(self.passage) and self.passage[place] == token)
+        return Span(self.passage, tuple(longer), started=True)
+
+
+@dataclass(slots=True)
+class Trie:
+    """Labels by their tokens; a label may be the beginning of another.
+
+    Attributes:
+        children: next states, by token.
+        label: place of the label that is complete here; None where none is.
+    """
+
+    children: dict[int, Trie] = field(default_factory=dict)
+    label: int | None = None
+
+    @classmethod
+    def of(cls, labels: Sequence[Sequence[int]]) -> Trie:
+        """The trie of these labels.
+
+        Raises:
+            ValueError: two labels are the same tokens, or one has none.
+        """
+        root = cls()
+        for place, tokens in enumerate(labels):
+            at = root
+            for token in tokens:
+                at = at.children.setdefault(token, cls())
+            if at.label is not None or at is root:
+                raise ValueError(f"label {place} cannot be told from another")
+            at.label = place
+        return root
+
+    @property
+    def allowed(self) -> tuple[int, ...]:
+        """First tokens of what may follow."""
+        return tuple(sorted(self.children))
+
+    @property
+    def may_end(self) -> bool:
+        """Where a label is complete."""
+        return self.label is not None
+
+    def after(self, token: int) -> Trie:
+        """The state after a token."""
+        return self.children[token]
+
+    def prefixes(self) -> list[tuple[int, ...]]:
+        """What was written at every state where there is something to decide or to read: all but the leaves, root first."""
+        found: list[tuple[int, ...]] = []
+        left: list[tuple[tuple[int, ...], Trie]] = [((), self)]
+        while left:
+            written, state = left.pop()
+            if state.children:
+                found.append(written)
+                left += [((*written, token), child) for token, child in state.children.items()]
+        return sorted(found)
+
+
+Nexts = Mapping[tuple[int, ...], Mapping[int, float]]
+"""Log-probabilities in nats of what may come next, `END` among it where it may, by what was written."""
+
+
+def greedy_label(trie: Trie, nexts: Nexts) -> int:
+    """The label that the most probable next token leads to, step by step; of equal ones the smaller token, the end last."""
+    written: tuple[int, ...] = ()
+    state = trie
+    while state.children:
+        token = best_of(state, nexts[written])
+        if token == END:
+            break
+        written, state = (*written, token), state.after(token)
+    if state.label is None:
+        raise ValueError("a trie's leaves are labels")
+    return state.label
+
+
+def label_nats(trie: Trie, nexts: Nexts) -> list[float]:
+    """The log-probability of each label: of its tokens, and of an end where it could have gone on [label]."""
+    found: dict[int, float] = {}
+
+    def visit(state: Trie, written: tuple[int, ...], so_far: float) -> None:
+        if state.label is not None:
+            found[state.label] = so_far + (nexts[written][END] if state.children else 0.0)
+        for token, child in state.children.items():
+            visit(child, (*written, token), so_far + nexts[written][token])
+
+    visit(trie, (), 0.0)
+    return [found[label] for label in sorted(found)]
+
+
+def best_of(state: Constraint, nats: Mapping[int, float]) -> int:
+    """The most probable of what may come next, or `END`."""
+    candidates = [*(state.allowed or ()), *([END] if state.may_end else [])]
+    return max(candidates, key=lambda token: nats[token])
+
+
+@dataclass(order=True, slots=True)
+class _Open:
+    """A span that may go on: a candidate of the search."""
+
+    minus_nats: float
+    written: tuple[int, ...]
+    state: Span = field(compare=False)
+
+
+@dataclass(slots=True)
+class SpanSearch:
+    """The most probable span of a passage, by best-first search: what is less probable than a whole span found is left out.
+
+    A span's probability is that of its tokens, and of an end where it could have gone on. Ask for `wanted`, read what may come
+    next after each, `tell` it, until nothing is wanted; the answer is `best`.
+
+    Attributes:
+        root: nothing written yet.
+        best, best_nats: the most probable whole span so far.
+    """
+
+    root: Span
+    best: tuple[int, ...] = ()
+    best_nats: float = -math.inf
+    _open: list[_Open] = field(default_factory=list)
+    _asked: dict[tuple[int, ...], _Open] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, passage: Sequence[int]) -> SpanSearch:
+        """Nothing found yet, and the beginning wanted."""
+        root = Span.of(passage)
+        return cls(root, _open=[_Open(0.0, (), root)])
+
+    @property
+    def going(self) -> bool:
+        """Whether anything that was not asked yet may be better than what was found."""
+        return any(-one.minus_nats > self.best_nats for one in self._open)
+
+    def wanted(self, most: int) -> list[tuple[tuple[int, ...], Span]]:
+        """Up to so many spans that may lead to a better one, the most probable first; they count as asked."""
+        self._open = sorted(one for one in self._open if -one.minus_nats > self.best_nats)
+        asked, self._open = self._open[:most], self._open[most:]
+        self._asked = {one.written: one for one in asked}
+        return [(one.written, one.state) for one in asked]
+
+    def tell(self, written: tuple[int, ...], nats: Mapping[int, float]) -> None:
+        """What may come next after one that was wanted."""
+        one = self._asked.pop(written)
+        so_far = -one.minus_nats
+        if one.state.may_end:
+            self._found(written, so_far + nats[END])
+        for token in one.state.allowed:
+            state = one.state.after(token)
+            longer, longer_nats = (*written, token), so_far + nats[token]
+            if state.allowed:
+                self._open.append(_Open(-longer_nats, longer, state))
+            else:  # at the end of the passage nothing is left to decide
+                self._found(longer, longer_nats)
+
+    def _found(self, span: tuple[int, ...], nats: float) -> None:
+        if (nats, span) > (self.best_nats, self.best):
+            self.best, self.best_nats = span, nats

@@ -1,0 +1,217 @@
+"""Prompts with answered examples in tokens, with the labels that may answer them or the passage that an answer is made of.
+
+Examples that have no room are left out from the front. Knows tokenizers; knows neither torch nor any network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from undertow.models.base import UnscorableError, shared_length
+from undertow.models.constraints import Trie
+from undertow.models.templates import in_template
+from undertow.models.vocabulary import Vocabulary
+from undertow.types import Choice, Writing
+
+TAIL = 32
+"""How a label is spelled depends on no more than so many characters before it."""
+PASSAGES_KEPT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A passage as an answer spells it.
+
+    Attributes:
+        text: as it was given.
+        tokens: of it.
+        spans: where each token begins and ends in the text [token].
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
+
+    def text_of_span(self, written: Sequence[int]) -> str:
+        """The piece of the text that contiguous tokens spell, where they first stand."""
+        n = len(written)
+        for start in range(len(self.tokens) - n + 1):
+            if self.tokens[start : start + n] == tuple(written):
+                return self.text[self.spans[start][0] : self.spans[start + n - 1][1]].strip()
+        raise ValueError("these tokens do not stand next to each other in the passage")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """A query in tokens.
+
+    Attributes:
+        place: in the list that was asked.
+        query: as it was asked.
+        tokens: of examples and prompt.
+        n_dropped: examples that had no room.
+        trie, prefixes: of a choice, its labels and what was written at every state that is read.
+        passage: of a written answer.
+    """
+
+    place: int
+    query: Choice | Writing
+    tokens: tuple[int, ...]
+    n_dropped: int = 0
+    trie: Trie | None = None
+    prefixes: tuple[tuple[int, ...], ...] = ()
+    passage: Passage | None = None
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens that stand behind the prompt on one path, at most."""
+        return len(self.passage.tokens) if self.passage is not None else max(map(len, self.prefixes))
+
+    @property
+    def own_tokens(self) -> int:
+        """Tokens that are fed for it behind its prompt, at most."""
+        return len(self.passage.tokens) if self.passage is not None else sum(map(bool, self.prefixes))
+
+    @property
+    def n_reads(self) -> int:
+        """Places whose distribution is read in the first pass."""
+        return max(1, len(self.prefixes))
+
+
+@dataclass(slots=True)
+class Prompter:
+    """Prompts in tokens of one tokenizer.
+
+    Attributes:
+        tokenizer: of the model.
+        tokens_of: a text in tokens, as this model begins a text.
+        context_tokens: prompt and answer together.
+        vocabulary: the tokenizer's.
+    """
+
+    tokenizer: Any
+    tokens_of: Callable[[str], list[int]]
+    context_tokens: int
+    vocabulary: Vocabulary
+    _labels: dict[tuple[str, tuple[str, ...]], tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = field(
+        default_factory=dict
+    )
+    _passages: dict[tuple[str, str], Passage | UnscorableError] = field(default_factory=dict)
+    _line_breaks: frozenset[int] | None = None
+
+    @property
+    def line_breaks(self) -> frozenset[int]:
+        """Tokens that begin a new line."""
+        if self._line_breaks is None:
+            self._line_breaks = self.vocabulary.line_breaks()
+        return self._line_breaks
+
+    def prompts(self, queries: Sequence[Choice | Writing]) -> tuple[list[Prompted], dict[int, UnscorableError]]:
+        """The queries in tokens, and why others cannot be asked, by their places."""
+        prompts: list[Prompted] = []
+        refused: dict[int, UnscorableError] = {}
+        for place, query in enumerate(queries):
+            prompt = self._prompted(place, query)
+            if isinstance(prompt, UnscorableError):
+                refused[place] = prompt
+            else:
+                prompts.append(prompt)
+        return prompts, refused
+
+    def _prompted(self, place: int, query: Choice | Writing) -> Prompted | UnscorableError:
+        """The query with as many of its last examples as there is room for."""
+        for n_dropped in range(len(query.shots) + 1):
+            text = "".join((*query.shots[n_dropped:], query.prompt))
+            tokens = in_template(self.tokenizer, text) if query.chat else tuple(self.tokens_of(text))
+            if isinstance(tokens, UnscorableError):
+                return tokens
+            whole = self._whole(place, query, (text, tokens), n_dropped)
+            if isinstance(whole, UnscorableError) or len(whole.tokens) + whole.most_tokens <= self.context_tokens:
+                return whole
+        return UnscorableError(
+            f"prompt and answer are longer than the {self.context_tokens} tokens that the model reads, without any example"
+        )
+
+    def _whole(
+        self, place: int, query: Choice | Writing, prompt: tuple[str, tuple[int, ...]], n_dropped: int
+    ) -> Prompted | UnscorableError:
+        text, tokens = prompt
+        if not tokens:
+            return UnscorableError("the prompt is empty")
+        if isinstance(query, Writing):
+            bare = query.chat or text[-1:].isspace()
+            passage = self._passage(query.passage, "" if bare else " ")
+            if isinstance(passage, UnscorableError):
+                return passage
+            return Prompted(place, query, tokens, n_dropped, passage=passage)
+        kept, labels = self._alone(tokens, query) if query.chat else self._behind(text, tokens, query.labels)
+        trie = _trie(query, labels)
+        if isinstance(trie, UnscorableError):
+            return trie
+        return Prompted(place, query, kept, n_dropped, trie, tuple(trie.prefixes()))
+
+    def _alone(self, tokens: tuple[int, ...], query: Choice) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+        """The prompt, and the labels as a chat's answer begins with them."""
+        spelled = (self.tokenizer(label.strip(), add_special_tokens=False)["input_ids"] for label in query.labels)
+        return tokens, tuple(tuple(one) for one in spelled)
+
+    def _behind(
+        self, text: str, tokens: tuple[int, ...], labels: tuple[str, ...]
+    ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+        """The prompt's tokens that stand whatever label follows, and each label's from there on.
+
+        A label may be spelled together with the end of the prompt; then all labels begin before it.
+
+            prompt     ... Ans wer :            ... a text ,
+            label      gender                   ,gender      is one token with what stands before it
+        """
+        key = text[-TAIL:], labels
+        if key in self._labels:
+            respelled, spelled = self._labels[key]
+            start = len(tokens) - len(respelled)
+            if start > 0 and tokens[start:] == respelled:
+                return tokens[:start], spelled
+        whole = [tuple(self.tokens_of(text + label)) for label in labels]
+        start = min(shared_length(tokens, one) for one in whole)
+        self._labels[key] = tokens[start:], tuple(one[start:] for one in whole)
+        return tokens[:start], self._labels[key][1]
+
+    def _passage(self, text: str, before: str) -> Passage | UnscorableError:
+        if (text, before) not in self._passages:
+            if len(self._passages) >= PASSAGES_KEPT:
+                self._passages.clear()
+            self._passages[text, before] = self._spelled(text, before)
+        return self._passages[text, before]
+
+    def _spelled(self, text: str, before: str) -> Passage | UnscorableError:
+        """A passage in tokens, the first as it stands behind a space, if one comes before it."""
+        if not text.strip():
+            return UnscorableError("the passage that the answer is to be made of is empty")
+        if not getattr(self.tokenizer, "is_fast", False):
+            return UnscorableError("this tokenizer does not tell where its tokens stand in a text")
+        coded = self.tokenizer(before + text, add_special_tokens=False, return_offsets_mapping=True)
+        spans = ((max(0, start - len(before)), max(0, end - len(before))) for start, end in coded["offset_mapping"])
+        pairs = [(token, span) for token, span in zip(coded["input_ids"], spans, strict=True) if span[1] > span[0]]
+        if not pairs:
+            return UnscorableError("the passage that the answer is to be made of has no tokens")
+        return Passage(text, tuple(token for token, _ in pairs), tuple(span for _, span in pairs))
+
+
+def _trie(query: Choice, labels: Sequence[tuple[int, ...]]) -> Trie | UnscorableError:
+    """The labels' trie, or why they cannot be told apart."""
+    counted = [one[:1] for one in labels] if query.first_token else list(labels)
+    for at, one in enumerate(counted):
+        if not one:
+            return UnscorableError(
+                f"this tokenizer spells the label {query.labels[at].strip()!r} with no token of its own"
+            )
+        if one in counted[:at]:
+            other = query.labels[counted.index(one)].strip()
+            how = "begins" if query.first_token else "spells"
+            first = " with the same token" if query.first_token else " alike"
+            return UnscorableError(
+                f"this tokenizer {how} {other!r} and {query.labels[at].strip()!r}{first}, so they cannot be told apart"
+            )
+    return Trie.of(counted)

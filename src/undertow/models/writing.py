@@ -1,0 +1,587 @@
+"""Choices among labels and answers written within limits, by a causal network, for many prompts at once.
+
+Prompts are sorted, so that those that begin alike are neighbours, and cut into packs. What one pack's prompts share is fed once;
+what they share with the pack before stays in the cache. So a document is read once for all its task descriptions, and an example
+once for all that stands behind it. A choice takes no step: its labels hang on the prompt as branches, and one pass reads them all.
+
+    pack 1   a document   Task: Identify ... Answer:   → gender | race | political → affiliation
+                          Task: Generate ... Answer:   → gender | race | political → affiliation
+    pack 2   (kept)       Question: What ... Answer:   → ...
+
+Networks whose cache takes no tree are asked in plain batches of one length. Knows torch; knows nothing of what prompts say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow.models.base import Branches, Effort, Ints, UnscorableError, shared_length
+from undertow.models.constraints import (
+    END,
+    Constraint,
+    Free,
+    OfTokens,
+    Span,
+    SpanSearch,
+    Trie,
+    greedy_label,
+    label_nats,
+)
+from undertow.models.decoding import Decoder
+from undertow.models.prompting import Passage, Prompted, Prompter
+from undertow.models.running import AGREEMENT_NATS, REFUSALS, explain_memory, ran_out
+from undertow.models.tree_cache import TreeCache
+from undertow.types import BEST_SPAN, FREE, PASSAGE_TOKENS, Answer, Choice, Writing
+
+if TYPE_CHECKING:
+    import torch
+
+CPU_FORWARD_TOKENS = 512
+GPU_FORWARD_TOKENS = 8192
+"""New tokens of one forward pass: beyond this, attention over the tree costs more than larger matrices save."""
+MOST_WRITERS = 64
+PLAIN_ROWS = 16
+
+Nats = dict[tuple[int, ...], dict[int, float]]
+LogitsAt = Callable[[Any, Ints], "Iterator[torch.Tensor]"]
+"""Logits of a batch of texts of one length at some places, a few rows at a time, without mask or cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    """Paths that were fed.
+
+    Attributes:
+        trunk: the cache, with a column for each node.
+        branches: the tree.
+        rows: the row of each path that was read.
+        logits: after these [row, vocabulary].
+    """
+
+    trunk: TreeCache
+    branches: Branches
+    rows: Mapping[tuple[int, ...], int]
+    logits: torch.Tensor
+
+    def logits_of(self, paths: Sequence[tuple[int, ...]]) -> torch.Tensor:
+        """Logits after these [path, vocabulary]."""
+        return self.logits[[self.rows[path] for path in paths]]
+
+
+@dataclass(slots=True)
+class Writer:
+    """What a causal network is asked beside greedy answers: choices, and writing within limits.
+
+    Attributes:
+        decoder: the network, its ends, and whether its cache takes a tree.
+        prompter: prompts in tokens.
+        logits_at: the network's plain reading.
+        trunk: the cache of the last pack, for what the next one shares with it.
+    """
+
+    decoder: Decoder
+    prompter: Prompter
+    logits_at: LogitsAt
+    trunk: TreeCache | None = None
+    _refusal: str | None = None
+
+    def answers(self, queries: Sequence[Choice | Writing]) -> Iterator[Mapping[int, Answer | UnscorableError]]:
+        """Answers by their places, pack by pack; first those that cannot be asked."""
+        prompts, refused = self.prompter.prompts(queries)
+        if refused:
+            yield refused
+        for pack in self._packs(prompts):
+            yield self._answered(pack)
+
+    def packs(self, queries: Sequence[Choice | Writing]) -> list[list[int]]:
+        """Places of the queries that are answered in one go; those that cannot be asked come first."""
+        prompts, refused = self.prompter.prompts(queries)
+        packs = [[prompt.place for prompt in pack] for pack in self._packs(prompts)]
+        return [list(refused), *packs] if refused else packs
+
+    def effort(self, queries: Sequence[Choice | Writing], weights_bytes: int) -> Effort:
+        """What answering takes, from one timed pack."""
+        prompts, _ = self.prompter.prompts(queries)
+        packs = list(self._packs(prompts))
+        if not packs:
+            return Effort(0, 0, 0.0, weights_bytes)
+        sizes = [_size(pack) for pack in packs]
+        timed = len(packs) // 2
+        self._answered(packs[timed])  # the first pass also sets up kernels and threads
+        self.trunk = None
+        started = time.perf_counter()
+        self._answered(packs[timed])
+        seconds = (time.perf_counter() - started) * sum(sizes) / sizes[timed]
+        passes = sum(1 + max(prompt.most_tokens for prompt in pack) for pack in packs)
+        return Effort(sum(sizes), passes, seconds, weights_bytes + self.decoder.pack_bytes(max(sizes), MOST_WRITERS))
+
+    @property
+    def refusal(self) -> str:
+        """Why the cache takes no tree of prompts here; "" where it does."""
+        if self._refusal is None:
+            with explain_memory():
+                self._refusal = self.decoder.tree_refusal() or self._check()
+        return self._refusal
+
+    # Packs.
+
+    def _packs(self, prompts: Sequence[Prompted]) -> Iterator[list[Prompted]]:
+        """Prompts that are answered in one go: of one sort, neighbours in the tree, as many as there is room for."""
+        sorts: dict[tuple[str, bool], list[Prompted]] = {}
+        for prompt in prompts:
+            in_tree = not self.refusal and len(prompt.tokens) + prompt.most_tokens <= self.decoder.tree_depth
+            sorts.setdefault((_sort(prompt), in_tree), []).append(prompt)
+        for (sort, in_tree), members in sorts.items():
+            if in_tree:
+                yield from self._cut(sorted(members, key=lambda prompt: prompt.tokens), _ROWS[sort])
+            else:
+                by_length: dict[int, list[Prompted]] = {}
+                for prompt in members:
+                    by_length.setdefault(len(prompt.tokens), []).append(prompt)
+                for _, rows in sorted(by_length.items(), reverse=True):
+                    yield from (rows[start : start + PLAIN_ROWS] for start in range(0, len(rows), PLAIN_ROWS))
+
+    def _cut(self, prompts: Sequence[Prompted], most_rows: int) -> Iterator[list[Prompted]]:
+        """Fill a pack prompt by prompt; what one shares with the one before costs nothing."""
+        room = self._forward_tokens if _sort(prompts[0]) == "choice" else self.decoder.tree_tokens
+        pack: list[Prompted] = []
+        n_tokens = n_reads = 0
+        before: tuple[int, ...] = ()
+        for prompt in prompts:
+            own = len(prompt.tokens) - shared_length(before, prompt.tokens) + prompt.own_tokens
+            full = n_tokens + own > room or n_reads + prompt.n_reads > self.decoder.most_rows or len(pack) == most_rows
+            if pack and full:
+                yield pack
+                pack, n_tokens, n_reads = [], 0, 0
+            pack.append(prompt)
+            n_tokens, n_reads, before = n_tokens + own, n_reads + prompt.n_reads, prompt.tokens
+        if pack:
+            yield pack
+
+    @property
+    def _forward_tokens(self) -> int:
+        return GPU_FORWARD_TOKENS if self.decoder.network.device.type == "cuda" else CPU_FORWARD_TOKENS
+
+    def _answered(self, pack: Sequence[Prompted]) -> dict[int, Answer | UnscorableError]:
+        import torch
+
+        in_tree = not self.refusal and max(len(one.tokens) + one.most_tokens for one in pack) <= self.decoder.tree_depth
+        with torch.inference_mode(), explain_memory():
+            if pack[0].trie is not None:
+                nats = self._nexts(pack) if in_tree else self._nexts_plain(pack)
+                return {prompt.place: _chosen(prompt, nats) for prompt in pack}
+            if isinstance(pack[0].query, Writing) and pack[0].query.constraint == BEST_SPAN:
+                return self._searched(pack, in_tree=in_tree)
+            hands = [_Hand.of(prompt) for prompt in pack]
+            if in_tree:
+                self._write(hands)
+            else:
+                self._write_plain(hands)
+            return {hand.prompt.place: hand.answer(self.prompter.tokenizer) for hand in hands}
+
+    # The tree.
+
+    def _grown(self, paths: Sequence[tuple[int, ...]], read: Sequence[tuple[int, ...]]) -> _Grown:
+        """Feed these paths, less what the trunk holds of them, and read the ends of some of them."""
+        import torch
+
+        device = self.decoder.network.device
+        first = min(paths)
+        trunk = self.trunk if self.trunk is not None else TreeCache(self.decoder.network)
+        # The last token of the shortest prompt is fed again, since its logits were not kept.
+        n_known = min(shared_length(trunk.path, first), min(map(len, read)) - 1)
+        trunk.keep_path(first[:n_known], torch.arange(n_known, device=device))
+        branches = Branches.of(paths)
+        nodes = {path: branches.nodes_of[path][-1] for path in read}
+        order = sorted(set(nodes.values()))
+        pieces = trunk.feed_branches(branches, n_known, torch.tensor(order, device=device), self._forward_tokens)
+        rows = {node: row for row, node in enumerate(order)}
+        return _Grown(trunk, branches, {path: rows[node] for path, node in nodes.items()}, torch.cat(pieces))
+
+    def _leave(self, trunk: TreeCache, branches: Branches, last: tuple[int, ...]) -> None:
+        """Keep what the next pack may share: the path of the last prompt."""
+        import torch
+
+        trunk.keep_path(last, torch.tensor(branches.nodes_of[last], device=self.decoder.network.device))
+        self.trunk = trunk
+
+    def _nexts(self, pack: Sequence[Prompted]) -> Nats:
+        """What may come next at every state of every choice, by the whole path there."""
+        wanted = _wanted(pack)
+        grown = self._grown(list(wanted), list(wanted))
+        nats = self._read(grown.logits, [(path, grown.rows[path], tokens) for path, tokens in wanted.items()])
+        self._leave(grown.trunk, grown.branches, max(prompt.tokens for prompt in pack))
+        return nats
+
+    def _nexts_plain(self, pack: Sequence[Prompted]) -> Nats:
+        """The same by whole texts of one length, without a cache."""
+        import torch
+
+        nats: Nats = {}
+        by_length: dict[int, list[tuple[int, ...]]] = {}
+        wanted = _wanted(pack)
+        for path in wanted:
+            by_length.setdefault(len(path), []).append(path)
+        for length, paths in by_length.items():
+            inputs = {"input_ids": torch.tensor(paths, device=self.decoder.network.device)}
+            places = np.arange(len(paths)) * length + length - 1
+            logits = torch.cat(list(self.logits_at(inputs, places)))
+            nats |= self._read(logits, [(path, row, wanted[path]) for row, path in enumerate(paths)])
+        return nats
+
+    def _read(self, logits: torch.Tensor, reads: Sequence[tuple[tuple[int, ...], int, Sequence[int]]]) -> Nats:
+        """Log-probabilities of some tokens, and of an end, by path."""
+        import torch
+
+        norms = logits.logsumexp(-1)
+        ends = self._end_nats(logits, norms, self.decoder.ends).tolist()
+        flat = [(row, token) for _, row, tokens in reads for token in tokens]
+        at = torch.tensor(flat, device=logits.device, dtype=torch.int64).reshape(-1, 2)
+        values = iter((logits[at[:, 0], at[:, 1]] - norms[at[:, 0]]).double().tolist())
+        return {path: {token: next(values) for token in tokens} | {END: ends[row]} for path, row, tokens in reads}
+
+    def _end_nats(self, logits: torch.Tensor, norms: torch.Tensor, ends: frozenset[int]) -> torch.Tensor:
+        """Log-probability that the answer ends here, by any of the tokens that say so [row]."""
+        import torch
+
+        if not ends:
+            return torch.full_like(norms, -torch.inf).double()
+        return (logits[:, sorted(ends)].logsumexp(-1) - norms).double()
+
+    # Writing.
+
+    def _write(self, hands: Sequence[_Hand]) -> None:
+        """All answers of a pack, a step of all of them at a time, over the cache of their prompts."""
+        import torch
+
+        paths = [hand.prompt.tokens for hand in hands]
+        grown = self._grown(paths, paths)
+        trunk, branches, logits, device = grown.trunk, grown.branches, grown.logits_of(paths), grown.logits.device
+        node = torch.arange(len(branches.tokens), device=device)
+        leaves = torch.tensor([branches.nodes_of[path][-1] for path in paths], device=device)
+        ends = torch.from_numpy(branches.ends).to(device)
+        sees = (node[None, :] <= leaves[:, None]) & (leaves[:, None] < ends[None, :])  # [hand, column]
+        depths = torch.from_numpy(branches.depths).to(device)[leaves]
+        going = list(hands)
+        while going:
+            self._step(going, logits)
+            kept = torch.tensor([not hand.done for hand in going], device=device)
+            going = [hand for hand in going if not hand.done]
+            if not going:
+                break
+            sees, depths = sees[kept], depths[kept] + 1
+            sees = torch.cat([sees, torch.eye(len(going), dtype=torch.bool, device=device)], dim=1)
+            tokens = torch.tensor([hand.tokens[-1] for hand in going], device=device)
+            logits = trunk.feed(tokens, depths, sees, torch.arange(len(going), device=device))
+        self._leave(trunk, branches, max(paths))
+
+    def _step(self, hands: Sequence[_Hand], logits: torch.Tensor) -> None:
+        """The next token of each answer [hand, vocabulary]."""
+        norms = logits.logsumexp(-1)
+        for hand, row, norm in zip(hands, logits, norms.tolist(), strict=True):
+            hand.go_on(row, norm, self._ends(hand.writing))
+
+    def _ends(self, writing: Writing) -> frozenset[int]:
+        return self.decoder.ends | self.prompter.line_breaks if writing.line_ends else self.decoder.ends
+
+    def _write_plain(self, hands: Sequence[_Hand]) -> None:
+        """Prompts of one length by the network's own search, which is told each token that was chosen here."""
+        import torch
+        from transformers import GenerationConfig, LogitsProcessorList
+
+        end = min(self.decoder.ends, default=0)
+
+        def choose(_: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+            going = [at for at, hand in enumerate(hands) if not hand.done]
+            self._step([hands[at] for at in going], logits.float()[going])
+            forced = torch.full_like(logits, -torch.inf)
+            for at, hand in enumerate(hands):
+                forced[at, end if hand.done else hand.tokens[-1]] = 0.0
+            return forced
+
+        config = GenerationConfig(
+            do_sample=False,
+            num_beams=1,
+            max_new_tokens=max(hand.prompt.most_tokens for hand in hands) + 1,
+            pad_token_id=end,
+            eos_token_id=[end],
+        )
+        fed = torch.tensor([hand.prompt.tokens for hand in hands], device=self.decoder.network.device)
+        self.decoder.network.generate(
+            fed,
+            attention_mask=torch.ones_like(fed),
+            generation_config=config,
+            logits_processor=LogitsProcessorList([choose]),
+        )
+
+    # Search.
+
+    def _searched(self, pack: Sequence[Prompted], *, in_tree: bool) -> dict[int, Answer | UnscorableError]:
+        """The most probable span of each passage: all searches of a pack go on together."""
+        searches = [SpanSearch.of(_passage(prompt).tokens) for prompt in pack]
+        paths = [prompt.tokens for prompt in pack]
+        grown = self._grown(paths, paths) if in_tree else None
+        step = self._searching(pack, grown) if grown is not None else self._searching_plain(pack)
+        while True:
+            share = max(1, MOST_WRITERS // max(1, sum(search.going for search in searches)))
+            wanted = [(at, *one) for at, search in enumerate(searches) for one in search.wanted(share)]
+            if not wanted:
+                break
+            told = step([(at, written, state.allowed) for at, written, state in wanted])
+            for (at, written, _), nats in zip(wanted, told, strict=True):
+                searches[at].tell(written, nats)
+        if grown is not None:
+            self._leave(grown.trunk, grown.branches, max(paths))
+        return {prompt.place: _found(prompt, search) for prompt, search in zip(pack, searches, strict=True)}
+
+    def _searching(self, pack: Sequence[Prompted], grown: _Grown) -> _Expand:
+        """Expands spans over one cache: the first time the prompts themselves, then a column for each span."""
+        import torch
+
+        paths = [prompt.tokens for prompt in pack]
+        trunk, first, device = grown.trunk, grown.logits_of(paths), grown.logits.device
+        ancestors = [list(grown.branches.nodes_of[path]) for path in paths]
+        columns: dict[tuple[int, tuple[int, ...]], int] = {}
+
+        def expand(wanted: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]]) -> list[dict[int, float]]:
+            if not wanted[0][1]:
+                logits = first[[at for at, _, _ in wanted]]
+            else:
+                n_before = trunk.n_columns
+                sees = torch.zeros(len(wanted), n_before + len(wanted), dtype=torch.bool, device=device)
+                for row, (at, written, _) in enumerate(wanted):
+                    sees[row, ancestors[at]] = True
+                    sees[row, [columns[at, written[:end]] for end in range(1, len(written))]] = True
+                    sees[row, n_before + row] = True
+                    columns[at, written] = n_before + row
+                tokens = torch.tensor([written[-1] for _, written, _ in wanted], device=device)
+                depths = torch.tensor([len(paths[at]) + len(written) - 1 for at, written, _ in wanted], device=device)
+                logits = trunk.feed(tokens, depths, sees, torch.arange(len(wanted), device=device))
+            return self._told(pack, wanted, logits)
+
+        return expand
+
+    def _searching_plain(self, pack: Sequence[Prompted]) -> _Expand:
+        """The same by whole texts."""
+        import torch
+
+        def expand(wanted: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]]) -> list[dict[int, float]]:
+            found: list[dict[int, float]] = []
+            for one in wanted:
+                text = (*pack[one[0]].tokens, *one[1])
+                inputs = {"input_ids": torch.tensor([text], device=self.decoder.network.device)}
+                logits = torch.cat(list(self.logits_at(inputs, np.array([len(text) - 1]))))
+                found += self._told(pack, [one], logits)
+            return found
+
+        return expand
+
+    def _told(
+        self,
+        pack: Sequence[Prompted],
+        wanted: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]],
+        logits: torch.Tensor,
+    ) -> list[dict[int, float]]:
+        norms = logits.logsumexp(-1)
+        found = []
+        for row, (at, _, allowed) in enumerate(wanted):
+            ends = self._ends(_writing(pack[at]))
+            nats = dict(zip(allowed, (logits[row, list(allowed)] - norms[row]).double().tolist(), strict=True))
+            end = self._end_nats(logits[row : row + 1], norms[row : row + 1], ends)
+            found.append(nats | {END: float(end[0])})
+        return found
+
+    def _check(self) -> str:
+        """Read a prompt behind what another left in the cache, and by itself; "" or why that must not be done."""
+        import torch
+
+        length = min(12, self.decoder.tree_depth)
+        if length < 4:
+            return "it looks back over a few tokens only"
+        network = self.decoder.network
+        vocabulary = int(network.get_output_embeddings().weight.shape[0])
+        draws = np.random.default_rng(1).integers(vocabulary // 4, vocabulary // 2, size=(3, length))
+        draws[:, : length // 2] = draws[0, : length // 2]
+        one, two, other = sorted(tuple(map(int, row)) for row in draws)
+        self.trunk = None
+        try:
+            with torch.inference_mode():
+                places = np.array([length - 1])
+                inputs = {"input_ids": torch.tensor([other], device=network.device)}
+                expected = torch.cat(list(self.logits_at(inputs, places)))
+                grown = self._grown([one, two], [one, two])
+                self._leave(grown.trunk, grown.branches, two)
+                found = self._grown([other], [other]).logits_of([other])[0]
+        except REFUSALS as error:
+            if ran_out(error):
+                raise
+            return f"its cache cannot be kept from one prompt to the next ({type(error).__name__})"
+        finally:
+            self.trunk = None
+        gap = (found.log_softmax(-1) - expected[0].log_softmax(-1)).abs().max()
+        agrees = bool(gap <= AGREEMENT_NATS[str(network.dtype).removeprefix("torch.")])
+        return "" if agrees else "it answers otherwise behind what another prompt left in its cache"
+
+
+_Expand = Callable[[Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]]], list[dict[int, float]]]
+_ROWS = {"choice": 2**30, "writing": MOST_WRITERS, "search": 8}
+"""Prompts of one pack, at most."""
+
+
+def _sort(prompt: Prompted) -> str:
+    if prompt.trie is not None:
+        return "choice"
+    return "search" if _writing(prompt).constraint == BEST_SPAN else "writing"
+
+
+def _size(pack: Sequence[Prompted]) -> int:
+    return len(Branches.of(prompt.tokens for prompt in pack).tokens) + sum(prompt.own_tokens for prompt in pack)
+
+
+def _writing(prompt: Prompted) -> Writing:
+    if not isinstance(prompt.query, Writing):
+        raise TypeError("a choice is not written")
+    return prompt.query
+
+
+def _passage(prompt: Prompted) -> Passage:
+    if prompt.passage is None:
+        raise TypeError("a choice has no passage")
+    return prompt.passage
+
+
+def _wanted(pack: Sequence[Prompted]) -> dict[tuple[int, ...], list[int]]:
+    """Tokens that are read after each path, for all choices of a pack."""
+    wanted: dict[tuple[int, ...], set[int]] = {}
+    for prompt in pack:
+        for prefix in prompt.prefixes:
+            state: Trie = prompt.trie or Trie()
+            for token in prefix:
+                state = state.children[token]
+            wanted.setdefault((*prompt.tokens, *prefix), set()).update(state.children)
+    return {path: sorted(tokens) for path, tokens in wanted.items()}
+
+
+def _chosen(prompt: Prompted, nats: Nats) -> Answer | UnscorableError:
+    """The label that greedy decoding comes to, and the log-probabilities of all."""
+    trie, query = prompt.trie, prompt.query
+    if trie is None or not isinstance(query, Choice):
+        raise TypeError("what is written is not chosen")
+    nexts = {prefix: nats[*prompt.tokens, *prefix] for prefix in prompt.prefixes}
+    values = label_nats(trie, nexts)
+    if any(math.isnan(value) or value == math.inf for value in values):
+        return UnscorableError("the model gave a probability that is not a number")
+    claimed = sum(math.exp(nexts[()][token]) for token in trie.children)
+    label = query.labels[greedy_label(trie, nexts)].strip()
+    return Answer(tuple(values), max(0.0, 1.0 - claimed), text=label, n_dropped=prompt.n_dropped)
+
+
+def _found(prompt: Prompted, search: SpanSearch) -> Answer | UnscorableError:
+    if not search.best:
+        return UnscorableError("the model gave a probability that is not a number")
+    text = _passage(prompt).text_of_span(search.best)
+    return Answer((search.best_nats,), math.nan, text=text, n_dropped=prompt.n_dropped)
+
+
+@dataclass(slots=True)
+class _Hand:
+    """One answer as it is written.
+
+    Attributes:
+        prompt: what is answered.
+        state: what may come next.
+        draws: of a sampled answer, one number in 0 to 1 a step.
+        tokens, nats: written so far, and their log-probability.
+        done: whether the answer has ended.
+    """
+
+    prompt: Prompted
+    state: Constraint
+    draws: np.random.Generator
+    tokens: list[int] = field(default_factory=list)
+    nats: float = 0.0
+    done: bool = False
+
+    @classmethod
+    def of(cls, prompt: Prompted) -> _Hand:
+        """Nothing written yet."""
+        writing, passage = _writing(prompt), _passage(prompt).tokens
+        state: Constraint = Free()
+        if writing.constraint != FREE:
+            state = OfTokens.of(passage) if writing.constraint == PASSAGE_TOKENS else Span.of(passage)
+        # By the query alone, whatever it is asked together with.
+        told = hashlib.sha256(f"{writing.seed}\n{writing.shown()}".encode("utf-8", "replace")).digest()
+        return cls(prompt, state, np.random.default_rng(list(told)))
+
+    @property
+    def writing(self) -> Writing:
+        """The query."""
+        return _writing(self.prompt)
+
+    def go_on(self, logits: torch.Tensor, norm: float, ends: frozenset[int]) -> None:
+        """Choose the next token, or the end, from the logits of one step [vocabulary]."""
+        chosen = self._drawn(logits, ends) if self.writing.temperature else self._most_probable(logits, ends)
+        if chosen in ends or chosen == END:
+            nats = float(logits[sorted(ends)].logsumexp(-1)) if ends else -math.inf
+            self.done = True
+        else:
+            nats = float(logits[chosen])
+            self.tokens.append(chosen)
+            self.state = self.state.after(chosen)
+            spent = len(self.tokens) >= self.prompt.most_tokens
+            self.done = spent or (self.state.allowed is not None and not self.state.allowed)
+        self.nats += nats - norm
+
+    def _most_probable(self, logits: torch.Tensor, ends: frozenset[int]) -> int:
+        """The argmax of what is allowed; all tokens that end an answer count as one end."""
+        import torch
+
+        tokens = self._tokens(ends)
+        if tokens is None:
+            others = logits.clone()
+            others[sorted(ends)] = -torch.inf
+            best = int(others.argmax())
+        elif tokens:
+            best = tokens[int(logits[tokens].argmax())]
+        else:
+            return END
+        if not self.state.may_end or not ends:
+            return best
+        return END if float(logits[sorted(ends)].logsumexp(-1)) > float(logits[best]) else best
+
+    def _drawn(self, logits: torch.Tensor, ends: frozenset[int]) -> int:
+        """One of the `top_k` most probable allowed tokens, by their probabilities at the temperature."""
+        tokens = self._tokens(frozenset() if self.state.may_end else ends)
+        if tokens is not None and self.state.may_end:
+            tokens = sorted({*tokens, *ends})
+        if tokens == []:
+            return END
+        among = logits if tokens is None else logits[tokens]
+        n_kept = min(self.writing.top_k or len(among), len(among))
+        values, places = among.double().topk(n_kept)
+        shares = (values / self.writing.temperature).softmax(-1).cpu().numpy()
+        place = int(np.searchsorted(np.cumsum(shares), self.draws.random() * shares.sum(), side="right"))
+        chosen = int(places[min(place, n_kept - 1)])
+        return chosen if tokens is None else tokens[chosen]
+
+    def _tokens(self, without: frozenset[int]) -> list[int] | None:
+        """Allowed tokens but these; None for all there are."""
+        allowed = self.state.allowed
+        return None if allowed is None else [token for token in allowed if token not in without]
+
+    def answer(self, tokenizer: Any) -> Answer | UnscorableError:
+        """What was written."""
+        if math.isnan(self.nats):
+            return UnscorableError("the model gave a probability that is not a number")
+        if isinstance(self.state, Span) and self.tokens:
+            text = _passage(self.prompt).text_of_span(tuple(self.tokens))
+        else:
+            text = tokenizer.decode(self.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return Answer((self.nats,), math.nan, text=text, n_dropped=self.prompt.n_dropped)
