@@ -6,6 +6,7 @@ Knows options and what a terminal shows; decides nothing. Each probe's own optio
 from __future__ import annotations
 
 import dataclasses
+import getpass
 import inspect
 import json
 import math
@@ -16,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -158,7 +159,7 @@ def _command_of(probe: str, settings: type[Any]) -> Callable[..., None]:
         )
         for option in dataclasses.fields(CommonOptions)
     ]
-    types = inspect.get_annotations(settings, eval_str=True)
+    types = get_type_hints(settings)
     parameters += [
         _parameter(
             option.name, Annotated[types[option.name], typer.Option(help=option.metadata["help"])], option.default
@@ -268,6 +269,29 @@ def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     from undertow import rescoring
 
     typer.echo(rescoring.retell(run))
+
+
+@app.command()
+def annotate(
+    run: Annotated[Path, typer.Argument(help="A run folder of bias-rephrasing.")],
+    *,
+    who: Annotated[str, typer.Option(help="Whose judgement it is; the name of the account if not given.")] = "",
+    port: Annotated[int, typer.Option(help="Port of this machine to serve the page on; 0 for a free one.")] = 0,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Print what was judged so far, and serve nothing.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Judge rephrasings in the browser; every judgement is kept beside the run at once."""
+    from undertow.web import annotation
+
+    if summary:
+        _list([_without_nan(dataclasses.asdict(row)) for row in annotation.summary(run)], as_json=as_json)
+        return
+    if as_json:
+        raise UndertowError("--json goes with --summary; leave it out to judge")
+    annotation.serve(run, who or getpass.getuser(), port, lambda url: typer.echo(f"Open {url} (Ctrl-C ends it)"))
+    typer.echo(f"Judgements: {(run / annotation.ANNOTATIONS).resolve()}")
 
 
 @app.command()
@@ -459,12 +483,30 @@ def show_challenge(  # noqa: PLR0913 - an option each
     inject: Annotated[str, typer.Option(help="Put W into sentences that have no place for it: 'In {w}: '.")] = "",
     data_dir: Annotated[str, typer.Option(help="Folder with the two published files of winogender.")] = "",
     options: Annotated[str, typer.Option(help="Word groups for a .csv or .tsv file: 'yes: is; no: is not'.")] = "",
+    descriptions: Annotated[
+        bool, typer.Option("--descriptions", help="Of bias-diagnosis, -identification, ...: all wordings of the task.")
+    ] = False,
+    description_file: Annotated[
+        str, typer.Option(help="TOML file with classes of task descriptions of your own.")
+    ] = "",
     as_json: Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
-    """Print a challenge set as a table, without any model."""
+    """Print a challenge set, documents, or the wordings of a task as a table, without any model."""
     from undertow import challenge
 
+    if descriptions or name in challenge.TASKS or challenge.is_documents(name):
+        others = {"--w": w, "--words": words, "--inject": inject, "--data-dir": data_dir, "--options": options}
+        strange = next((option for option, given in others.items() if given), "")
+        if strange:
+            raise UndertowError(f"{name}: {strange} is for sentences with a blank; leave it out")
+        if descriptions:
+            told = challenge.describe(name, Path(description_file) if description_file else None)
+            _print_rows(told, _numbered(told), as_json=as_json, as_csv=as_csv)
+        else:
+            documents = challenge.documents_table("undertow-statements" if name in challenge.TASKS else name)
+            _print_rows(documents, f"{len(documents):,} documents", as_json=as_json, as_csv=as_csv)
+        return
     names = [one.strip() for one in w.split(",") if one.strip()]
     if inject or challenge.is_sentences(name):
         if words:
@@ -501,6 +543,23 @@ def show_challenge(  # noqa: PLR0913 - an option each
         typer.echo(f"{len(rows):,} texts; the blank takes {words_shown}")
 
 
+def _print_rows(rows: list[dict[str, str]], summary: str, *, as_json: bool, as_csv: bool) -> None:
+    if as_csv:
+        import pandas as pd
+
+        pd.DataFrame(rows).to_csv(sys.stdout, index=False)
+        return
+    _list(rows, as_json=as_json)
+    if not as_json:
+        typer.echo(summary)
+
+
+def _numbered(rows: list[dict[str, str]]) -> str:
+    """How many wordings each class has."""
+    counts = Counter(row["class"] for row in rows)
+    return f"{len(rows):,} wordings: {', '.join(f'{name} {n}' for name, n in counts.items())}"
+
+
 @ls_app.command("probes")
 def ls_probes(*, as_json: Json = False) -> None:
     """The audits."""
@@ -527,6 +586,10 @@ def ls_challenges(*, as_json: Json = False) -> None:
     rows += [
         {"challenge": name, "title": title, "W": "any, with --inject", "source": ""}
         for name, title in challenge.SUMMARIES.items()
+    ]
+    rows += [
+        {"challenge": name, "title": title, "W": "none: documents", "source": ""}
+        for name, title in challenge.DOCUMENT_SUMMARIES.items()
     ]
     _list(rows, as_json=as_json)
 

@@ -27,7 +27,6 @@ from undertow.types import (
     GENERATION,
     Answer,
     Blank,
-    Continuations,
     Floats,
     Generation,
     Item,
@@ -175,7 +174,7 @@ def _watched() -> dict[str, list[str]]:
 
 
 def _asking(item: Item) -> Asking:
-    if isinstance(item.query, Continuations):
+    if not isinstance(item.query, (Blank, Generation)):
         raise TypeError("a check-up asks blanks and prompts")
     return item.query
 

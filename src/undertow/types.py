@@ -406,6 +406,7 @@ class Told:
         glossary: meanings of its own measures, group keys and further numbers, by name.
         neutral: what stands before a measure's neutral value.
         shown: tables of its own, in the order of the page, before those of the measures.
+        of_words: whether masses of word groups are compared, so that what holds of these is said too.
     """
 
     title: str
@@ -417,3 +418,4 @@ class Told:
     glossary: Mapping[str, str] = field(default_factory=dict)
     neutral: str = "no bias would give"
     shown: Sequence[Shown] = ()
+    of_words: bool = True

@@ -433,7 +433,7 @@ def test_the_card_says_host_and_path_and_model_and_nothing_secret() -> None:
     found = catalog.find(Request("openai:org/some-model", settings={"base_url": "https://api.example.org:8443/v1/"}))
     assert found.card.source == "api.example.org:8443/v1 org/some-model"
     assert (found.card.family, found.card.revision, found.card.dtype) == ("openai", "as served", "as served")
-    assert found.asks == {"generation": (EXACT, PAPER)}
+    assert found.asks == {"generation": (EXACT, PAPER), "choice": (EXACT,), "writing": (EXACT,)}
     five = model_at("https://api.example.org/v1", top_logprobs=5).card
     other = find(Request("openai:other", settings={"base_url": "https://api.example.org/v1", "top_logprobs": 5}))
     assert other is not None

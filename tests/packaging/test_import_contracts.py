@@ -32,6 +32,7 @@ BAD_IMPORTS = [
     ("records", "records.py", "import undertow.places"),
     ("checking", "checking.py", "from undertow.audit import run"),
     ("subjects", "subjects.py", "import undertow.models.base"),
+    ("web", "web/annotation.py", "import undertow.models.base"),
     ("doctor", "doctor.py", "import undertow.probes"),
     ("report", "report/page.py", "import torch"),
     ("report", "report/page.py", "import undertow.measures"),

@@ -1,7 +1,10 @@
 """WHAT is asked: templates, word groups, W values, challenge sets, sentences. Pure text and tables, no model."""
 
 from undertow.challenge.catalog import load, names
+from undertow.challenge.descriptions import TASKS, Wording, describe, wordings
 from undertow.challenge.design import ChallengeSet, Words, challenge_digest
+from undertow.challenge.document_sources import DOCUMENT_SUMMARIES, documents_table, is_documents, load_documents
+from undertow.challenge.documents import DIMENSIONS, Document, DocumentSet
 from undertow.challenge.prompts import Answering, Prompt, are_pronouns, load_prompts, masked, watched
 from undertow.challenge.sentences import Injection, Sentence, SentenceSet
 from undertow.challenge.sources import SUMMARIES, is_sentences, sentences
@@ -9,22 +12,32 @@ from undertow.challenge.spectra import NO_W, Dates, Spectrum, check_spectra, spe
 from undertow.challenge.tables import single
 
 __all__ = [
+    "DIMENSIONS",
+    "DOCUMENT_SUMMARIES",
     "NO_W",
     "SUMMARIES",
+    "TASKS",
     "Answering",
     "ChallengeSet",
     "Dates",
+    "Document",
+    "DocumentSet",
     "Injection",
     "Prompt",
     "Sentence",
     "SentenceSet",
     "Spectrum",
+    "Wording",
     "Words",
     "are_pronouns",
     "challenge_digest",
     "check_spectra",
+    "describe",
+    "documents_table",
+    "is_documents",
     "is_sentences",
     "load",
+    "load_documents",
     "load_prompts",
     "masked",
     "names",
@@ -32,4 +45,5 @@ __all__ = [
     "single",
     "spectrum",
     "watched",
+    "wordings",
 ]

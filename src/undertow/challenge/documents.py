@@ -6,6 +6,7 @@ one's own are tables with the columns `id split text biased dimension span rephr
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -219,11 +220,12 @@ def _bytes(path: Path, read: Callable[[IO[bytes]], bytes]) -> bytes:
 
 
 def _decoded(found: bytes, path: Path) -> str:
+    found = found.removeprefix(codecs.BOM_UTF8)
     zero = found.find(b"\0")
     if zero >= 0:
         raise UndertowError(f"{path}, line {_line(found, zero)}: holds a zero byte; save the file as plain UTF-8 text")
     try:
-        return found.decode("utf-8-sig")
+        return found.decode()
     except UnicodeDecodeError as error:
         raise UndertowError(
             f"{path}, line {_line(found, error.start)}: byte {error.start} is not UTF-8; save the file as UTF-8 text"

@@ -47,9 +47,12 @@ OTHER_NAMES: Mapping[tuple[bool, str], str] = {
 """What to call a parameter that a server refuses by name, in chat or not; "" if it can be left out."""
 OF_ONE_PROMPT: Mapping[str, str] = {
     "content_filter": "the server's content filter refuses the prompt",
-    "context_length_exceeded": "the prompt is longer than the model reads",
 }
 """Refusals that say something about a prompt and nothing about the server, by their codes."""
+TOO_LONG_TYPE = "exceed_context_size_error"
+TOO_LONG_WORDS = ("maximum context length", "maximum model length")
+"""How llama.cpp names a prompt that has no room, and what vLLM writes of one; OpenAI's service has a code for it."""
+NOT_OFFERED = 501
 LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
 ACCOUNT_HEADERS = ("OpenAI-Organization", "OpenAI-Project")
 """The client takes these from the environment; they are nobody's business but the OpenAI service's."""
@@ -161,6 +164,37 @@ class Request:
     n_tokens: int
 
 
+class TooLongError(UnscorableError):
+    """A prompt that has no room in what the model reads; a shorter one may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A status that is no success.
+
+    Attributes:
+        status: of HTTP.
+        said: what the server gives as its reason.
+        wait_s: how long it asks to be left alone; NaN if it does not say.
+    """
+
+    status: int
+    said: Mapping[str, Any]
+    wait_s: float
+
+    @property
+    def passes(self) -> bool:
+        """Whether the same may be answered later."""
+        return self.status in TRY_AGAIN or self.status >= 500
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether the prompt has no room in what the model reads."""
+        message = str(self.said.get("message")).lower()
+        named = self.said.get("code") == "context_length_exceeded" or self.said.get("type") == TOO_LONG_TYPE
+        return named or (self.status in (400, 422) and any(words in message for words in TOO_LONG_WORDS))
+
+
 @dataclass(slots=True)
 class Caller:
     """Sends requests to one server, each until it is answered or patience ends. Runs in one event loop.
@@ -251,8 +285,14 @@ class Caller:
                 tried -= 1
                 continue
             if tried > self._patience(outcome):
-                return LostError(f"{self.address.host}: {outcome.reason}, at the last of {tried} attempts")
+                return self._lost(outcome, tried)
             await self._wait(outcome, tried)
+        return self._stopped()
+
+    def _lost(self, fault: Fault, tried: int) -> LostError:
+        return LostError(f"{self.address.host}: {fault.reason}, at the last of {tried} attempts")
+
+    def _stopped(self) -> LostError:
         return LostError(f"{self.address.host}: not asked to the end, since the run was stopped")
 
     def _patience(self, fault: Fault) -> int:
@@ -268,68 +308,110 @@ class Caller:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._closing.wait(), wait_s)
 
-    async def _attempt(self, request: Request) -> Mapping[str, Any] | Fault | UnscorableError:
-        import openai
+    async def look_up(self, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any] | LostError | None:
+        """What the server says of itself or of a text, for which it generates nothing: not counted; None if it does not say.
 
+        Args:
+            path: below the base URL, or a whole URL.
+            body: to be posted; without one, it is got.
+
+        Raises:
+            UndertowError: the server wants another key.
+        """
+        tried = 0
+        while not self._closing.is_set():
+            reply = await self._exchanged(self._looked_up(path, body))
+            tried += 1
+            if isinstance(reply, bytes):
+                found = _parsed(reply)
+                return found if isinstance(found, Mapping) else None
+            if isinstance(reply, Refusal):
+                if reply.status == NOT_OFFERED or not reply.passes:
+                    self._check_key(reply.status)
+                    return None
+                reply = Fault(f"status {reply.status}", wait_s=reply.wait_s)
+            if tried > self._patience(reply):
+                return self._lost(reply, tried)
+            await self._wait(reply, tried)
+        return self._stopped()
+
+    async def _looked_up(self, path: str, body: Mapping[str, Any] | None) -> bytes:
+        options: Any = {"headers": self._headers}
+        if body is None:
+            return (await self._client.get(path, cast_to=str, options=options)).encode()
+        return (await self._client.post(path, cast_to=str, body=body, options=options)).encode()
+
+    async def _attempt(self, request: Request) -> Mapping[str, Any] | Fault | UnscorableError:
         self.budget.take()
         taken, sent = request.n_tokens, self._named(request)
-        endpoint: Any = self._client.chat.completions if request.chat else self._client.completions
+        try:
+            reply = await self._exchanged(self._answered(sent, chat=request.chat))
+            if isinstance(reply, bytes):
+                body = _parsed(reply)
+                taken = _counted(body, taken)
+                return body if isinstance(body, Mapping) else Fault("a response that is no JSON, or cut short")
+            if isinstance(reply, Refusal) or reply.unreached:
+                taken = 0
+        finally:
+            self.budget.tokens += taken
+        if isinstance(reply, Fault):
+            return reply
+        refused = (request.chat, str(reply.said.get("param")))
+        if reply.status in (400, 422) and refused[1] in sent and refused in OTHER_NAMES:
+            self._names[refused] = OTHER_NAMES[refused]
+            return Fault(f"refused the parameter {refused[1]}", free=True)
+        return self._judged(reply, chat=request.chat)
+
+    async def _answered(self, sent: Mapping[str, Any], *, chat: bool) -> bytes:
+        endpoint: Any = self._client.chat.completions if chat else self._client.completions
+        response = await endpoint.with_raw_response.create(model=self.model, extra_headers=self._headers, **sent)
+        content: bytes = response.http_response.content
+        return content
+
+    async def _exchanged(self, sending: Coroutine[Any, Any, bytes]) -> bytes | Refusal | Fault:
+        """What the server sends back, or why nothing came."""
+        import openai
+
         try:
             # The client's own time-out begins anew with every byte; ours does not.
             async with asyncio.timeout(self.timeout_s):
-                response = await endpoint.with_raw_response.create(
-                    model=self.model, extra_headers=self._headers, **sent
-                )
-            self.reached = True
-            body = _parsed(response.http_response.content)
-            taken = _counted(body, taken)
+                content = await sending
         except openai.APIStatusError as error:
-            self.reached, taken = True, 0
+            self.reached = True
             refusal = error.response
+            said = _error_of(_parsed(refusal.content))
+            return Refusal(refusal.status_code, said, _asked_wait_s(refusal.headers))
         except (openai.APIConnectionError, TimeoutError) as error:
             cause = type(error.__cause__).__name__
             if cause in ("ConnectError", "ConnectTimeout"):
-                taken = 0
                 return Fault("cannot be reached", unreached=True)
             late = isinstance(error, openai.APITimeoutError | TimeoutError)
             return Fault(f"no answer within {self.timeout_s:g} s" if late else "the connection was dropped")
-        else:
-            return body if isinstance(body, Mapping) else Fault("a response that is no JSON, or cut short")
-        finally:
-            self.budget.tokens += taken
-        said = _error_of(_parsed(refusal.content))
-        refused = (request.chat, str(said.get("param")))
-        if refusal.status_code in (400, 422) and refused[1] in sent and refused in OTHER_NAMES:
-            self._names[refused] = OTHER_NAMES[refused]
-            return Fault(f"refused the parameter {refused[1]}", free=True)
-        wait_s = _asked_wait_s(refusal.headers)
-        return self._judged(refusal.status_code, said, chat=request.chat, wait_s=wait_s)
+        self.reached = True
+        return content
 
     def _named(self, request: Request) -> dict[str, Any]:
         named = {self._names.get((request.chat, name), name): value for name, value in request.params.items()}
         return {name: value for name, value in named.items() if name}
 
-    def _judged(self, status: int, said: Mapping[str, Any], *, chat: bool, wait_s: float) -> Fault | UnscorableError:
+    def _judged(self, refusal: Refusal, *, chat: bool) -> Fault | UnscorableError:
         """What to do about a status that is no success.
 
         Raises:
             UndertowError: nothing but to tell the user.
         """
-        code = str(said.get("code"))
+        status, code = refusal.status, str(refusal.said.get("code"))
         where = f"{self.address.host}: "
         if code == "insufficient_quota":
             raise UndertowError(
                 f"{where}the account has nothing left to spend (status {status}); answers so far are kept, so add to it and "
                 "run the same command again"
             )
-        if status in TRY_AGAIN or status >= 500:
-            return Fault(f"status {status}", wait_s=wait_s)
-        if status in (401, 403):
-            raise UndertowError(
-                f"{where}refused the key (status {status}); set {KEY_VARIABLE} to one that may use {self.model}"
-                if self.key
-                else f"{where}wants a key (status {status}); set {KEY_VARIABLE}"
-            )
+        if refusal.is_too_long:
+            return TooLongError("the prompt is longer than the model reads")
+        if refusal.passes:
+            return Fault(f"status {status}", wait_s=refusal.wait_s)
+        self._check_key(status)
         if status == 404:
             other = (
                 "leave --chat out for a model that does not chat" if chat else "add --chat for a model that only chats"
@@ -339,7 +421,17 @@ class Caller:
             )
         if status in (400, 422) and code in OF_ONE_PROMPT:
             return UnscorableError(OF_ONE_PROMPT[code])
-        raise UndertowError(f"{where}refused the request (status {status}){self._shown(said)}")
+        raise UndertowError(f"{where}refused the request (status {status}){self._shown(refusal.said)}")
+
+    def _check_key(self, status: int) -> None:
+        if status not in (401, 403):
+            return
+        where = f"{self.address.host}: "
+        raise UndertowError(
+            f"{where}refused the key (status {status}); set {KEY_VARIABLE} to one that may use {self.model}"
+            if self.key
+            else f"{where}wants a key (status {status}); set {KEY_VARIABLE}"
+        )
 
     def _shown(self, said: Mapping[str, Any]) -> str:
         """What the server said, where it is fit to be seen; what to try where we know."""

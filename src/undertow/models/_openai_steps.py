@@ -28,6 +28,8 @@ ROUNDING_PROB = 1e-6
 """Numbers that were rounded may add up to 1 though something is hidden; nothing is said to be impossible for that."""
 PIECE_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 """What some tokenizers write for a space, and some servers pass on."""
+SPENT = "the answer has no text: the model spent all its tokens before it wrote any, as models that reason first do"
+FILTERED = "the server's content filter stopped the answer"
 
 
 class HalfAnswerError(Exception):

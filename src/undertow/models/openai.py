@@ -1,11 +1,11 @@
-"""Models behind a server that speaks OpenAI's interface, asked prompts: `openai:MODEL`.
+"""Models behind a server that speaks OpenAI's interface, asked prompts, choices and writing: `openai:MODEL`.
 
 A server shows the most probable tokens of each step and no others. What it does not show is not nothing: an answer
 carries how much each option may have had beyond what was seen (protocol `exact`), unless it is read as the papers
 read theirs, by the five most probable tokens alone (protocol `paper`).
 
-How responses are got is `undertow.models._openai_http`, and how they are read `undertow.models._openai_steps`. Knows nothing
-about what is asked.
+How responses are got is `undertow.models._openai_http`, how they are read `undertow.models._openai_steps`, and how answers are kept
+within limits `undertow.models._openai_writing`. Knows nothing about what is asked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from typing import Any
 
 from undertow.models import _openai_http as http
 from undertow.models._openai_address import OPENAI_URL, Address, address_of, key_for
+from undertow.models._openai_grammar import SERVERS
 from undertow.models._openai_steps import (
+    FILTERED,
+    SPENT,
     HalfAnswerError,
     Sightings,
     Wanted,
@@ -33,18 +36,29 @@ from undertow.models._openai_steps import (
     without_end,
     words_of,
 )
+from undertow.models._openai_writing import MEND, Endpoints, ServedWriter, effort_tokens, n_tokens_of, prompt_in
 from undertow.models.base import EXACT, FLOAT32, PAPER, PAPER_TOP, Effort, Found, LostError, Request, UnscorableError
-from undertow.types import GENERATION, Answer, Generation, ModelCard, Query, UndertowError
+from undertow.types import (
+    CHOICE,
+    GENERATION,
+    WRITING,
+    Answer,
+    Answered,
+    Choice,
+    Generation,
+    ModelCard,
+    Query,
+    UndertowError,
+    Writing,
+)
 
 SUMMARY = "a model behind a server that speaks OpenAI's interface, as openai:MODEL; asked prompts"
+ASKS = {GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
 AS_SERVED = "as served"
 CHAT_TOP, COMPLETIONS_TOP, OPENAI_COMPLETIONS_TOP = 20, 20, 5
 """As many top log-probabilities as the endpoints give: 5 for completions of the OpenAI service, 20 elsewhere."""
 LOST_IN_A_ROW = 20
 ONE_HOT = "shows only the token that it chose at each step, with probability 1"
-BYTES_PER_TOKEN = 4
-"""Of text in UTF-8, roughly: a letter that is not Latin takes several bytes, and often several tokens."""
-SPENT = "the answer has no text: the model spent all its tokens before it wrote any, as models that reason first do"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +80,12 @@ class Settings:
     )
     top_logprobs: int = field(
         default=0, metadata={"help": "most probable tokens to be shown of each step; 0: as many as the endpoint gives"}
+    )
+    grammar: str = field(
+        default="",
+        metadata={
+            "help": f"the server's way to keep an answer within limits: {', '.join(SERVERS)}; found out if empty"
+        },
     )
 
 
@@ -96,7 +116,7 @@ def find(request: Request) -> Found | None:
         readout=_readout(settings, address),
     )
     budget = http.Budget(settings.max_requests, settings.max_api_tokens)
-    return Found(card, partial(Served, card, model, address, settings, budget), {GENERATION: (EXACT, PAPER)})
+    return Found(card, partial(Served, card, model, address, settings, budget), ASKS)
 
 
 def _settings(given: Mapping[str, str | int | float | bool]) -> Settings:
@@ -111,6 +131,8 @@ def _settings(given: Mapping[str, str | int | float | bool]) -> Settings:
     for name, least in LEAST.items():
         if getattr(settings, name) < least:
             raise UndertowError(f"openai: {_option(name)} must be {least} or more, not {getattr(settings, name)}")
+    if settings.grammar not in ("", *SERVERS):
+        raise UndertowError(f"openai: --grammar must be one of {', '.join(SERVERS)}, or left out to find out")
     if not 0 < settings.timeout_s < math.inf:
         raise UndertowError(f"openai: --timeout-s must be a number of seconds above 0, not {settings.timeout_s}")
     return settings
@@ -130,7 +152,9 @@ def _top(settings: Settings, address: Address, *, chat: bool) -> int:
 
 def _readout(settings: Settings, address: Address) -> str:
     chat, plain = (_top(settings, address, chat=chat) for chat in (True, False))
-    return f"top log-probabilities, {chat}" if chat == plain else f"top log-probabilities, {chat} in chat, {plain} else"
+    tops = f"top log-probabilities, {chat}" if chat == plain else f"top log-probabilities, {chat} in chat, {plain} else"
+    # What was not kept to a grammar of one kind is asked again where another is named.
+    return f"{tops}; grammar {settings.grammar}" if settings.grammar else tops
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +179,11 @@ class Served:
     _how: tuple[str, ...] = ()
     _sightings: Sightings = field(default_factory=Sightings)
     _served_as: dict[str, None] = field(default_factory=dict)
+    _writer: ServedWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        chat_top, plain_top = (_top(self.settings, self.address, chat=chat) for chat in (True, False))
+        self._writer = ServedWriter(self.settings.grammar, Endpoints(chat_top, plain_top))
 
     def answer(
         self, queries: Sequence[Query], protocol: str
@@ -164,10 +193,10 @@ class Served:
         Raises:
             UndertowError: the server refuses, cannot be reached, shows no log-probabilities, or the budget is spent.
         """
-        prompts = [query for query in queries if isinstance(query, Generation)]
-        if len(prompts) < len(queries):
+        asked = [query for query in queries if isinstance(query, Answered)]
+        if len(asked) < len(queries):
             raise UndertowError(f"{self.card.name}: can be asked prompts only; add --prompts A,B,C")
-        tops = {_top(self.settings, self.address, chat=prompt.chat) for prompt in prompts}
+        tops = {_top(self.settings, self.address, chat=query.chat) for query in asked if isinstance(query, Generation)}
         if protocol == PAPER and min(tops, default=PAPER_TOP) < PAPER_TOP:
             raise UndertowError(
                 f"protocol {PAPER} reads {PAPER_TOP} tokens of each step; give --top-logprobs {PAPER_TOP} or more"
@@ -177,12 +206,18 @@ class Served:
         with http.hushed(), http.background() as submit:
             caller = http.Caller(self.address, self.model, key, settings.timeout_s, settings.retries, self.budget)
             try:
-                yield from self._arriving(caller, submit, prompts, protocol)
+                limited = [query for query in asked if isinstance(query, Choice | Writing)]
+                if limited:
+                    submit(self._writer.find_out(caller)).result()
+                    self._writer.check(limited, self.address.host)
+                    self._writer.note(limited)
+                    self._tell()
+                yield from self._arriving(caller, submit, asked, protocol)
             finally:
                 submit(caller.close()).result()
 
     def _arriving(
-        self, caller: http.Caller, submit: http.Submit, prompts: Sequence[Generation], protocol: str
+        self, caller: http.Caller, submit: http.Submit, prompts: Sequence[Answered], protocol: str
     ) -> Iterator[Mapping[int, Answer | UnscorableError | LostError]]:
         """A few requests under way at a time, and others only when what arrived is stored."""
         left = iter(enumerate(prompts))
@@ -226,6 +261,11 @@ class Served:
         """Why nothing more is asked, if so; a single answer that cannot be believed may yet be the model's own."""
         if losses.too_many(reached=reached):
             return losses.explained(self.address.host)
+        if self._writer.ignored:
+            return UndertowError(
+                f"{self.address.host}: takes no notice of grammars: all of {self._writer.n_outside} answers are outside their "
+                f"limits; {MEND}"
+            )
         if n_doubted >= min(LOST_IN_A_ROW, max(losses.n_prompts, 2)):
             return UndertowError(
                 f"{self.address.host}: {ONE_HOT}; start it so that it gives log-probabilities before sampling (vLLM: "
@@ -234,20 +274,25 @@ class Served:
         return None
 
     async def _ask(
-        self, caller: http.Caller, prompt: Generation, protocol: str
+        self, caller: http.Caller, query: Answered, protocol: str
     ) -> Answer | UnscorableError | LostError | _OneHot:
-        words = words_of(prompt)
+        def seen(body: Mapping[str, Any]) -> None:
+            self._note_seen(*(caller.presentable(body.get(name)) for name in ("model", "system_fingerprint")))
+
+        if not isinstance(query, Generation):
+            return await self._writer.ask(caller, query, seen)
+        words = words_of(query)
         if isinstance(words, UnscorableError):
             return words
-        top = _top(self.settings, self.address, chat=prompt.chat)
+        top = _top(self.settings, self.address, chat=query.chat)
         wanted = Wanted(words, top, protocol)
 
         def read(body: Mapping[str, Any]) -> Answer | UnscorableError | _OneHot:
-            answer = self._read(prompt, wanted, answer_in(body))
-            self._note_seen(*(caller.presentable(body.get(name)) for name in ("model", "system_fingerprint")))
+            answer = self._read(query, wanted, answer_in(body))
+            seen(body)
             return answer
 
-        return await caller.ask(http.Request(prompt.chat, _params(prompt, top), _n_tokens(prompt)), read)
+        return await caller.ask(http.Request(query.chat, _params(query, top), _n_tokens(query)), read)
 
     def _read(
         self, prompt: Generation, wanted: Wanted, choice: Mapping[str, Any]
@@ -260,7 +305,7 @@ class Served:
         """
         finish, text, shown = str(choice.get("finish_reason")), text_of(choice), shown_of(choice)
         if finish == "content_filter":
-            return UnscorableError("the server's content filter stopped the answer")
+            return UnscorableError(FILTERED)
         if finish == "length" and not text:
             return UnscorableError(SPENT)
         if finish != "stop" and not text and not shown:
@@ -289,10 +334,9 @@ class Served:
     def _note(self, tops: set[int], protocol: str) -> None:
         many = " or ".join(map(str, sorted(tops)))
         others = f"all but the first {PAPER_TOP} count as nothing" if protocol == PAPER else "what it hides is bounded"
-        self.notes = self._how = (
-            f"read by the {many} most probable tokens that the server shows of each step; {others}",
-            f"asked at {self.address.host}: the model is what was served under that name at the time",
-        )
+        read = f"read by the {many} most probable tokens that the server shows of each step; {others}"
+        where = f"asked at {self.address.host}: the model is what was served under that name at the time"
+        self.notes = self._how = (read, where) if tops else (where,)
 
     def _note_seen(self, model: str, fingerprint: str) -> None:
         """What the server calls what it serves, once for each name, and what it has shown."""
@@ -301,12 +345,15 @@ class Served:
         name = f"{model} (fingerprint {fingerprint})" if fingerprint else model
         if name:
             self._served_as[name] = None
+        self._tell()
+
+    def _tell(self) -> None:
         served = (f"served as {one}" for one in self._served_as)
-        self.notes = (*self._how, *served, *self._sightings.notes())
+        self.notes = (*self._how, *self._writer.notes(), *served, *self._sightings.notes())
 
     def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
         """Requests, and tokens by the length of the prompts. Nothing is contacted."""
-        n_tokens = sum(_n_tokens(query) for query in queries if isinstance(query, Generation))
+        n_tokens = sum(_n_tokens(query) for query in queries if isinstance(query, Answered))
         return Effort(n_tokens, len(queries), math.nan, 0, passes="requests")
 
 
@@ -343,12 +390,11 @@ class _Losses:
 def _params(prompt: Generation, top: int) -> dict[str, Any]:
     """What both endpoints are asked alike, and what each calls by its own name."""
     params: dict[str, Any] = {"max_tokens": prompt.max_tokens, "temperature": 0, "seed": 0}
-    if prompt.chat:
-        messages = [{"role": "user", "content": prompt.prompt}]
-        return params | {"messages": messages, "logprobs": True, "top_logprobs": top}
-    return params | {"prompt": prompt.prompt, "logprobs": top}
+    shown = {"logprobs": True, "top_logprobs": top} if prompt.chat else {"logprobs": top}
+    return params | prompt_in(prompt.prompt, chat=prompt.chat) | shown
 
 
-def _n_tokens(prompt: Generation) -> int:
-    n_bytes = len(prompt.prompt.encode("utf-8", "replace"))
-    return math.ceil(n_bytes / BYTES_PER_TOKEN) + prompt.max_tokens
+def _n_tokens(query: Answered) -> int:
+    if isinstance(query, Generation):
+        return n_tokens_of(query.prompt) + query.max_tokens
+    return effort_tokens(query)

@@ -16,7 +16,9 @@ from undertow.models.vocabulary import Vocabulary
 from undertow.types import Choice, Writing
 
 TAIL = 32
-"""How a label is spelled depends on no more than so many characters before it."""
+"""How a label is spelled depends on no more than so many characters before it, if a word begins among them."""
+BEHIND_WORD, BEHIND_SPACE = ": ", "\n"
+"""What an answer stands behind, in place of the prompt: some tokenizers spell the beginning of a text otherwise."""
 PASSAGES_KEPT = 1024
 
 
@@ -141,13 +143,17 @@ class Prompter:
         if not tokens:
             return UnscorableError("the prompt is empty")
         if isinstance(query, Writing):
-            bare = query.chat or text[-1:].isspace()
-            passage = self._passage(query.passage, "" if bare else " ")
+            behind = BEHIND_SPACE if text[-1:].isspace() else BEHIND_WORD
+            passage = self._passage(query.passage, "" if query.chat else behind)
             if isinstance(passage, UnscorableError):
                 return passage
             return Prompted(place, query, tokens, n_dropped, passage=passage)
         kept, labels = self._alone(tokens, query) if query.chat else self._behind(text, tokens, query.labels)
-        trie = _trie(query, labels)
+        if not kept:
+            return UnscorableError(
+                "its labels are spelled together with the whole prompt, so nothing stands before them"
+            )
+        trie = _trie(query, labels, self.tokenizer.unk_token_id)
         if isinstance(trie, UnscorableError):
             return trie
         return Prompted(place, query, kept, n_dropped, trie, tuple(trie.prefixes()))
@@ -168,7 +174,8 @@ class Prompter:
             label      gender                   ,gender      is one token with what stands before it
         """
         key = text[-TAIL:], labels
-        if key in self._labels:
+        # How the end of a longer word is spelled may depend on how it begins.
+        if key in self._labels and any(map(str.isspace, key[0])):
             respelled, spelled = self._labels[key]
             start = len(tokens) - len(respelled)
             if start > 0 and tokens[start:] == respelled:
@@ -178,31 +185,42 @@ class Prompter:
         self._labels[key] = tokens[start:], tuple(one[start:] for one in whole)
         return tokens[:start], self._labels[key][1]
 
-    def _passage(self, text: str, before: str) -> Passage | UnscorableError:
-        if (text, before) not in self._passages:
+    def _passage(self, text: str, behind: str) -> Passage | UnscorableError:
+        if (text, behind) not in self._passages:
             if len(self._passages) >= PASSAGES_KEPT:
                 self._passages.clear()
-            self._passages[text, before] = self._spelled(text, before)
-        return self._passages[text, before]
+            self._passages[text, behind] = self._spelled(text, behind)
+        return self._passages[text, behind]
 
-    def _spelled(self, text: str, before: str) -> Passage | UnscorableError:
-        """A passage in tokens, the first as it stands behind a space, if one comes before it."""
+    def _spelled(self, text: str, behind: str) -> Passage | UnscorableError:
+        """A passage in tokens, all of them as they stand behind a sign, and a space if one comes before it."""
         if not text.strip():
             return UnscorableError("the passage that the answer is to be made of is empty")
         if not getattr(self.tokenizer, "is_fast", False):
             return UnscorableError("this tokenizer does not tell where its tokens stand in a text")
-        coded = self.tokenizer(before + text, add_special_tokens=False, return_offsets_mapping=True)
-        spans = ((max(0, start - len(before)), max(0, end - len(before))) for start, end in coded["offset_mapping"])
-        pairs = [(token, span) for token, span in zip(coded["input_ids"], spans, strict=True) if span[1] > span[0]]
-        if not pairs:
+        space = behind[1:]
+        for sign in (behind[:1], ""):
+            coded = self.tokenizer(sign + space + text, add_special_tokens=False, return_offsets_mapping=True)
+            pairs = list(zip(coded["input_ids"], coded["offset_mapping"], strict=True))
+            if not any(start < len(sign) < end for _, (start, end) in pairs):
+                break  # else one token is the sign and the beginning of the passage
+        # A space may be a token that takes no room.
+        kept = [(token, span) for token, span in pairs if span[1] > len(sign)]
+        if not kept:
             return UnscorableError("the passage that the answer is to be made of has no tokens")
-        return Passage(text, tuple(token for token, _ in pairs), tuple(span for _, span in pairs))
+        n_before = len(sign + space)
+        spans = ((max(0, start - n_before), max(0, end - n_before)) for _, (start, end) in kept)
+        return Passage(text, tuple(token for token, _ in kept), tuple(spans))
 
 
-def _trie(query: Choice, labels: Sequence[tuple[int, ...]]) -> Trie | UnscorableError:
-    """The labels' trie, or why they cannot be told apart."""
+def _trie(query: Choice, labels: Sequence[tuple[int, ...]], unknown: int | None) -> Trie | UnscorableError:
+    """The labels' trie, or why they cannot be spelled or told apart."""
     counted = [one[:1] for one in labels] if query.first_token else list(labels)
     for at, one in enumerate(counted):
+        if unknown in one:
+            return UnscorableError(
+                f"the label {query.labels[at].strip()!r} holds a character that this tokenizer cannot spell"
+            )
         if not one:
             return UnscorableError(
                 f"this tokenizer spells the label {query.labels[at].strip()!r} with no token of its own"

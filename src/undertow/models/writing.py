@@ -97,7 +97,7 @@ class Writer:
         prompts, refused = self.prompter.prompts(queries)
         if refused:
             yield refused
-        for pack in self._packs(prompts):
+        for pack in self._packs(prompts, warm=True):
             yield self._answered(pack)
 
     def packs(self, queries: Sequence[Choice | Writing]) -> list[list[int]]:
@@ -119,7 +119,7 @@ class Writer:
         started = time.perf_counter()
         self._answered(packs[timed])
         seconds = (time.perf_counter() - started) * sum(sizes) / sizes[timed]
-        passes = sum(1 + max(prompt.most_tokens for prompt in pack) for pack in packs)
+        passes = sum(1 if pack[0].trie else max(prompt.most_tokens for prompt in pack) for pack in packs)
         return Effort(sum(sizes), passes, seconds, weights_bytes + self.decoder.pack_bytes(max(sizes), MOST_WRITERS))
 
     @property
@@ -132,15 +132,20 @@ class Writer:
 
     # Packs.
 
-    def _packs(self, prompts: Sequence[Prompted]) -> Iterator[list[Prompted]]:
-        """Prompts that are answered in one go: of one sort, neighbours in the tree, as many as there is room for."""
+    def _packs(self, prompts: Sequence[Prompted], *, warm: bool = False) -> Iterator[list[Prompted]]:
+        """Prompts that are answered in one go: of one sort, neighbours in the tree, as many as there is room for.
+
+        A plan (not `warm`) is the same for the same prompts. A pack of it that is asked for by itself begins with what the pack
+        before has left in the cache, so that it is not cut again.
+        """
         sorts: dict[tuple[str, bool], list[Prompted]] = {}
         for prompt in prompts:
             in_tree = not self.refusal and len(prompt.tokens) + prompt.most_tokens <= self.decoder.tree_depth
             sorts.setdefault((_sort(prompt), in_tree), []).append(prompt)
         for (sort, in_tree), members in sorts.items():
             if in_tree:
-                yield from self._cut(sorted(members, key=lambda prompt: prompt.tokens), _ROWS[sort])
+                before = self.trunk.path if warm and self.trunk is not None else ()
+                yield from self._cut(sorted(members, key=lambda prompt: prompt.tokens), _ROWS[sort], before)
             else:
                 by_length: dict[int, list[Prompted]] = {}
                 for prompt in members:
@@ -148,12 +153,11 @@ class Writer:
                 for _, rows in sorted(by_length.items(), reverse=True):
                     yield from (rows[start : start + PLAIN_ROWS] for start in range(0, len(rows), PLAIN_ROWS))
 
-    def _cut(self, prompts: Sequence[Prompted], most_rows: int) -> Iterator[list[Prompted]]:
+    def _cut(self, prompts: Sequence[Prompted], most_rows: int, before: tuple[int, ...]) -> Iterator[list[Prompted]]:
         """Fill a pack prompt by prompt; what one shares with the one before costs nothing."""
         room = self._forward_tokens if _sort(prompts[0]) == "choice" else self.decoder.tree_tokens
         pack: list[Prompted] = []
         n_tokens = n_reads = 0
-        before: tuple[int, ...] = ()
         for prompt in prompts:
             own = len(prompt.tokens) - shared_length(before, prompt.tokens) + prompt.own_tokens
             full = n_tokens + own > room or n_reads + prompt.n_reads > self.decoder.most_rows or len(pack) == most_rows
@@ -188,18 +192,18 @@ class Writer:
 
     # The tree.
 
-    def _grown(self, paths: Sequence[tuple[int, ...]], read: Sequence[tuple[int, ...]]) -> _Grown:
-        """Feed these paths, less what the trunk holds of them, and read the ends of some of them."""
+    def _grown(self, paths: Sequence[tuple[int, ...]]) -> _Grown:
+        """Feed these paths, less what the trunk holds of them, and read their ends."""
         import torch
 
         device = self.decoder.network.device
         first = min(paths)
         trunk = self.trunk if self.trunk is not None else TreeCache(self.decoder.network)
-        # The last token of the shortest prompt is fed again, since its logits were not kept.
-        n_known = min(shared_length(trunk.path, first), min(map(len, read)) - 1)
+        # The last token of the first path is fed again, since its logits were not kept; no other path ends before it.
+        n_known = min(shared_length(trunk.path, first), len(first) - 1)
         trunk.keep_path(first[:n_known], torch.arange(n_known, device=device))
         branches = Branches.of(paths)
-        nodes = {path: branches.nodes_of[path][-1] for path in read}
+        nodes = {path: branches.nodes_of[path][-1] for path in paths}
         order = sorted(set(nodes.values()))
         pieces = trunk.feed_branches(branches, n_known, torch.tensor(order, device=device), self._forward_tokens)
         rows = {node: row for row, node in enumerate(order)}
@@ -215,7 +219,7 @@ class Writer:
     def _nexts(self, pack: Sequence[Prompted]) -> Nats:
         """What may come next at every state of every choice, by the whole path there."""
         wanted = _wanted(pack)
-        grown = self._grown(list(wanted), list(wanted))
+        grown = self._grown(list(wanted))
         nats = self._read(grown.logits, [(path, grown.rows[path], tokens) for path, tokens in wanted.items()])
         self._leave(grown.trunk, grown.branches, max(prompt.tokens for prompt in pack))
         return nats
@@ -262,7 +266,7 @@ class Writer:
         import torch
 
         paths = [hand.prompt.tokens for hand in hands]
-        grown = self._grown(paths, paths)
+        grown = self._grown(paths)
         trunk, branches, logits, device = grown.trunk, grown.branches, grown.logits_of(paths), grown.logits.device
         node = torch.arange(len(branches.tokens), device=device)
         leaves = torch.tensor([branches.nodes_of[path][-1] for path in paths], device=device)
@@ -311,7 +315,7 @@ class Writer:
             num_beams=1,
             max_new_tokens=max(hand.prompt.most_tokens for hand in hands) + 1,
             pad_token_id=end,
-            eos_token_id=[end],
+            eos_token_id=[end] if self.decoder.ends else None,
         )
         fed = torch.tensor([hand.prompt.tokens for hand in hands], device=self.decoder.network.device)
         self.decoder.network.generate(
@@ -327,7 +331,7 @@ class Writer:
         """The most probable span of each passage: all searches of a pack go on together."""
         searches = [SpanSearch.of(_passage(prompt).tokens) for prompt in pack]
         paths = [prompt.tokens for prompt in pack]
-        grown = self._grown(paths, paths) if in_tree else None
+        grown = self._grown(paths) if in_tree else None
         step = self._searching(pack, grown) if grown is not None else self._searching_plain(pack)
         while True:
             share = max(1, MOST_WRITERS // max(1, sum(search.going for search in searches)))
@@ -394,12 +398,18 @@ class Writer:
         for row, (at, _, allowed) in enumerate(wanted):
             ends = self._ends(_writing(pack[at]))
             nats = dict(zip(allowed, (logits[row, list(allowed)] - norms[row]).double().tolist(), strict=True))
+            nats |= dict.fromkeys(ends.intersection(allowed), -math.inf)  # what ends a span is no part of one
             end = self._end_nats(logits[row : row + 1], norms[row : row + 1], ends)
             found.append(nats | {END: float(end[0])})
         return found
 
     def _check(self) -> str:
-        """Read a prompt behind what another left in the cache, and by itself; "" or why that must not be done."""
+        """Read a prompt behind what others left in the cache, and by itself; "" or why that must not be done.
+
+        one     a a a a b b b b b b b b
+        two     a a a a c c c c c c c c         left in the cache, though not its first columns
+        other   a a a a c c c c d d d d
+        """
         import torch
 
         length = min(12, self.decoder.tree_depth)
@@ -408,17 +418,19 @@ class Writer:
         network = self.decoder.network
         vocabulary = int(network.get_output_embeddings().weight.shape[0])
         draws = np.random.default_rng(1).integers(vocabulary // 4, vocabulary // 2, size=(3, length))
-        draws[:, : length // 2] = draws[0, : length // 2]
-        one, two, other = sorted(tuple(map(int, row)) for row in draws)
+        for row, shared in ((1, length // 3), (2, 2 * length // 3)):
+            draws[row, :shared] = draws[row - 1, :shared]
+            draws[row, shared] = draws[row - 1, shared] + 1
+        one, two, other = (tuple(map(int, row)) for row in draws)
         self.trunk = None
         try:
             with torch.inference_mode():
                 places = np.array([length - 1])
                 inputs = {"input_ids": torch.tensor([other], device=network.device)}
                 expected = torch.cat(list(self.logits_at(inputs, places)))
-                grown = self._grown([one, two], [one, two])
+                grown = self._grown([one, two])
                 self._leave(grown.trunk, grown.branches, two)
-                found = self._grown([other], [other]).logits_of([other])[0]
+                found = self._grown([other]).logits_of([other])[0]
         except REFUSALS as error:
             if ran_out(error):
                 raise

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.types import LIKELIHOOD, Answer, Blank, Continuations, Generation, Item, Query, Scores
+from undertow.types import LIKELIHOOD, Answer, Blank, Generation, Item, Query, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +44,7 @@ def observations(items: Sequence[Item], scores: Scores, groups: Sequence[str], m
 
 def _row(item: Item, answer: Answer, groups: Sequence[str], model: str, *, shared: bool) -> dict[str, Any]:
     query = item.query
-    if isinstance(query, Continuations):
+    if not isinstance(query, (Blank, Generation)):
         raise TypeError(f"word groups are asked of blanks and prompts, not of {type(query).__name__}")
     return {
         "item": item.id,
@@ -64,7 +64,7 @@ def _row(item: Item, answer: Answer, groups: Sequence[str], model: str, *, share
 
 def _bounded(query: Query, answer: Answer, groups: Sequence[str], row: Mapping[str, Any]) -> dict[str, float]:
     """Each group's mass between what was seen and what it may have been, and the middle in its own column."""
-    if answer.unscored or isinstance(query, Continuations):
+    if answer.unscored or not isinstance(query, (Blank, Generation)):
         return {f"{name}{end}": math.nan for name in (*groups, "unclaimed") for end in (LOW, HIGH)}
     of_group = np.array([option.group for option in query.options])
     ceilings = np.array(answer.ceilings_prob or np.zeros(len(of_group)))

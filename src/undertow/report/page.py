@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -21,6 +22,7 @@ from undertow.report.words import (
     GROUP_KEYS,
     MAX_DIGITS,
     MEASURES,
+    MINUS,
     MISSING,
     NOTES,
     TABLE_ONLY,
@@ -31,13 +33,15 @@ from undertow.report.words import (
     significant_decimals,
     spaced,
 )
-from undertow.types import Finding, Result
+from undertow.types import Finding, Result, Shown
 
 FOUND_BELOW_Q = 0.05
 UNFOLDED_FINDINGS = 10
 """More than these are folded: a run over several models has dozens, and the strongest are told first."""
 LONG_TABLE_ROWS = 60
 """A longer table is folded until the reader opens it."""
+_NUMERIC = re.compile(rf"[\d\s.,:;+\-{MINUS}±<>≤≥≈%()\[\]/×]+")
+"""Numbers and what stands between them: 42.1 ± 0.8, [1.0, 2.0], 12/40, 33%."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class Page:
         findings: in any order; the page tells the strongest first, and what was not found after what was.
         results: the numbers, one table for each measure.
         figures: in the order to be shown.
+        shown: tables of the audit's own, between figures and numbers; one with a warning stays closed until it is opened.
         asked: sentences that say what was asked.
         examples: some of the sentences that were asked.
         asked_of: the model card, row by row.
@@ -94,6 +99,7 @@ class Page:
     titles: Mapping[str, str] = field(default_factory=dict)
     glossary: Mapping[str, str] = field(default_factory=dict)
     neutral: str = "no bias would give"
+    shown: Sequence[Shown] = ()
 
     @property
     def nothing_found(self) -> str:
@@ -117,10 +123,15 @@ class _Table(NamedTuple):
     columns: list[_Column]
     bold: list[bool]  # [row]
     folded: bool
+    warning: str = ""  # beside the title of a table that stays closed until it is opened
 
 
 def render_page(page: Page) -> str:
-    """The page as one HTML document. Equal pages give equal text, and any text is escaped."""
+    """The page as one HTML document. Equal pages give equal text, and any text is escaped.
+
+    Raises:
+        ValueError: a row of a shown table has not as many cells as the table has columns.
+    """
     import jinja2
 
     environment = jinja2.Environment(
@@ -137,6 +148,7 @@ def render_page(page: Page) -> str:
         images=[_data_uri(figure.svg) for figure in page.figures],
         shared={_head(key): level or "none" for key, level in shared.items()},
         tables=tables,
+        shown=[_shown_table(shown) for shown in page.shown],
         glossary=_glossary(page, tables, shared),
     )
     # A path can hold bytes that are no text (lone surrogates); the page must still be writable as UTF-8.
@@ -180,6 +192,27 @@ def _table(results: Sequence[Result], shared: Mapping[str, str], page: Page) -> 
         bold=[result.q < FOUND_BELOW_Q for result in results],
         folded=len(results) > LONG_TABLE_ROWS,
     )
+
+
+def _shown_table(shown: Shown) -> _Table:
+    """A table of the audit's own, its columns of numbers told from those of text."""
+    if any(len(row) != len(shown.columns) for row in shown.rows):
+        raise ValueError(f"every row of {shown.title!r} has a cell for each of its {len(shown.columns)} columns")
+    cells = [[row[place] for row in shown.rows] for place in range(len(shown.columns))]
+    return _Table(
+        title=shown.title,
+        about=shown.about,
+        columns=[_Column(head, column, _is_numeric(column)) for head, column in zip(shown.columns, cells, strict=True)],
+        bold=[False] * len(shown.rows),
+        folded=len(shown.rows) > LONG_TABLE_ROWS,
+        warning=shown.warning,
+    )
+
+
+def _is_numeric(cells: Sequence[str]) -> bool:
+    """Whether a column has numbers, and beside them nothing but gaps."""
+    said = [cell for cell in cells if cell.strip() not in ("", MISSING)]
+    return bool(said) and all(_NUMERIC.fullmatch(cell) and any(map(str.isdigit, cell)) for cell in said)
 
 
 def _number_columns(results: Sequence[Result]) -> list[_Column]:

@@ -40,27 +40,28 @@ def tell_run(
     figures = folder / "figures"
     shutil.rmtree(figures, ignore_errors=True)
     figures.mkdir()
-    shown = []
+    pictures = []
     for drawing in drawings:
         save_drawing(drawing, figures)
         svg = (figures / f"{file_stem(drawing.name)}.svg").read_text(encoding="utf-8")
-        shown.append(PageFigure(drawing.name, svg, drawing.caption, drawing.alt))
+        pictures.append(PageFigure(drawing.name, svg, drawing.caption, drawing.alt))
     page = Page(
         title=f"{told.title}: {record.manifest['model']}",
         lead=told.lead,
         findings=findings,
         results=record.results,
-        figures=shown,
+        figures=pictures,
         asked=told.asked,
         examples=told.examples,
         asked_of=_card(record.manifest),
-        notes=[*told.notes, *NOTES],
+        notes=[*told.notes, *(NOTES if told.of_words else NOTES[:1])],
         command=str(record.manifest["command"]),
         python=str(record.manifest["python"]),
         provenance=_provenance(record.manifest),
         titles=told.titles,
         glossary=told.glossary,
         neutral=told.neutral,
+        shown=told.shown,
     )
     (folder / "report.html").write_text(render_page(page), encoding="utf-8")
 

@@ -1,0 +1,421 @@
+"""What the four tasks of bias in text share: documents, task descriptions and examples crossed into items, answers into a table.
+
+Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), sections 3 and 4.
+Knows how an audit is asked; knows nothing about models or how the numbers are told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from undertow.challenge.descriptions import DIMENSION_HOLE, Wording, chosen, wordings
+from undertow.challenge.document_sources import load_documents
+from undertow.challenge.documents import DIMENSIONS, Document, DocumentSet, distinct_texts
+from undertow.challenge.shots import SAMPLINGS, answer_prefix, draw_shots, prompt_of
+from undertow.probes.base import EXACT, Evidence, Rounds, Sampling
+from undertow.types import (
+    BEST_SPAN,
+    FREE,
+    PASSAGE_TOKENS,
+    SPAN,
+    Answer,
+    Choice,
+    Factor,
+    Item,
+    Query,
+    Scores,
+    UndertowError,
+    Writing,
+    digest,
+)
+
+DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = (
+    "bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing"
+)  # fmt: skip
+YES, NO = "Yes", "No"
+GREEDY, MOST_PROBABLE = "greedy", "exact"
+"""How a label is come to: step by step, or as the most probable of all."""
+CONSTRAINTS = (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)
+NO_SHOTS = "none"
+MOST_SHOTS = 100
+PROTOCOLS = (EXACT,)
+
+DOCUMENTS = {
+    "help": "Documents: undertow-statements, or a path: a table of your own, or CAD's full file, split file or folder."
+}
+DESCRIPTIONS = {"help": "TOML file with classes of task descriptions of your own, beside the paper's."}
+
+
+@dataclass(frozen=True, slots=True)
+class TextSettings:
+    """Options of all four tasks."""
+
+    challenge: str = field(default="undertow-statements", metadata=DOCUMENTS)
+    documents: int = field(default=0, metadata={"help": "Ask about so many documents, drawn evenly; 0 for all."})
+    classes: str = field(
+        default="", metadata={"help": "Classes of task descriptions, comma-separated; all if not given."}
+    )
+    wordings: int = field(default=0, metadata={"help": "Ask so many wordings of each class, chosen evenly; 0 for all."})
+    shot_wordings: int = field(
+        default=2, metadata={"help": "Likewise behind examples, where little is shared; 0 for as many as without."}
+    )
+    description_file: str = field(default="", metadata=DESCRIPTIONS)
+    shots: str = field(default="0", metadata={"help": "Numbers of examples before the question, as in 0,5,10,20."})
+    draws: int = field(default=3, metadata={"help": "Draws of examples."})
+    chat: bool = field(default=False, metadata={"help": "Put prompts into the model's own chat template."})
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSettings(TextSettings):
+    """Options of the tasks whose answers are written."""
+
+    wordings: int = field(default=4, metadata={"help": "Ask so many wordings of each class, chosen evenly; 0 for all."})
+    shot_wordings: int = field(default=0, metadata={"help": "Likewise behind examples; 0 for as many as without."})
+    temperature: float = field(
+        default=0.0, metadata={"help": "0 for the most probable token at each step; the paper draws at 0.7."}
+    )
+    top_k: int = field(
+        default=50, metadata={"help": "Draw from so many most probable tokens, where the temperature is above 0."}
+    )
+    line_ends: bool = field(
+        default=False, metadata={"help": "Let a line break end an answer, not only the model's own end."}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One of the four tasks.
+
+    Attributes:
+        name: as users call it.
+        samplings: how examples may be drawn.
+    """
+
+    name: str
+    samplings: tuple[str, ...] = SAMPLINGS[:1]
+
+    # What is asked.
+
+    def rounds(self, settings: Any, sampling: Sampling) -> Rounds:
+        """One round: documents x wordings x examples x decodings."""
+        yield list(self._items(settings, sampling))
+
+    def _items(self, settings: Any, sampling: Sampling) -> Iterator[Item]:
+        given = self._documents(settings)
+        cells = list(self._cells(settings, sampling.seed))
+        asked = self._asked(given.evaluation, settings, cells)
+        pool = [document for document in given.training if self._suits(document)]
+        _check_pool(pool, cells, given)
+        ground = _Ground(settings, sampling.seed, pool, self._labels(given))
+        for document in _sample(asked, _n_documents(settings, sampling, len(cells)), sampling.seed, self.gold):
+            for cell in cells:
+                if document.dimension or DIMENSION_HOLE not in cell.wording.text:
+                    yield self._item(document, cell, ground)
+
+    def _documents(self, settings: Any) -> DocumentSet:
+        return load_documents(settings.challenge, getattr(settings, "rephrasings", ""))
+
+    def _asked(self, documents: Sequence[Document], settings: Any, cells: Sequence[_Cell]) -> list[Document]:
+        suited = [document for document in documents if self._suits(document)]
+        if self.name == DIAGNOSIS:
+            suited = list(distinct_texts(suited))
+        if not suited:
+            raise UndertowError(
+                f"{settings.challenge}: holds no document for {self.name}; it needs {_NEEDS[self.name]}"
+            )
+        if any(cell.sampling == SAMPLINGS[1] for cell in cells):
+            strange = next((document for document in suited if not document.category), None)
+            if strange is not None:
+                raise UndertowError(
+                    f"document {strange.id!r}: its dimension {strange.dimension!r} is in no category of the paper, which "
+                    "--sampling weak-oracle draws from; use --sampling random"
+                )
+        return suited
+
+    def _suits(self, document: Document) -> bool:
+        if self.name == DIAGNOSIS:
+            return True
+        if self.name == IDENTIFICATION:
+            return document.biased and bool(document.dimension)
+        return bool(document.span) and (self.name == EXTRACTION or bool(document.rephrasing))
+
+    def _cells(self, settings: Any, seed: int) -> Iterator[_Cell]:
+        bank = _bank(self.name, settings)
+        plain = chosen(bank, _at_least(settings.wordings, 0, "wordings"), seed)
+        behind = chosen(plain, _at_least(settings.shot_wordings, 0, "shot_wordings"), seed)
+        decodings = _names(
+            getattr(settings, "decoding", GREEDY), CONSTRAINTS if self.is_written else (GREEDY,), "decoding"
+        )
+        samplings = _names(getattr(settings, "sampling", SAMPLINGS[0]), self.samplings, "sampling")
+        for n in _numbers(settings.shots):
+            drawn = (
+                [(NO_SHOTS, 0)]
+                if not n
+                else [(s, d) for s in samplings for d in range(_at_least(settings.draws, 1, "draws"))]
+            )
+            for sampling, draw in drawn:
+                for wording in behind if n else plain:
+                    for decoding in decodings:
+                        yield _Cell(wording, n, sampling, draw, decoding)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether answers are written, and not chosen."""
+        return self.name in (EXTRACTION, REPHRASING)
+
+    def _item(self, document: Document, cell: _Cell, ground: _Ground) -> Item:
+        settings, named = ground.settings, (cell.n_shots, cell.sampling, cell.draw, ground.seed)
+        shots = draw_shots(ground.pool, document, *named) if cell.n_shots else ()
+        told = [self._block(shot, cell.wording, self.gold(shot)) for shot in shots]
+        factors: dict[str, Factor] = {
+            "challenge": Path(settings.challenge).name,
+            "task": self.name,
+            "document": document.id,
+            "dimension": document.dimension,
+            "text": document.text,
+            "passage": self._passage(document),
+            "gold": self.gold(document),
+            "description_class": cell.wording.kind,
+            "wording": cell.wording.text,
+            "shots": cell.n_shots,
+            "sampling": cell.sampling,
+            "draw": cell.draw,
+            "decoding": decoding_name(cell.decoding, settings),
+            "given_shots": len(shots),
+            **{f"slot_{name}": level for name, level in cell.wording.slots.items()},
+        }
+        wording = digest([cell.wording.kind, cell.wording.text])[:8]
+        name = f"{document.id}/{cell.wording.kind}-{wording}/{cell.n_shots}-{cell.sampling}-{cell.draw}/{cell.decoding}"
+        query = self._query(document, cell, ground, tuple(told))
+        return Item(name, query, factors, cluster=document.id, gold=self.gold(document))
+
+    def _query(self, document: Document, cell: _Cell, ground: _Ground, shots: tuple[str, ...]) -> Query:
+        asked, settings = self._block(document, cell.wording, None), ground.settings
+        if self.is_written:
+            drawn = settings.temperature > 0 and cell.decoding != BEST_SPAN
+            return Writing(
+                asked,
+                self._passage(document),
+                cell.decoding,
+                temperature=settings.temperature if drawn else 0.0,
+                top_k=settings.top_k if drawn else 0,
+                seed=ground.seed * 1000 + cell.draw if drawn else 0,
+                line_ends=settings.line_ends,
+                shots=shots,
+                chat=settings.chat,
+            )
+        labels = tuple(answer_prefix(cell.wording) + label for label in ground.labels)
+        return Choice(asked, labels, shots, first_token=self.name == DIAGNOSIS, chat=settings.chat)
+
+    def _block(self, document: Document, wording: Wording, answer: str | None) -> str:
+        return prompt_of(self._passage(document), wording, answer, document.dimension)
+
+    def _passage(self, document: Document) -> str:
+        """What the description is about: the document, or for rephrasing its span alone."""
+        return document.span if self.name == REPHRASING else document.text
+
+    def gold(self, document: Document) -> str:
+        """The right answer."""
+        if self.name == DIAGNOSIS:
+            return YES if document.biased else NO
+        return {IDENTIFICATION: document.dimension, EXTRACTION: document.span, REPHRASING: document.rephrasing}[
+            self.name
+        ]
+
+    def _labels(self, given: DocumentSet) -> list[str]:
+        """What is chosen among; [] where answers are written. Dimensions of the paper, unless documents have others."""
+        if self.is_written:
+            return []
+        if self.name == DIAGNOSIS:
+            return [YES, NO]
+        own = dict.fromkeys(one.dimension for one in (*given.evaluation, *given.training) if self._suits(one))
+        return list(DIMENSIONS) if set(own) <= set(DIMENSIONS) else sorted(own)
+
+    # What came back.
+
+    def design(self, settings: Any) -> dict[str, Any]:
+        """Labels, the source of the documents, and what a reader must know of them."""
+        given = self._documents(settings)
+        return {
+            "task": self.name,
+            "labels": self._labels(given),
+            "title": given.title,
+            "source": given.source,
+            "document_notes": list(given.notes),
+            "documents_sha256": digest(
+                [[one.id, one.text, self.gold(one)] for one in given.evaluation if self._suits(one)]
+            ),
+            "protocol": EXACT,
+            "sampled": bool(getattr(settings, "temperature", 0.0)),
+        }
+
+    def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Evidence:
+        """A row for each answer; a choice among labels has two, by greedy steps and by the most probable label."""
+        import pandas as pd
+
+        labels = list(design["labels"])
+        rows = []
+        for item, answer in zip(items, scores.answers, strict=True):
+            said = _said(item, answer, labels)
+            rows += [
+                {
+                    "item": f"{item.id}" if decoding == "" else f"{item.id}/{decoding}",
+                    "model": model,
+                    **item.factors,
+                    **one,
+                }
+                | ({"decoding": decoding} if decoding else {})
+                for decoding, one in said.items()
+            ]
+        frame = pd.DataFrame(rows)
+        for name in [name for name in frame.columns if name.startswith("slot_")]:
+            frame[name] = frame[name].fillna("")
+        frame["cluster"] = frame["document"]
+        return Evidence(frame, dict(design))
+
+    def read_table(self, path: Path, protocol: str) -> tuple[Evidence, str]:
+        """Answers that were got elsewhere: `document, gold, answer` and any of the factors.
+
+        Raises:
+            UndertowError: the table lacks what it needs.
+        """
+        from undertow.probes._recorded_answers import read_answers
+
+        return read_answers(path, self.name, protocol, (YES, NO) if self.name == DIAGNOSIS else ())
+
+
+_NEEDS = {
+    DIAGNOSIS: "documents that are biased or not",
+    IDENTIFICATION: "biased documents with their dimension",
+    EXTRACTION: "biased documents with their span, as CAD's full file has them and its split files have not",
+    REPHRASING: "biased spans with a rephrasing; give some with --rephrasings FILE",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What all cells share: the settings, the seed, what examples are drawn from, and the labels."""
+
+    settings: Any
+    seed: int
+    pool: Sequence[Document]
+    labels: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """One way of asking about every document."""
+
+    wording: Wording
+    n_shots: int
+    sampling: str
+    draw: int
+    decoding: str
+
+
+def decoding_name(decoding: str, settings: Any) -> str:
+    """The level of `decoding` in the table: the constraint, and the temperature where tokens are drawn."""
+    temperature = getattr(settings, "temperature", 0.0)
+    return f"{decoding}, T {temperature:g}" if temperature and decoding != BEST_SPAN else decoding
+
+
+def _said(item: Item, answer: Answer, labels: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What one answer says, by decoding; "" for the one that was asked."""
+    known = not answer.unscored
+    common: dict[str, Any] = {
+        "answer": answer.text.strip(),
+        "nats": answer.logprobs_nats[0] if known and answer.logprobs_nats else math.nan,
+        "dropped": answer.n_dropped,
+        "unscored": answer.unscored,
+    }
+    if not labels:
+        return {"": common}
+    common["unclaimed"] = 100 * answer.unclaimed_prob
+    nats = np.array(answer.logprobs_nats if known else [math.nan] * len(labels), dtype=np.float64)
+    named = {label.casefold(): at for at, label in enumerate(labels)}
+    greedy = named.get(common["answer"].casefold(), -1)
+    common["nats"] = float(nats[greedy]) if greedy >= 0 else math.nan
+    if labels == [YES, NO]:
+        return {"": common | {"yes_percent": _share(nats)}}
+    if not np.isfinite(nats).any():
+        why = answer.unscored or "the server does not show how probable each label is"
+        best = common | {"answer": "", "nats": math.nan, "unscored": why}
+    else:
+        at = int(np.nanargmax(nats))
+        best = common | {"answer": labels[at], "nats": float(nats[at])}
+    return {"": common, MOST_PROBABLE: best}
+
+
+def _share(nats: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    """Percent of the first of two labels, among both."""
+    if not np.isfinite(nats).all():
+        return math.nan
+    return float(100 / (1 + np.exp(nats[1] - nats[0])))
+
+
+def _bank(task: str, settings: Any) -> list[Wording]:
+    own = Path(settings.description_file) if settings.description_file else None
+    bank = wordings(task, own)
+    kinds = list(dict.fromkeys(wording.kind for wording in bank))
+    wanted = _names(settings.classes or ",".join(kinds), tuple(kinds), "classes")
+    return [wording for wording in bank if wording.kind in wanted]
+
+
+def _names(given: str, known: Sequence[str], option: str) -> list[str]:
+    names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
+    strange = [name for name in names if name not in known]
+    if strange or not names:
+        what = f"{strange[0]!r} is unknown" if strange else "is empty"
+        raise UndertowError(f"--{option} {given!r}: {what}; use {', '.join(known)}")
+    return names
+
+
+def _numbers(given: str) -> list[int]:
+    numbers = [part.strip() for part in given.split(",") if part.strip()]
+    if not numbers or not all(part.isdecimal() and int(part) <= MOST_SHOTS for part in numbers):
+        raise UndertowError(f"--shots {given!r}: write numbers of examples from 0 to {MOST_SHOTS}, as in 0,5,10,20")
+    return list(dict.fromkeys(map(int, numbers)))
+
+
+def _at_least(number: int, least: int, option: str) -> int:
+    if number < least:
+        raise UndertowError(f"--{option.replace('_', '-')} {number}: give {least} or more")
+    return number
+
+
+def _n_documents(settings: Any, sampling: Sampling, n_cells: int) -> int:
+    """How many documents; a limit of items is one of whole documents."""
+    wanted = _at_least(settings.documents, 0, "documents")
+    limit = max(sampling.limit // n_cells, 1) if sampling.limit > 0 else 0
+    return min(filter(None, (wanted, limit)), default=0)
+
+
+def _check_pool(pool: Sequence[Document], cells: Sequence[_Cell], given: DocumentSet) -> None:
+    most = max(cell.n_shots for cell in cells)
+    if most and not pool:
+        raise UndertowError(
+            f"{given.name}: holds no training documents to draw examples from; leave --shots at 0, or add rows with split train"
+        )
+
+
+def _sample(documents: Sequence[Document], n: int, seed: int, gold: Any) -> list[Document]:
+    """So many documents, as evenly over right answers (or dimensions) as there are of them; all where n is 0."""
+    if not 0 < n < len(documents):
+        return list(documents)
+    strata: dict[str, list[int]] = {}
+    for at in np.random.default_rng(seed).permutation(len(documents)):
+        document = documents[at]
+        name = gold(document) if gold(document) in (YES, NO) else document.dimension
+        strata.setdefault(name, []).append(int(at))
+    kept: list[int] = []
+    while len(kept) < n:
+        for name in sorted(strata):
+            if strata[name] and len(kept) < n:
+                kept.append(strata[name].pop())
+    return [documents[at] for at in sorted(kept)]

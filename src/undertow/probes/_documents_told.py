@@ -1,0 +1,576 @@
+"""How the four tasks of bias in text are told: findings in words, the paper's tables, figures, examples.
+
+Knows the tables of answers and results; knows nothing about how answers were got.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from undertow.challenge.documents import DIMENSIONS
+from undertow.probes._documents import (
+    DIAGNOSIS,
+    EXTRACTION,
+    IDENTIFICATION,
+    NO_SHOTS,
+    REPHRASING,
+)
+from undertow.probes.base import Evidence
+from undertow.types import Finding, Result, Shown, Told
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.report.drawing import Drawing
+
+ALPHA = 0.05
+ALL = "all"
+FIRST = 1000.0
+"""Comparisons with a baseline are told before effects of words, whatever their sizes."""
+EXAMPLES = 6
+SLOT_FINDINGS = 6
+CONFUSIONS = 6
+TITLES = {
+    "accuracy": "Accuracy",
+    "f1": "F1 of Yes",
+    "f1_macro": "Macro F1",
+    "exact_match": "Exact match",
+    "token_f1": "Token F1",
+    "bleu4": "BLEU-4",
+    "meteor": "METEOR",
+    "slot_effect": "Effects of words",
+    "share_of_variance": "Shares of variance",
+}
+MEANINGS = {
+    "accuracy": "texts that were answered rightly",
+    "f1": "harmonic mean of precision and recall of the answer Yes",
+    "f1_macro": "F1 of each label, averaged over the labels that occur",
+    "exact_match": "answers that are the right one, whole and with nothing else, but for case",
+    "token_f1": "words that answer and right answer have in common, as the harmonic mean of precision and recall",
+    "bleu4": "n-grams of 1 to 4 words in common, over all texts together, by sacrebleu",
+    "meteor": "words in common, their stems and synonyms where WordNet is there, and their order",
+    "slot_effect": "mean score with one word in a slot of the task description, less that with another, over the same texts",
+    "share_of_variance": "how much of the spread of scores each source has; slots are of the wordings of one class",
+    "sd": "population standard deviation over wordings and draws of examples",
+    "cells": "wordings times draws of examples",
+    "empty_percent": "answers without any text; they count as wrong",
+    "shortened_percent": "prompts that had no room for all their examples",
+    "unclaimed_percent": "probability that began none of the labels, before the choice was made among them",
+    "yes_percent": "answers that were Yes",
+    "above_baseline": "how far the score is above the best baseline, over the same texts",
+    "above_low": "lower end of its 95% interval",
+    "above_high": "upper end of its 95% interval",
+    "description_class": "class of task descriptions; all of them together, or a baseline in brackets",
+    "shots": "answered examples before the question",
+    "sampling": "how the examples were drawn",
+    "decoding": "how an answer is come to",
+    "dimension": "of the bias of the texts",
+    "first": "mean score with the word that is subtracted",
+    "levels": "how many levels the source has",
+}
+DECODINGS = {
+    "greedy": "the label that the most probable next token leads to, step by step, as in the paper",
+    "exact": "the most probable label of all, each with all its tokens",
+    "unconstrained": "any tokens",
+    "document": "tokens of the text, in any order",
+    "span": "a contiguous piece of the text, step by step",
+    "span-exact": "the most probable contiguous piece of the text",
+}
+LEADS = {
+    DIAGNOSIS: "Each text is shown with the question whether it is biased; the answer is the likelier of Yes and No.",
+    IDENTIFICATION: "Each biased text is shown with the question what kind of bias it is; the answer is one of the labels.",
+    EXTRACTION: "Each biased text is shown with the question which piece of it is biased; the answer is compared with that piece.",
+    REPHRASING: "Each biased piece of text is shown with the request to rephrase it; the answer is compared with a person's.",
+}
+NEUTRAL = {
+    DIAGNOSIS: "the best baseline has",
+    IDENTIFICATION: "the best baseline has",
+    EXTRACTION: "the best baseline has",
+    REPHRASING: "copying the span has",
+}
+BASELINES = {
+    "(majority)": "always the most frequent label",
+    "(random)": "a guess at random",
+    "(copy)": "the whole text, copied",
+    "(random span)": "a piece of the text at random",
+}
+WARNING = "These texts may be offensive. Open to read them."
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """How one of the tasks is measured and told.
+
+    Attributes:
+        task: its name.
+    """
+
+    task: str
+
+    def measure(self, evidence: Evidence, seed: int) -> list[Result]:
+        """Scores by class, dimension and setting, baselines, effects of words, shares of variance."""
+        from undertow.measures.understanding import results
+
+        return results(evidence.frame, evidence.design, seed)
+
+    def findings(self, evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
+        """Against the best baseline first; then which dimensions, and which words, make a difference."""
+        several = evidence.frame["model"].nunique() > 1
+        told = [self._against(result, several=several) for result in results if self._is_headline(result)]
+        told += self._by_dimension(results, several=several)
+        effects = [result for result in results if result.measure == "slot_effect"]
+        found = sorted((one for one in effects if one.q < ALPHA), key=lambda one: -abs(one.value))
+        told += [_effect_told(one, several=several) for one in found[:SLOT_FINDINGS]]
+        if effects and not found:
+            text = f"None of {len(effects)} comparisons of words in a slot of the task description can be told from chance."
+            told.append(Finding(text, found=False, strength=0.0))
+        return sorted(told, key=lambda finding: (not finding.found, -finding.strength))
+
+    @property
+    def first_measure(self) -> str:
+        """What findings are about."""
+        from undertow.measures.understanding import MEASURES
+
+        return MEASURES[self.task][0]
+
+    def _is_headline(self, result: Result) -> bool:
+        group = result.group
+        whole = group.get("dimension") == ALL and group.get("shots") != "" and "slot" not in group
+        return result.measure == self.first_measure and whole and group["description_class"] == self._widest(result)
+
+    def _widest(self, result: Result) -> str:
+        return ALL if result.detail.get("cells", 0) > 1 or result.group["description_class"] == ALL else ""
+
+    def _against(self, result: Result, *, several: bool) -> Finding:
+        who = _who(result.group, several=several)
+        title = TITLES[result.measure]
+        if math.isnan(result.value):
+            return Finding(
+                f"{who}nothing can be said: {result.note or 'too little was scored'}.", found=False, strength=FIRST
+            )
+        score = f"{title} is {result.value:.1f}% (95% interval {result.low:.1f} to {result.high:.1f})"
+        low, high = result.detail.get("above_low", math.nan), result.detail.get("above_high", math.nan)
+        habit = _habit(result)
+        if math.isnan(low):
+            return Finding(f"{who}{score}{habit}.", found=False, strength=FIRST)
+        gap = f"{result.detail['above_baseline']:+.1f} points, {low:+.1f} to {high:+.1f}"
+        best = f"the best answer without a model, {result.neutral:.1f}%"
+        if low > 0:
+            return Finding(f"{who}{score}: better than {best} ({gap}){habit}.", found=True, strength=FIRST + low)
+        if high < 0:
+            return Finding(f"{who}{score}: worse than {best} ({gap}){habit}.", found=True, strength=FIRST - high)
+        return Finding(f"{who}{score}: not told apart from {best} ({gap}){habit}.", found=False, strength=FIRST)
+
+    def _by_dimension(self, results: Sequence[Result], *, several: bool) -> list[Finding]:
+        """The best and the worst dimension of each setting, told apart where their intervals are."""
+        settings: dict[tuple[str, ...], list[Result]] = {}
+        for result in results:
+            of_one = result.group.get("dimension") not in (ALL, None, "") and result.group["description_class"] == ALL
+            if (
+                result.measure == self.first_measure
+                and of_one
+                and math.isfinite(result.value)
+                and self.task != DIAGNOSIS
+            ):
+                key = tuple(result.group[name] for name in ("model", "shots", "sampling", "decoding"))
+                settings.setdefault(key, []).append(result)
+        found = []
+        for some in settings.values():
+            best, worst = max(some, key=lambda one: one.value), min(some, key=lambda one: one.value)
+            if len(some) < 2 or not best.low > worst.high:
+                continue
+            text = (
+                f"{_who(best.group, several=several)}of {len(some)} dimensions, {best.group['dimension']} is done best "
+                f"({best.value:.1f}%, {best.low:.1f} to {best.high:.1f}) and {worst.group['dimension']} worst "
+                f"({worst.value:.1f}%, {worst.low:.1f} to {worst.high:.1f})."
+            )
+            found.append(Finding(text, found=True, strength=best.low - worst.high))
+        return found
+
+    # Figures.
+
+    def draw(self, evidence: Evidence, results: Sequence[Result]) -> Iterator[Drawing]:
+        """Every wording's score, the words that make a difference, and which labels are taken for which."""
+        from undertow.measures.understanding import scored
+
+        settings = scored(evidence.frame, evidence.design)
+        for sampling, decoding in self._pictured(results):
+            yield from self._draw_wordings(evidence.frame, settings, results, (sampling, decoding))
+        if evidence.design["labels"]:
+            yield from _draw_confusions(settings, list(evidence.design["labels"]), evidence.frame)
+
+    def _pictured(self, results: Sequence[Result]) -> list[tuple[str, str]]:
+        """Samplings (of prompts with examples, where there are any) and decodings."""
+        keys = dict.fromkeys(
+            (result.group["sampling"], result.group["decoding"])
+            for result in results
+            if result.measure == self.first_measure and result.group["shots"] != ""
+        )
+        with_shots = [key for key in keys if key[0] != NO_SHOTS]
+        return with_shots or list(keys)
+
+    def _draw_wordings(
+        self,
+        frame: pd.DataFrame,
+        settings: Mapping[tuple[str, ...], Any],
+        results: Sequence[Result],
+        of: tuple[str, str],
+    ) -> Iterator[Drawing]:
+        import pandas as pd
+
+        from undertow.measures.understanding import cell_scores
+        from undertow.measures.wording_effects import slot_table, slots_of
+        from undertow.report.sensitivity import draw_sensitivity, draw_slots
+
+        chosen = {key: one for key, one in settings.items() if key[3] == of[1] and key[2] in (of[0], NO_SHOTS)}
+        slots, telling_slot = slots_of(frame), _telling_slots(results, of)
+        rows = []
+        for key, answers in chosen.items():
+            scores: dict[tuple[str, str], list[float]] = {}
+            for cell, score in zip(answers.cells, cell_scores(answers, self.first_measure).tolist(), strict=True):
+                scores.setdefault((cell[0], cell[1]), []).append(score)
+            for (name, wording), some in scores.items():
+                slot = telling_slot.get(name, "")
+                rows.append(
+                    {
+                        "model": key[0], "shots": int(key[1]), "description_class": name, "wording": wording,
+                        "score": sum(some) / len(some), "slot": slot, "level": slots[name, wording].get(slot, ""),
+                        "baseline": _baseline(results, self.first_measure),
+                    }
+                )  # fmt: skip
+        points = pd.DataFrame(rows)
+        if points.empty or not points["score"].notna().any():
+            return
+        about = ", ".join(part for part in of if part != NO_SHOTS)
+        yield from draw_sensitivity(
+            points, TITLES[self.first_measure], "percent", about, "the best answer without a model"
+        )
+        effects = _effects_table(slot_table(frame, chosen, self.first_measure), results, self.first_measure)
+        if not effects.empty and effects["mean"].notna().any():
+            yield from draw_slots(effects, TITLES[self.first_measure], "percent", about)
+
+    # Tables.
+
+    def tables(self, evidence: Evidence) -> Mapping[str, pd.DataFrame]:
+        """Scores by level of each slot, and which labels are taken for which."""
+        import pandas as pd
+
+        from undertow.measures.understanding import confusion_of, scored
+        from undertow.measures.wording_effects import slot_table
+
+        settings = scored(evidence.frame, evidence.design)
+        found = {"slots": slot_table(evidence.frame, settings, self.first_measure)}
+        labels = list(evidence.design["labels"])
+        if labels:
+            rows = []
+            for (model, shots, sampling, decoding), answers in settings.items():
+                counts = confusion_of(answers, len(labels))
+                for gold, row in zip(labels, counts.tolist(), strict=True):
+                    where = {"model": model, "shots": shots, "sampling": sampling, "decoding": decoding, "gold": gold}
+                    rows.append(where | dict(zip([*labels, "(none of them)"], row, strict=True)))
+            found["confusion"] = pd.DataFrame(rows)
+        return {name: table for name, table in found.items() if len(table)}
+
+    def told(self, evidence: Evidence) -> Told:
+        """What was asked, the paper's tables, and examples behind a warning."""
+        from undertow.measures.text_overlap import meteor_scorer
+
+        frame, design = evidence.frame, evidence.design
+        written = self.task in (EXTRACTION, REPHRASING)
+        notes = [f"Documents: {note}." for note in design.get("document_notes", [])]
+        if written:
+            notes.append(f"METEOR: {meteor_scorer().used}.")
+        notes += [
+            "An interval is over documents like these; the wordings are the design and are not a sample of others.",
+            "An empty or undecodable answer is a wrong answer and stays in.",
+        ]
+        if self.task == REPHRASING:
+            notes.append(
+                "A copy of the span shares most of its words with a good rephrasing: overlap does not say that bias is gone. "
+                "`undertow annotate RUN` collects the judgement of people."
+            )
+        return Told(
+            title=self.task.replace("-", " ").capitalize(),
+            lead=LEADS[self.task],
+            asked=_asked(frame, design),
+            examples=[],
+            notes=notes,
+            titles=TITLES,
+            glossary={**MEANINGS, **_decodings_told(frame)},
+            neutral=NEUTRAL[self.task],
+            shown=[*self._paper_tables(evidence), *_examples(frame)],
+            of_words=False,
+        )
+
+    def _paper_tables(self, evidence: Evidence) -> Iterator[Shown]:
+        """Mean and standard deviation over wordings and draws, laid out as the paper does."""
+        from undertow.measures.understanding import MEASURES, results
+
+        told = [
+            one
+            for one in results(evidence.frame, evidence.design, 0)
+            if "slot" not in one.group and "source" not in one.group and one.group["shots"] != ""
+        ]
+        for model in dict.fromkeys(one.group["model"] for one in told):
+            for decoding in dict.fromkeys(one.group["decoding"] for one in told):
+                some = [one for one in told if one.group["model"] == model and one.group["decoding"] == decoding]
+                where = f"{model}, {decoding}"
+                if self.task == IDENTIFICATION:
+                    yield from _by_dimension_tables(some, where)
+                else:
+                    yield _by_class_table(some, (MEASURES[self.task], where, _TABLE[self.task]))
+            if self.task == EXTRACTION:
+                yield from _by_decoding_table([one for one in told if one.group["model"] == model], model)
+
+
+_TABLE = {DIAGNOSIS: "Table 4", EXTRACTION: "Table 6", REPHRASING: "Tables 7 and 8"}
+
+
+def _habit(result: Result) -> str:
+    """What nearly all answers have in common."""
+    yes = result.detail.get("yes_percent", math.nan)
+    if yes > 90 or yes < 10:
+        return f"; it says {'Yes' if yes > 90 else 'No'} to {max(yes, 100 - yes):.0f}% of the texts"
+    if result.detail.get("empty_percent", 0.0) >= 10:
+        return f"; {result.detail['empty_percent']:.0f}% of the answers are empty"
+    return ""
+
+
+def _who(group: Mapping[str, str], *, several: bool) -> str:
+    """The setting that a sentence is about."""
+    shots = group["shots"]
+    how = (
+        "without examples" if shots == "0" else f"with {shots} {group['sampling']} example{'s' if shots != '1' else ''}"
+    )
+    parts = [group["model"] if several else "", how, f"decoding {group['decoding']}" if group["decoding"] else ""]
+    text = ", ".join(filter(None, parts))
+    return f"{text[:1].upper()}{text[1:]}: "
+
+
+def _effect_told(effect: Result, *, several: bool) -> Finding:
+    other, first = effect.group["levels"].split(" less ", 1)
+    more = "more" if effect.value > 0 else "less"
+    text = (
+        f"{_who(effect.group, several=several)}{effect.group['description_class']} descriptions score {abs(effect.value):.1f} points "
+        f"{more} with {other!r} than with {first!r} (95% interval {effect.low:+.1f} to {effect.high:+.1f}; "
+        f"q {'< .001' if effect.q < 0.001 else f'{effect.q:.3f}'.lstrip('0')})."
+    )
+    return Finding(text, found=True, strength=abs(effect.value))
+
+
+def _baseline(results: Sequence[Result], measure: str) -> float:
+    """The best score without a model."""
+    values = [one.value for one in results if one.measure == measure and one.group["shots"] == ""]
+    return max((value for value in values if math.isfinite(value)), default=math.nan)
+
+
+def _telling_slots(results: Sequence[Result], of: tuple[str, str]) -> dict[str, str]:
+    """The slot of each class that has the largest share of the variance of its wordings."""
+    shares: dict[str, dict[str, list[float]]] = {}
+    for one in results:
+        source = one.group.get("source", "")
+        same = one.group.get("decoding") == of[1] and one.group.get("sampling") in (of[0], NO_SHOTS)
+        if one.measure == "share_of_variance" and source.startswith("slot ") and same and math.isfinite(one.value):
+            of_class = shares.setdefault(one.group["description_class"], {})
+            of_class.setdefault(source.removeprefix("slot "), []).append(one.value)
+    return {
+        name: max(slots, key=lambda slot: sum(slots[slot]) / len(slots[slot]))
+        for name, slots in shares.items()
+        if slots
+    }
+
+
+def _effects_table(levels: pd.DataFrame, results: Sequence[Result], measure: str) -> pd.DataFrame:
+    """Mean score at each level, with the interval of its difference to the first level of its slot."""
+    import pandas as pd
+
+    effects = {
+        (*(one.group[name] for name in _KEYS), one.group["slot"], one.group["levels"]): one
+        for one in results
+        if one.measure == "slot_effect"
+    }
+    if levels.empty:
+        return levels
+    rows = []
+    whole = levels[levels["dimension"] == ALL]
+    for key, slot in whole.groupby([*_KEYS, "slot"], sort=False):
+        first = str(slot["level"].iloc[0])
+        for _, row in slot.iterrows():
+            effect = effects.get((*map(str, key), f"{row['level']} less {first}"))
+            rows.append(
+                {
+                    "model": row["model"], "shots": int(row["shots"]), "description_class": row["description_class"],
+                    "slot": row["slot"], "level": row["level"], "mean": row[measure],
+                    "low": effect.low if effect else math.nan, "high": effect.high if effect else math.nan,
+                }
+            )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+_KEYS = ("model", "description_class", "shots", "sampling", "decoding")
+
+
+def _draw_confusions(
+    settings: Mapping[tuple[str, ...], Any], labels: list[str], frame: pd.DataFrame
+) -> Iterator[Drawing]:
+    from undertow.measures.understanding import confusion_of
+    from undertow.report.confusion import draw_confusion
+
+    for (model, shots, sampling, decoding), answers in list(settings.items())[:CONFUSIONS]:
+        counts = confusion_of(answers, len(labels))
+        rows = [at for at in range(len(labels)) if counts[at].sum()]
+        columns = [at for at in range(len(labels) + 1) if at < len(labels) or counts[:, at].sum()]
+        if not rows or not counts.sum():
+            continue
+        named = [*labels, "(none of them)"]
+        several = model if frame["model"].nunique() > 1 else ""
+        parts = [several, _examples_told(shots, sampling), decoding if len({key[3] for key in settings}) > 1 else ""]
+        title = f"Answers by right answer: {', '.join(filter(None, parts))}"
+        yield draw_confusion(
+            counts[rows][:, columns], [labels[at] for at in rows], [named[at] for at in columns], title
+        )
+
+
+def _examples_told(shots: str, sampling: str) -> str:
+    return "no examples" if shots == "0" else f"{shots} {sampling} example{'s' if shots != '1' else ''}"
+
+
+def _cell(result: Result | None) -> str:
+    """Mean and standard deviation, as the paper writes them."""
+    if result is None or math.isnan(result.value):
+        return "–"
+    sd = result.detail.get("sd", math.nan)
+    return (
+        f"{result.value:.1f}" if result.detail.get("cells") == 1 or math.isnan(sd) else f"{result.value:.1f} ± {sd:.1f}"
+    )
+
+
+def _by_shots(results: Sequence[Result]) -> list[tuple[str, str]]:
+    """Columns of a table: numbers of examples and how they were drawn."""
+    return list(dict.fromkeys((one.group["shots"], one.group["sampling"]) for one in results))
+
+
+def _head(shots: tuple[str, str]) -> str:
+    return shots[0] if shots[1] in (NO_SHOTS, "random") else f"{shots[0]} ({shots[1]})"
+
+
+def _by_class_table(results: Sequence[Result], of: tuple[Sequence[str], str, str]) -> Shown:
+    measures, where, paper = of
+    whole = [one for one in results if one.group["dimension"] == ALL]
+    columns = _by_shots(whole)
+    by_key = {
+        (one.group["description_class"], one.measure, one.group["shots"], one.group["sampling"]): one for one in whole
+    }
+    classes = dict.fromkeys(one.group["description_class"] for one in whole)
+    rows = [
+        [name, TITLES[measure], *(_cell(by_key.get((name, measure, *column))) for column in columns)]
+        for name in classes
+        for measure in measures
+    ]
+    return Shown(
+        f"By class of task description, as {paper} of the paper: {where}",
+        ["class", "measure", *map(_head, columns)],
+        rows,
+        "Mean ± standard deviation over wordings and draws of examples, in percent; columns are numbers of examples.",
+    )
+
+
+def _by_decoding_table(results: Sequence[Result], model: str) -> Iterator[Shown]:
+    decodings = dict.fromkeys(one.group["decoding"] for one in results)
+    if len(decodings) < 2:
+        return
+    some = [one for one in results if one.group["dimension"] == ALL and one.group["description_class"] == "statement"]
+    columns = _by_shots(some)
+    by_key = {(one.group["decoding"], one.measure, one.group["shots"], one.group["sampling"]): one for one in some}
+    rows = [
+        [decoding, TITLES[measure], *(_cell(by_key.get((decoding, measure, *column))) for column in columns)]
+        for decoding in decodings
+        for measure in ("token_f1", "bleu4", "meteor")
+    ]
+    if some:
+        yield Shown(
+            f"By decoding, statement descriptions, as Table 5 of the paper: {model}",
+            ["decoding", "measure", *map(_head, columns)],
+            rows,
+            "Mean ± standard deviation over wordings and draws of examples, in percent; columns are numbers of examples.",
+        )
+
+
+def _by_dimension_tables(results: Sequence[Result], where: str) -> Iterator[Shown]:
+    """Exact match by dimension: of prompts without examples by class, of those with examples by class and number."""
+    exact = [one for one in results if one.measure == "exact_match"]
+    by_key = {
+        tuple(one.group[name] for name in ("dimension", "description_class", "shots", "sampling")): one for one in exact
+    }
+    dimensions = sorted(
+        dict.fromkeys(key[0] for key in by_key),
+        key=lambda name: (name == ALL, DIMENSIONS.index(name) if name in DIMENSIONS else -1, name),
+    )
+    classes = [name for name in dict.fromkeys(key[1] for key in by_key) if name != ALL]
+    about = "Mean ± standard deviation of exact match over wordings and draws of examples, in percent."
+    if any(key[2] == "0" for key in by_key):
+        rows = [[name, *(_cell(by_key.get((name, kind, "0", NO_SHOTS))) for kind in classes)] for name in dimensions]
+        yield Shown(f"Without examples, as Table 9 of the paper: {where}", ["dimension", *classes], rows, about)
+    for sampling, paper in (("weak-oracle", "A7"), ("random", "A8")):
+        shots = list(dict.fromkeys(key[2] for key in by_key if key[3] == sampling))
+        rows = [
+            [name, kind, *(_cell(by_key.get((name, kind, n, sampling))) for n in shots)]
+            for name in dimensions
+            for kind in classes
+        ]
+        if shots:
+            title = f"With {sampling} examples, as Table {paper} of the paper: {where}"
+            yield Shown(title, ["dimension", "class", *shots], rows, f"{about} Columns are numbers of examples.")
+
+
+def _examples(frame: pd.DataFrame) -> Iterator[Shown]:
+    """A few answers that are right, and a few that are wrong, of each model, behind a warning."""
+    known = frame[frame["unscored"] == ""]
+    for model, rows in known.groupby("model", sort=False):
+        right = rows["answer"].astype(str).str.casefold() == rows["gold"].astype(str).str.casefold()
+        for name, some in (("right", rows[right]), ("wrong", rows[~right])):
+            if some.empty:
+                continue
+            at = [round(place * (len(some) - 1) / max(EXAMPLES - 1, 1)) for place in range(EXAMPLES)]
+            told = some.iloc[sorted(set(at))]
+            cells = [
+                [str(row["passage"]), str(row["wording"]) or "(no description)", _examples_told(str(row["shots"]), str(row["sampling"])),
+                 str(row["decoding"]), str(row["gold"]), str(row["answer"]) or "(empty)"]
+                for _, row in told.iterrows()
+            ]  # fmt: skip
+            yield Shown(
+                f"Answers that are {name}: {model}",
+                ["text", "description", "examples", "decoding", "right answer", "answer"],
+                cells,
+                f"{len(told)} of {len(some):,}, spread evenly over the run.",
+                WARNING,
+            )
+
+
+def _asked(frame: pd.DataFrame, design: Mapping[str, Any]) -> list[str]:
+    n_documents, n_wordings = (
+        frame["document"].nunique(),
+        len(frame[["description_class", "wording"]].drop_duplicates()),
+    )
+    shots = ", ".join(map(str, dict.fromkeys(frame["shots"])))
+    told = [
+        f"{n_documents:,} documents of {design['title']} ({design['source']}).",
+        f"{n_wordings:,} wordings of the task in {frame['description_class'].nunique()} classes; {shots} examples before the question.",
+    ]
+    if design["labels"]:
+        told.append(f"Labels: {', '.join(design['labels'])}.")
+    return told
+
+
+def _decodings_told(frame: pd.DataFrame) -> dict[str, str]:
+    """What each decoding of the run is, by a name that says so."""
+    found = {}
+    for name in dict.fromkeys(frame["decoding"].astype(str)):
+        plain, _, drawn = name.partition(", T ")
+        more = f"; tokens drawn at temperature {drawn}" if drawn else ""
+        if plain in DECODINGS:
+            found[f"decoding {name}"] = f"{DECODINGS[plain]}{more}"
+    return found

@@ -1,0 +1,36 @@
+"""Bias identification: whether a model names the dimension on which a text is biased.
+
+Labels are decoded along their trie, greedily as in the paper, with the most probable label beside it. Bauer et al. 2022,
+"Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), section 3.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from undertow.challenge.shots import SAMPLINGS
+from undertow.probes._documents import IDENTIFICATION, PROTOCOLS, Task, TextSettings
+from undertow.probes._documents_told import Telling
+
+__all__ = ["PROTOCOLS"]
+
+SUMMARY = "does the model name the dimension on which a text is biased?"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(TextSettings):
+    """Options of the probe."""
+
+    sampling: str = field(
+        default=SAMPLINGS[0],
+        metadata={
+            "help": "How examples are drawn: random, weak-oracle (of the category of the right answer), or both."
+        },
+    )
+
+
+_task, _telling = Task(IDENTIFICATION, SAMPLINGS), Telling(IDENTIFICATION)
+rounds, design, observe, read_table = _task.rounds, _task.design, _task.observe, _task.read_table
+measure, findings, draw, tables, told = (
+    _telling.measure, _telling.findings, _telling.draw, _telling.tables, _telling.told
+)  # fmt: skip

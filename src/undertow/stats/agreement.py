@@ -1,0 +1,311 @@
+"""How well answers agree with gold labels or texts, as a mean over cells, with intervals by a bootstrap over documents.
+
+A cell is one way of asking (a wording and a draw of examples), and every cell is asked about every document. The cells are the
+design: `value` and `sd` describe these cells, as Bauer et al. 2022 ("Analyzing the Limits of Self-Supervision in Handling
+Bias in Language") tell mean and standard deviation over task descriptions. Documents are a sample of others, and are drawn
+anew, the same for all cells. Knows nothing about what a document says or what a label means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binom
+
+from undertow.stats.bootstrap import percentile_interval
+from undertow.stats.detection import cluster_weights
+from undertow.stats.shares import population_sd
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+N_DRAWS = 2000
+"""Bootstrap draws of documents behind each interval."""
+UNDECODABLE = -1
+"""Code of an answer that is none of the labels. It is a wrong answer, and stays in."""
+N_BLEU_STATISTICS = 10
+"""Lengths of answer and reference, matched n-grams of 1 to 4 words, n-grams of 1 to 4 words in the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over cells.
+
+    Attributes:
+        value: mean over the cells that have a number; NaN where none has.
+        low, high: 95% percentile interval of `value` over documents like these; NaN below two documents. Where all
+            documents are alike it has no width, which says little about others.
+        sd: population standard deviation over the cells.
+        n: documents that have a number in any cell.
+    """
+
+    value: float
+    low: float
+    high: float
+    sd: float
+    n: int
+
+
+def mean_over_cells(values: ArrayLike, seed: int) -> Estimate:
+    """Each cell's mean over its documents, and the mean of these over cells.
+
+    Args:
+        values: one number for each answer, such as 1 for right and 0 for wrong; NaN where unscored [document, cell].
+        seed: of the bootstrap. Equal seeds draw equal documents from as many, whatever is measured.
+
+    Returns:
+        The estimate, in the unit of the values. A cell without any number is left out.
+
+    Raises:
+        ValueError: values are not [document, cell], or infinite.
+    """
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.ndim != 2 or np.isinf(numbers).any():
+        raise ValueError(f"values must be [document, cell], and finite or NaN; got shape {numbers.shape}")
+    numbers = numbers[~np.isnan(numbers).all(axis=1)]
+    seen = ~np.isnan(numbers)
+    known = np.where(seen, numbers, 0.0)
+
+    def means(weights: Floats) -> Floats:
+        return _ratio(weights @ known, weights @ seen)
+
+    return _estimate(means(_once(len(known))), means(_weights(len(known), seed)), len(known))
+
+
+def f1_over_cells(gold: ArrayLike, predicted: ArrayLike, n_classes: int, positive: int | None, seed: int) -> Estimate:
+    """F1 of one class, or macro-F1, of each cell, and its mean over cells.
+
+    A draw of documents in which a class does not occur has macro-F1 over the others.
+
+    Args:
+        gold: class of each document, 0 to `n_classes` - 1 [document].
+        predicted: class of each answer, -1 where it is none: a wrong answer, which is counted in [document, cell].
+        n_classes: how many classes there are.
+        positive: the class whose F1 it is; None for macro-F1, the mean over the classes that occur in `gold`.
+        seed: as in `mean_over_cells`.
+
+    Returns:
+        The estimate, as a share of 1. A class that is never predicted has F1 0; one that does not occur in `gold` has none.
+
+    Raises:
+        ValueError: shapes differ, or codes are not whole numbers in these ranges.
+    """
+    truth, answers = _checked(gold, predicted, n_classes)
+    classes = _classes(truth, n_classes, positive)
+    per_cell = _f1(_once(len(truth)), truth, answers, classes)
+    return _estimate(per_cell, _f1(_weights(len(truth), seed), truth, answers, classes), len(truth))
+
+
+def f1_per_cell(gold: ArrayLike, predicted: ArrayLike, n_classes: int, positive: int | None) -> Floats:
+    """F1 of each cell [cell], as `f1_over_cells` takes the mean of; NaN where no class of interest occurs in `gold`.
+
+    Raises:
+        ValueError: as `f1_over_cells`.
+    """
+    truth, answers = _checked(gold, predicted, n_classes)
+    per_cell: Floats = _f1(_once(len(truth)), truth, answers, _classes(truth, n_classes, positive))[0]
+    return per_cell
+
+
+def confusion(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> Codes:
+    """How often each class was answered with each, summed over cells [gold, predicted + 1]; the last column is undecodable.
+
+    Raises:
+        ValueError: as `f1_over_cells`.
+    """
+    truth, answers = _checked(gold, predicted, n_classes)
+    said = np.where(answers == UNDECODABLE, n_classes, answers)
+    pairs = truth[:, np.newaxis] * (n_classes + 1) + said
+    counts = np.bincount(pairs.ravel(), minlength=n_classes * (n_classes + 1))
+    return counts.reshape(n_classes, n_classes + 1).astype(np.int64)
+
+
+def bleu_over_cells(statistics: ArrayLike, seed: int) -> Estimate:
+    """Corpus BLEU-4 of each cell, which pools its documents, and the mean over cells, in percent.
+
+    Args:
+        statistics: of each answer, as `corpus_bleu` takes them, before they are summed; NaN where unscored
+            [document, cell, 10].
+        seed: as in `mean_over_cells`.
+
+    Returns:
+        The estimate. A cell without any number is left out.
+
+    Raises:
+        ValueError: statistics are not [document, cell, 10].
+    """
+    counts = np.asarray(statistics, dtype=np.float64)
+    if counts.ndim != 3 or counts.shape[2] != N_BLEU_STATISTICS:
+        raise ValueError(f"statistics must be [document, cell, {N_BLEU_STATISTICS}]; got shape {counts.shape}")
+    seen = ~np.isnan(counts.sum(axis=2))  # [document, cell]
+    has_number = seen.any(axis=1)
+    counts, seen = counts[has_number], seen[has_number]
+    n_documents, n_cells, _ = counts.shape
+    known = np.where(seen[..., np.newaxis], counts, 0.0).reshape(n_documents, n_cells * N_BLEU_STATISTICS)
+
+    def scores(weights: Floats) -> Floats:
+        totals = (weights @ known).reshape(len(weights), n_cells, N_BLEU_STATISTICS)
+        return np.where(weights @ seen > 0, corpus_bleu(totals), math.nan)
+
+    return _estimate(scores(_once(n_documents)), scores(_weights(n_documents, seed)), n_documents)
+
+
+def corpus_bleu(totals: ArrayLike) -> Floats:
+    """BLEU-4 in percent from sufficient statistics that are summed over a corpus, by sacrebleu's definition.
+
+    Papineni et al. 2002, with exponential smoothing: the first order without a match counts half a match, the next a
+    quarter. A corpus without any match, or without any n-gram of an order, has 0.
+
+    Args:
+        totals: in sacrebleu's order: length of the answers, length of the references, matched n-grams of order 1 to 4,
+            n-grams of order 1 to 4 in the answers [..., 10].
+
+    Returns:
+        BLEU in percent [...].
+    """
+    sums = np.asarray(totals, dtype=np.float64)
+    answer_length, reference_length = sums[..., 0], sums[..., 1]
+    matched, offered = sums[..., 2:6], sums[..., 6:10]  # [..., order]
+    n_missed = np.cumsum(matched == 0, axis=-1)
+    smoothed = np.where(matched > 0, matched, 0.5**n_missed)
+    has_score = (matched.max(axis=-1) > 0) & (offered.min(axis=-1) > 0)
+    logs = np.log(smoothed / np.where(offered > 0, offered, 1.0)).mean(axis=-1)
+    excess = np.divide(reference_length, answer_length, out=np.ones_like(answer_length), where=answer_length > 0)
+    score: Floats = np.where(has_score, 100 * np.exp(logs + np.minimum(0.0, 1 - excess)), 0.0)
+    return score
+
+
+def majority_accuracy(gold: ArrayLike, n_classes: int) -> float:
+    """Share of documents [document] that saying the most frequent class everywhere gets right; NaN of none.
+
+    Raises:
+        ValueError: as `f1_over_cells`.
+    """
+    counts = _counts(gold, n_classes)
+    return float(counts.max() / counts.sum()) if counts.sum() else math.nan
+
+
+def random_accuracy(n_classes: int) -> float:
+    """Share that a uniform guess between the classes gets right on average, whatever the gold labels.
+
+    Raises:
+        ValueError: there is no class.
+    """
+    if n_classes < 1:
+        raise ValueError(f"a guess needs at least one class; got {n_classes}")
+    return 1 / n_classes
+
+
+def majority_f1(gold: ArrayLike, n_classes: int, positive: int | None) -> float:
+    """F1 (macro-F1 where `positive` is None) of saying the most frequent class everywhere, the lowest code of equals.
+
+    Raises:
+        ValueError: as `f1_over_cells`.
+    """
+    counts = _counts(gold, n_classes)
+    always = np.full((int(counts.sum()), 1), int(counts.argmax()))
+    return float(f1_per_cell(gold, always, n_classes, positive)[0])
+
+
+def random_f1(gold: ArrayLike, n_classes: int, positive: int | None) -> float:
+    """Expected F1 (macro-F1 where `positive` is None) of a uniform guess for each document; NaN where the class does not occur.
+
+    This is the expectation itself, and not F1 at the expected counts, which lies above it in small sets: of n documents,
+    g of the class, a guess says the class of P ~ Binomial(n, 1/k), and P documents hold g P / n of the class on average,
+    so that F1 given P is 2 (g P / n) / (g + P) on average.
+
+    Raises:
+        ValueError: as `f1_over_cells`.
+    """
+    counts = _counts(gold, n_classes)
+    occurring = _classes(np.asarray(gold, dtype=np.int64), n_classes, positive)
+    if not occurring:
+        return math.nan
+    n = int(counts.sum())
+    said = np.arange(n + 1)
+    chances = binom.pmf(said, n, 1 / n_classes)
+    return float(np.mean([chances @ (2 * (g * said / n) / (g + said)) for g in counts[occurring]]))
+
+
+def _f1(weights: Floats, gold: Codes, predicted: Codes, classes: Iterable[int]) -> Floats:
+    """Mean F1 of the classes [draw, cell], where a document counts as often as weights [draw, document] say."""
+    total = np.zeros((len(weights), predicted.shape[1]))
+    n_occurring = np.zeros((len(weights), 1))
+    for label in classes:
+        own = gold == label
+        of_class = weights[:, own]
+        n_gold = of_class.sum(axis=1, keepdims=True)
+        hits = of_class @ (predicted[own] == label)
+        n_said = weights @ (predicted == label)
+        total += np.divide(2 * hits, n_gold + n_said, out=np.zeros_like(total), where=n_gold > 0)
+        n_occurring += n_gold > 0
+    return _ratio(total, n_occurring)
+
+
+def _classes(gold: Codes, n_classes: int, positive: int | None) -> list[int]:
+    """The classes that F1 is about and that occur."""
+    if positive is not None and not 0 <= positive < n_classes:
+        raise ValueError(f"positive must be a class, 0 to {n_classes - 1}; got {positive}")
+    occurring: list[int] = np.unique(gold).tolist()
+    return occurring if positive is None else [label for label in occurring if label == positive]
+
+
+def _counts(gold: ArrayLike, n_classes: int) -> Codes:
+    """How many documents are of each class [class]."""
+    truth, _ = _checked(gold, np.empty((np.size(np.asarray(gold)), 0), dtype=np.int64), n_classes)
+    return np.bincount(truth, minlength=n_classes).astype(np.int64)
+
+
+def _checked(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> tuple[Codes, Codes]:
+    if n_classes < 1:
+        raise ValueError(f"there must be at least one class; got {n_classes}")
+    truth, answers = np.asarray(gold), np.asarray(predicted)
+    if truth.ndim != 1 or answers.ndim != 2 or len(answers) != len(truth):
+        raise ValueError(
+            f"gold must be [document] and predicted [document, cell]; got {truth.shape} and {answers.shape}"
+        )
+    for name, codes, least in (("gold", truth, 0), ("predicted", answers, UNDECODABLE)):
+        whole = not codes.size or np.issubdtype(codes.dtype, np.integer)
+        if not whole or (codes.size and (codes.min() < least or codes.max() >= n_classes)):
+            raise ValueError(f"{name} must be whole numbers, {least} to {n_classes - 1}")
+    return truth.astype(np.int64), answers.astype(np.int64)
+
+
+def _estimate(per_cell: Floats, draws: Floats, n_documents: int) -> Estimate:
+    """From the scores of each cell [1, cell] and of the cells in each draw [draw, cell]."""
+    has_number = ~np.isnan(per_cell[0])
+    known = per_cell[0, has_number]
+    if not known.size:
+        return Estimate(math.nan, math.nan, math.nan, math.nan, n_documents)
+    # A draw in which a cell has no number is about other cells, and has none.
+    low, high = percentile_interval(draws[:, has_number].mean(axis=1))
+    return Estimate(float(known.mean()), low, high, population_sd(known), n_documents)
+
+
+@lru_cache(maxsize=1)
+def _weights(n_documents: int, seed: int) -> Floats:
+    """How often each document is in each draw [draw, document]; no draws of fewer than two, which say nothing of others.
+
+    Kept from call to call, since a report asks for many estimates over the same documents.
+    """
+    n_draws = N_DRAWS if n_documents >= 2 else 0
+    weights = cluster_weights(max(n_documents, 1), n_draws, np.random.default_rng(seed))[:, :n_documents]
+    weights.flags.writeable = False
+    return weights
+
+
+def _once(n_documents: int) -> Floats:
+    """The weights of the documents as they are [1, document]."""
+    return np.ones((1, n_documents))
+
+
+def _ratio(sums: Floats, counts: NDArray[np.generic]) -> Floats:
+    """Sums over counts, NaN where there is nothing to count."""
+    whole = np.broadcast_to(counts.astype(np.float64), sums.shape)
+    ratio: Floats = np.divide(sums, whole, out=np.full_like(sums, math.nan), where=whole > 0)
+    return ratio

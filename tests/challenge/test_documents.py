@@ -1,0 +1,237 @@
+"""Tables of documents: what they hold, and one sentence for each thing that can be wrong with them."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from undertow.challenge.documents import (
+    DIMENSIONS,
+    Document,
+    distinct_texts,
+    file_text,
+    header,
+    own_set,
+    plain_name,
+    read_documents,
+    rephrase_pairs,
+)
+from undertow.types import UndertowError
+
+COLUMNS = ("id", "split", "text", "biased", "dimension", "span", "rephrasing")
+GOOD = (
+    ("a", "evaluation", "Nurses are all slow today.", "yes", "Profession", "are all slow", "are busy"),
+    ("b", "train", "The tram is late.", "no", "", "", ""),
+    ("c", "evaluation", "Left-handers cannot cook.", "TRUE", "handedness", "cannot cook", ""),
+    ("d", "evaluation", "It rains.", "0", "", "", ""),
+)
+
+
+def table(rows: tuple[tuple[str, ...], ...], columns: tuple[str, ...] = COLUMNS) -> str:
+    return "".join("\t".join(row) + "\n" for row in (columns, *rows))
+
+
+def write(folder: Path, text: str, name: str = "own.tsv") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode())
+    return path
+
+
+def refusal(path: Path, pairs: bool = False) -> str:
+    """What is said of a bad table: one line that begins with the file's path."""
+    with pytest.raises(UndertowError) as caught:
+        (rephrase_pairs if pairs else read_documents)(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith(str(path))
+    return message.removeprefix(str(path))
+
+
+def one(text: str, biased: str = "yes", **cells: str) -> str:
+    """A table whose third line is the row that is tested."""
+    columns = ("text", "biased", *cells)
+    first = ("Fine.", "no", *("first" if name == "id" else "train" if name == "split" else "" for name in cells))
+    return table((first, (text, biased, *cells.values())), columns)
+
+
+def test_a_table_of_documents(tmp_path: Path) -> None:
+    found = read_documents(write(tmp_path, table(GOOD)))
+    assert found.evaluation == (
+        Document("a", "Nurses are all slow today.", True, "profession", "are all slow", "are busy"),
+        Document("c", "Left-handers cannot cook.", True, "handedness", "cannot cook", ""),
+        Document("d", "It rains.", False),
+    )
+    assert found.training == (Document("b", "The tram is late.", False),)
+    assert (found.name, found.title, found.source, found.notes) == ("own", "documents of own.tsv", "own.tsv", ())
+    assert [document.category for document in found.evaluation] == ["affiliation", "", ""]
+
+
+@pytest.mark.parametrize("change", ["bom", "crlf", "gzip", "blank lines", "other order"])
+def test_the_same_table_written_in_another_way(change: str, tmp_path: Path) -> None:
+    wanted = read_documents(write(tmp_path, table(GOOD)))
+    path, text = tmp_path / "other.tsv", table(GOOD)
+    written = {
+        "bom": b"\xef\xbb\xbf" + text.encode(),
+        "crlf": text.replace("\n", "\r\n").encode(),
+        "gzip": gzip.compress(text.encode()),
+        "blank lines": text.replace("\n", "\n\n").encode(),
+        "other order": table(tuple(row[::-1] for row in GOOD), COLUMNS[::-1]).encode(),
+    }[change]
+    path.write_bytes(written)
+    found = read_documents(path)
+    assert (found.evaluation, found.training) == (wanted.evaluation, wanted.training)
+
+
+def test_only_the_two_columns_that_are_needed(tmp_path: Path) -> None:
+    found = read_documents(write(tmp_path, "biased,text\nyes,They lie.\n0,Good day.\n", "two.csv"))
+    assert found.evaluation == (Document("line 2", "They lie.", True), Document("line 3", "Good day.", False))
+    assert found.training == ()
+
+
+def test_quotes_are_the_files_in_csv_and_the_texts_in_tsv(tmp_path: Path) -> None:
+    text = 'text,biased\n"He said, ""no"".\nTwice.",yes\nthen,no\n'
+    found = read_documents(write(tmp_path, text, "quoted.csv"))
+    assert [document.text for document in found.evaluation] == ['He said, "no".\nTwice.', "then"]
+    assert [document.id for document in found.evaluation] == ["line 2", "line 4"]
+    (document,) = read_documents(write(tmp_path, 'text\tbiased\n"He said ""no"""\tyes\n')).evaluation
+    assert document.text == '"He said ""no"""'
+
+
+def test_columns_that_are_not_used_and_texts_that_stand_in_both_splits_are_noted(tmp_path: Path) -> None:
+    text = "text\tbiased\tsplit\tdimention\nSame.\tyes\ttrain\tage\nSame.\tyes\tevaluation\tage\nOther.\tno\ttrain\t\n"
+    assert read_documents(write(tmp_path, text)).notes == (
+        "column 'dimention' is not used (did you mean 'dimension'?)",
+        "1 of the evaluation texts stand among the training ones too",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (one("They lie.", "maybe"), ", line 3: biased is 'maybe'; write yes or no"),
+        (
+            one("They lie.", span="They lied"),
+            ", line 3: the span 'They lied' does not stand in the text; copy it from there, letter by letter",
+        ),
+        (one("  "), ", line 3: the text is empty; write it, or drop the row"),
+        (one("They lie.", id="first"), ", line 3: repeats the id 'first' of line 2; give each its own"),
+        (one("They lie.", id=" "), ", line 3: the id is empty; give each document its own, or drop the column"),
+        (
+            one("They lie.", "no", dimension="age"),
+            ", line 3: has a dimension and is not biased; empty that cell, or say that it is biased",
+        ),
+        (
+            one("They lie.", "no", span="lie"),
+            ", line 3: has a span and is not biased; empty that cell, or say that it is biased",
+        ),
+        (
+            one("They lie.", rephrasing="They sit."),
+            ", line 3: has a rephrasing and no span; add the span that is rephrased, or empty that cell",
+        ),
+        (
+            one("They lie.", split="test"),
+            ", line 3: split is 'test'; write evaluation or train, or drop the column",
+        ),
+        (
+            one("They lie.", split="train"),
+            ": all its rows are for training, and none to ask about; set some to split evaluation",
+        ),
+        (one("They\x07lie."), r", line 3: holds the control character '\x07'; save the file as plain text"),
+        (one("They\0lie."), ", line 3: holds a zero byte; save the file as plain UTF-8 text"),
+        ("text\tbaised\nThey lie.\tyes\n", ": has no column 'biased' (did you mean 'baised'?); it needs text, biased and has text, baised"),
+        ("text\tbiased\ttext\na\tyes\tb\n", ": has two columns called 'text'; give each column a name of its own"),
+        (
+            "text\tbiased\nfine\tno\nThey lie.\tyes\tage\n",
+            ", line 3: has 3 cells, but the header has 2; look for a tab, a comma or a line break too many or too few",
+        ),
+        (
+            "text\tbiased\nfine\tno\nThey lie.\n",
+            ", line 3: has 1 cell, but the header has 2; look for a tab, a comma or a line break too many or too few",
+        ),
+        ("text\tbiased\n", ": holds no rows below its header; add some"),
+        ("", ": is empty; its first line should name the columns"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_table(text: str, said: str, tmp_path: Path) -> None:
+    assert refusal(write(tmp_path, text)) == said
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    latin = tmp_path / "latin.tsv"
+    latin.write_bytes(b"text\tbiased\nfine\tno\ncaf\xe9\tyes\n")
+    assert refusal(latin) == ", line 3: byte 23 is not UTF-8; save the file as UTF-8 text"
+    cut = tmp_path / "cut.tsv.gz"
+    cut.write_bytes(gzip.compress(table(GOOD).encode())[:-20])
+    assert refusal(cut).startswith(": is not a whole gzip file (")
+    assert refusal(tmp_path / "none.tsv") == ": cannot be read (No such file or directory); check the path"
+    assert "name a file that ends in .tsv" in refusal(write(tmp_path, table(GOOD), "own.xlsx"))
+    assert refusal(write(tmp_path, 'text,biased\nfine,no\n"open,yes\n', "own.csv")).startswith(
+        ", line 3: is not CSV that can be read"
+    )
+
+
+def test_a_file_that_unpacks_to_far_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("undertow.challenge.documents.MAX_BYTES", 2**20)
+    path = tmp_path / "bomb.tsv.gz"
+    path.write_bytes(gzip.compress(b"text\tbiased\n" + b"a" * 2**20))
+    assert refusal(path) == ": is too large for a table of documents; at most 1 MiB are read"
+    path.write_bytes(gzip.compress(b"a" * 2**20))
+    assert len(file_text(path)) == 2**20
+
+
+def test_rephrase_pairs(tmp_path: Path) -> None:
+    text = "rephrasing\tspan\tdimension\ttext\nare busy\tare slow\tprofession\tThey are slow.\nrest\tsleep\t\t\n"
+    assert rephrase_pairs(write(tmp_path, text)).evaluation == (
+        Document("line 2", "They are slow.", True, "profession", "are slow", "are busy"),
+        Document("line 3", "sleep", True, "", "sleep", "rest"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "span\tdimension\nslow\tage\n",
+            ": has no column 'rephrasing'; it needs span, rephrasing and has span, dimension",
+        ),
+        ("span\trephrasing\nslow\t\n", ", line 2: the rephrasing is empty; write it, or drop the row"),
+        ("span\trephrasing\n\tcalm\n", ", line 2: the span is empty; write it, or drop the row"),
+        (
+            "span\trephrasing\ttext\nslow\tcalm\tThey rest.\n",
+            ", line 2: the span 'slow' does not stand in the text; copy it from there, letter by letter",
+        ),
+    ],
+)
+def test_what_is_wrong_with_rephrase_pairs(text: str, said: str, tmp_path: Path) -> None:
+    assert refusal(write(tmp_path, text), pairs=True) == said
+
+
+def test_distinct_texts() -> None:
+    documents = [
+        Document("1", "same", False),
+        Document("2", "other", True, "age", "other"),
+        Document("3", "same", True, "race", "same"),
+        Document("4", "other", True, "gender", "her"),
+        Document("5", "other", False),
+    ]
+    assert distinct_texts(documents) == (documents[2], documents[1])
+    assert distinct_texts([]) == ()
+
+
+def test_header_and_plain_name(tmp_path: Path) -> None:
+    path = tmp_path / "Some.v1.TSV.gz"
+    path.write_bytes(gzip.compress(b"\xef\xbb\xbfid\t text \r\n\xff\xff"))
+    assert header(path) == ("id", "text")
+    assert plain_name(path) == "Some.v1"
+
+
+def test_own_set() -> None:
+    found = own_set()
+    assert (found.name, found.title) == ("undertow-statements", "Undertow's own statements")
+    for part in (found.evaluation, found.training):
+        assert {document.dimension for document in part if document.biased} == set(DIMENSIONS)
+        assert any(not document.biased for document in part)
+        assert all(document.span and document.rephrasing for document in part if document.biased)
+    assert not {document.text for document in found.evaluation} & {document.text for document in found.training}

@@ -1,0 +1,294 @@
+"""What an answer may consist of: every rule against the plainest way to say it, on random labels, passages and tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from undertow.models.constraints import (
+    END,
+    Free,
+    Nexts,
+    OfTokens,
+    Span,
+    SpanSearch,
+    Trie,
+    best_of,
+    greedy_label,
+    label_nats,
+)
+
+Tokens = tuple[int, ...]
+Table = Callable[[Tokens], dict[int, float]]
+N_TOKENS = 5
+
+
+def table(seed: int, *, levels: int = 0) -> Table:
+    """Log-probabilities of every token and an end after any text: the same text, the same numbers.
+
+    Args:
+        seed: of the draws.
+        levels: how many different weights there are, so that some are equal; 0 for any.
+    """
+
+    def after(written: Tokens) -> dict[int, float]:
+        draws = np.random.default_rng([seed, len(written), *written])
+        weights = draws.integers(1, levels + 1, N_TOKENS + 1) if levels else draws.gamma(0.3, size=N_TOKENS + 1) + 1e-9
+        nats = np.log(weights / weights.sum()).tolist()
+        return dict(zip([*range(N_TOKENS), END], nats, strict=True))
+
+    return after
+
+
+TABLES = st.builds(lambda seed, levels: table(seed, levels=levels), st.integers(0, 2**32), st.sampled_from([0, 2, 3]))
+LABELS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4).map(tuple), min_size=1, max_size=8, unique=True)
+PASSAGES = st.lists(st.integers(0, N_TOKENS - 1), min_size=1, max_size=9).map(tuple)
+
+
+def nexts_of(trie: Trie, after: Table) -> Nexts:
+    """What is read of a table: the allowed tokens and the end, at every state that has anything to read."""
+    found = {}
+    for written in trie.prefixes():
+        state = trie
+        for token in written:
+            state = state.after(token)
+        nats = after(written)
+        found[written] = {token: nats[token] for token in (*state.allowed, END)}
+    return found
+
+
+# Labels.
+
+
+def followers(labels: Sequence[Tokens], written: Tokens) -> list[int]:
+    """What may come next: tokens in ascending order, then the end."""
+    going_on = {one[len(written)] for one in labels if len(one) > len(written) and one[: len(written)] == written}
+    return sorted(going_on) + [END] * (written in labels)
+
+
+def walked(labels: Sequence[Tokens], after: Table) -> int:
+    """The label that greedy decoding comes to, as it is defined: the first of the most probable ones, step by step."""
+    written: Tokens = ()
+    while True:
+        candidates = followers(labels, written)
+        if candidates == [END]:
+            return labels.index(written)
+        nats = after(written)
+        token = next(one for one in candidates if nats[one] == max(nats[other] for other in candidates))
+        if token == END:
+            return labels.index(written)
+        written = (*written, token)
+
+
+@settings(max_examples=300, deadline=None)
+@given(LABELS, TABLES)
+def test_a_greedy_label_is_the_one_that_a_walk_comes_to(labels: list[Tokens], after: Table) -> None:
+    trie = Trie.of(labels)
+    assert greedy_label(trie, nexts_of(trie, after)) == walked(labels, after)
+
+
+@settings(max_examples=300, deadline=None)
+@given(LABELS, TABLES)
+def test_a_label_has_the_probability_of_its_tokens_and_of_an_end_where_it_could_go_on(
+    labels: list[Tokens], after: Table
+) -> None:
+    trie = Trie.of(labels)
+    expected = []
+    for label in labels:
+        nats = [after(label[:at])[token] for at, token in enumerate(label)]
+        goes_on = any(other != label and other[: len(label)] == label for other in labels)
+        expected.append(math.fsum(nats) + (after(label)[END] if goes_on else 0.0))
+    assert label_nats(trie, nexts_of(trie, after)) == pytest.approx(expected, abs=1e-12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(LABELS, TABLES)
+def test_a_trie_lets_its_labels_through_and_nothing_else(labels: list[Tokens], after: Table) -> None:
+    """And what is normalised over what it allows sums to one over the labels."""
+    trie = Trie.of(labels)
+
+    def allowed_only(written: Tokens) -> dict[int, float]:
+        nats = after(written)
+        candidates = followers(labels, written)
+        total = math.log(math.fsum(math.exp(nats[token]) for token in candidates))
+        return {token: nats[token] - total if token in candidates else -math.inf for token in (*range(N_TOKENS), END)}
+
+    assert math.fsum(map(math.exp, label_nats(trie, nexts_of(trie, allowed_only)))) == pytest.approx(1.0)
+    states: list[tuple[Tokens, Trie]] = [((), trie)]
+    read = set()
+    for written, state in states:
+        assert [*state.allowed, *[END] * state.may_end] == followers(labels, written)
+        assert state.label == (labels.index(written) if written in labels else None)
+        states += [((*written, token), state.after(token)) for token in state.allowed]
+        read |= {written} if state.allowed else set()
+    assert {written for written, state in states if state.may_end} == set(labels)
+    assert trie.prefixes() == sorted(read)
+
+
+POLITICAL, AFFILIATION, RACE, GENDER = 3, 4, 1, 2
+
+
+def logs(**shares: float) -> dict[int, float]:
+    """Log-probabilities by token, `t1` for token 1."""
+    return {END if name == "end" else int(name[1:]): math.log(share) for name, share in shares.items()}
+
+
+def test_greedy_and_most_probable_label_may_differ() -> None:
+    """0.4 for race; 0.5 for political, of which 0.45 end and 0.5 go on: 0.225 and 0.25."""
+    trie = Trie.of([(POLITICAL,), (POLITICAL, AFFILIATION), (RACE,)])
+    nexts = {(): logs(t3=0.5, t1=0.4), (POLITICAL,): logs(end=0.45, t4=0.5)}
+    assert greedy_label(trie, nexts) == 1
+    shares = [math.exp(nats) for nats in label_nats(trie, nexts)]
+    assert shares == pytest.approx([0.225, 0.25, 0.4])
+    assert int(np.argmax(shares)) == 2
+    assert trie.prefixes() == [(), (POLITICAL,)]
+
+
+def test_of_equally_probable_ways_the_smaller_token_is_taken_and_the_end_last() -> None:
+    trie = Trie.of([(GENDER,), (RACE,), (RACE, AFFILIATION)])
+    equal = {(): logs(t1=0.4, t2=0.4), (RACE,): logs(end=0.3, t4=0.3)}
+    assert greedy_label(trie, equal) == 2
+    assert greedy_label(trie, equal | {(RACE,): logs(end=0.31, t4=0.3)}) == 1
+    assert greedy_label(trie, equal | {(): logs(t1=0.39, t2=0.4)}) == 0
+    assert best_of(Span.of([2, 1]), {1: -1.0, 2: -1.0}) == 1
+
+
+def test_labels_that_cannot_be_told_apart_are_no_trie() -> None:
+    with pytest.raises(ValueError, match="label 2 cannot be told from another"):
+        Trie.of([(1, 2), (1,), (1, 2)])
+    with pytest.raises(ValueError, match="label 1 cannot be told from another"):
+        Trie.of([(1,), ()])
+
+
+# Passages.
+
+
+def pieces(passage: Tokens) -> set[Tokens]:
+    """All that stands in a passage in one piece."""
+    return {passage[start:end] for start in range(len(passage)) for end in range(start + 1, len(passage) + 1)}
+
+
+@settings(max_examples=200, deadline=None)
+@given(PASSAGES)
+def test_a_span_goes_through_every_piece_of_its_passage_and_nothing_else(passage: Tokens) -> None:
+    states: list[tuple[Tokens, Span]] = [((), Span.of(passage))]
+    for written, state in states:
+        longer = {piece[-1] for piece in pieces(passage) if piece[:-1] == written}
+        assert state.allowed == tuple(sorted(longer))
+        assert state.may_end == bool(written)
+        states += [((*written, token), state.after(token)) for token in state.allowed]
+    assert sorted(written for written, state in states if state.may_end) == sorted(pieces(passage))
+
+
+@given(PASSAGES, st.lists(st.integers(0, 9), max_size=6))
+def test_tokens_of_a_passage_are_allowed_in_any_order_and_no_others(passage: Tokens, choices: list[int]) -> None:
+    state = OfTokens.of(passage)
+    for choice in choices:
+        assert state.may_end
+        assert set(state.allowed) == set(passage)
+        assert list(state.allowed) == sorted(state.allowed)
+        state = state.after(state.allowed[choice % len(state.allowed)])
+
+
+def test_what_is_free_stays_free() -> None:
+    state = Free().after(7)
+    assert state == Free()
+    assert (state.allowed, state.may_end) == (None, True)
+
+
+# The most probable span.
+
+
+def whole_nats(passage: Tokens, piece: Tokens, after: Table) -> float:
+    """The log-probability of a piece: of its tokens, and of an end unless it is at the end wherever it stands."""
+    nats = math.fsum(after(piece[:at])[token] for at, token in enumerate(piece))
+    goes_on = any((*piece, token) in pieces(passage) for token in passage)
+    return nats + (after(piece)[END] if goes_on else 0.0)
+
+
+def searched(passage: Tokens, after: Table, most: int) -> tuple[SpanSearch, list[Tokens]]:
+    """A search to its end, and what it asked about, in order."""
+    search = SpanSearch.of(passage)
+    asked: list[Tokens] = []
+    while wanted := search.wanted(most):
+        assert len(wanted) <= most
+        bounds = []
+        for written, state in wanted:
+            reached = Span.of(passage)
+            for token in written:
+                reached = reached.after(token)
+            assert state == reached
+            assert all(written[:end] in asked for end in range(len(written)))
+            bounds.append(math.fsum(after(written[:at])[token] for at, token in enumerate(written)))
+        # Nothing is asked that cannot be better than what is found already, and the likeliest comes first.
+        assert min(bounds) > search.best_nats - 1e-12
+        assert bounds == pytest.approx(sorted(bounds, reverse=True), abs=1e-9)
+        asked += [written for written, _ in wanted]
+        for written, state in wanted:
+            nats = after(written)
+            search.tell(written, {token: nats[token] for token in (*state.allowed, END)})
+    assert not search.going
+    return search, asked
+
+
+@settings(max_examples=300, deadline=None)
+@given(PASSAGES, TABLES, st.integers(1, 6))
+def test_a_search_finds_the_most_probable_of_all_spans(passage: Tokens, after: Table, most: int) -> None:
+    search, asked = searched(passage, after, most)
+    nats = {piece: whole_nats(passage, piece, after) for piece in pieces(passage)}
+    assert search.best_nats == pytest.approx(max(nats.values()), abs=1e-9)
+    assert nats[search.best] == pytest.approx(max(nats.values()), abs=1e-9)
+    assert len(set(asked)) == len(asked)
+    assert set(asked) <= pieces(passage) | {()}
+
+
+@settings(max_examples=100, deadline=None)
+@given(PASSAGES, TABLES)
+def test_what_a_search_finds_does_not_depend_on_how_much_it_asks_at_once(passage: Tokens, after: Table) -> None:
+    found = [searched(passage, after, most)[0] for most in (1, 2, 50)]
+    assert {(search.best, search.best_nats) for search in found} == {(found[0].best, found[0].best_nats)}
+
+
+def test_a_search_leaves_out_what_is_less_probable_than_what_it_found() -> None:
+    """Of a passage with 1275 pieces: the beginning, *0 1* and two tokens after it, where all is clear."""
+    passage = tuple(range(50))
+
+    def after(written: Tokens) -> dict[int, float]:
+        sure = {(): 0, (0,): 1, (0, 1): END}.get(written, END)
+        return {token: math.log(0.9 if token == sure else 0.1 / 50) for token in (*passage, END)}
+
+    search = SpanSearch.of(passage)
+    n_asked = 0
+    while wanted := search.wanted(1):
+        n_asked += 1
+        ((written, _),) = wanted
+        search.tell(written, after(written))
+    assert search.best == (0, 1)
+    assert search.best_nats == pytest.approx(3 * math.log(0.9))
+    assert n_asked == 3
+
+
+def test_a_search_over_what_is_not_a_number_finds_nothing() -> None:
+    search = SpanSearch.of((1, 2))
+    ((written, _),) = search.wanted(8)
+    search.tell(written, {1: math.nan, 2: math.nan, END: math.nan})
+    assert not search.going
+    assert search.best == ()
+
+
+def test_a_span_that_ends_its_passage_in_one_place_only_still_needs_its_end() -> None:
+    """*1* is the last token, but also goes on elsewhere."""
+    search = SpanSearch.of((1, 2, 1))
+    search.wanted(8)
+    search.tell((), {1: math.log(0.9), 2: math.log(0.05), END: -9.0})
+    assert [written for written, _ in search.wanted(8)] == [(1,), (2,)]
+    search.tell((1,), {2: math.log(0.5), END: math.log(0.01)})
+    search.tell((2,), {1: math.log(0.5), END: math.log(0.2)})
+    assert search.best == (2, 1)
+    assert search.best_nats == pytest.approx(math.log(0.025))
+    assert [written for written, _ in search.wanted(8)] == [(1, 2)]

@@ -1,0 +1,401 @@
+"""Prompts, labels and passages in tokens, of tokenizers of every kind: always as one whole text would be spelled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from spellings import CHAT_TEMPLATE, KINDS, byte_level, sentence_pieces, unigram, word_pieces
+from undertow.models.base import UnscorableError
+from undertow.models.constraints import Trie
+from undertow.models.prompting import Passage, Prompted, Prompter
+from undertow.models.vocabulary import Vocabulary
+from undertow.types import FREE, SPAN, Choice, Writing
+
+pytest.importorskip("torch", reason="the model extra is not installed")
+
+DIMENSIONS = (" gender", " race", " political", " political affiliation", " religion")
+SMILE = "\N{GRINNING FACE}"
+FAMILY = "\N{MAN}\N{ZERO WIDTH JOINER}\N{WOMAN}"
+
+
+@cache
+def tokenizer_of(kind: str) -> Any:
+    return KINDS[kind]()
+
+
+def prompter(tokenizer: Any, context_tokens: int = 10_000) -> Prompter:
+    n_closing = len(tokenizer("")["input_ids"]) // 2  # one of a pair around every text
+
+    def tokens_of(text: str) -> list[int]:
+        tokens: list[int] = tokenizer(text)["input_ids"]
+        return tokens[: len(tokens) - n_closing] if n_closing and tokenizer.cls_token else tokens
+
+    return Prompter(tokenizer, tokens_of, context_tokens, Vocabulary.of(tokenizer))
+
+
+def prompted(asked: Prompter, query: Choice | Writing) -> Prompted:
+    (one,), refused = asked.prompts([query])
+    assert not refused
+    return one
+
+
+def refusal(asked: Prompter, query: Choice | Writing) -> str:
+    prompts, refused = asked.prompts([query])
+    assert prompts == []
+    return str(refused[0])
+
+
+def labels_of(one: Prompted) -> dict[int, tuple[int, ...]]:
+    """The labels' tokens, by their places."""
+    assert one.trie is not None
+    found: dict[int, tuple[int, ...]] = {}
+    states: list[tuple[tuple[int, ...], Trie]] = [((), one.trie)]
+    for written, state in states:
+        if state.label is not None:
+            found[state.label] = written
+        states += [((*written, token), child) for token, child in state.children.items()]
+    return found
+
+
+def passage_of(one: Prompted) -> Passage:
+    assert one.passage is not None
+    return one.passage
+
+
+def shared(texts: Sequence[Sequence[int]]) -> int:
+    return next(
+        (at for at, tokens in enumerate(zip(*texts, strict=False)) if len(set(tokens)) > 1), min(map(len, texts))
+    )
+
+
+# Labels.
+
+PROMPTS = [
+    "The cats of the house sat.\nTask: What is said?\nAnswer:",
+    "Question: What is it about?\nAnswer: ",
+    "Question: What is it about?\nAnswer:\n",
+    f"The sea {SMILE}",
+    "It is what they said, p",
+    "race",
+]
+
+
+def check_labels(asked: Prompter, text: str, labels: tuple[str, ...]) -> None:
+    one = prompted(asked, Choice(text, labels))
+    whole = [asked.tokens_of(text + label) for label in labels]
+    found = labels_of(one)
+    assert [[*one.tokens, *found[at]] for at in range(len(labels))] == whole
+    assert len(one.tokens) == shared([asked.tokens_of(text), *whole])
+
+
+@pytest.mark.parametrize("text", PROMPTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_label_is_spelled_as_in_the_whole_text(kind: str, text: str) -> None:
+    asked = prompter(tokenizer_of(kind))
+    for labels in (DIMENSIONS, ("olitical", "ast", " race"), (" cats", " the cats", " the")):
+        check_labels(asked, text, labels)
+        # From what is remembered of the end of the prompt, behind other texts of the same end.
+        for before in ("They said no. ", "The cats\n\n", "yes yes yes yes yes yes yes yes "):
+            check_labels(asked, before + text, labels)
+
+
+WORDS = [
+    "Answer:",
+    "the",
+    "cats",
+    "p",
+    "said",
+    "political",
+    "e",
+    SMILE,
+    ".",
+    "aa",
+    "caf\N{LATIN SMALL LETTER E WITH ACUTE}",
+]
+TEXTS = st.lists(st.tuples(st.sampled_from([" ", "", "", "\n"]), st.sampled_from(WORDS)), min_size=1, max_size=12).map(
+    lambda pairs: "".join(space + word for space, word in pairs)
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(sorted(KINDS)), TEXTS, st.lists(TEXTS, min_size=1, max_size=3), st.data())
+def test_what_is_remembered_of_a_prompts_end_is_what_a_whole_text_says(
+    kind: str, end: str, befores: list[str], data: st.DataObject
+) -> None:
+    asked = prompter(tokenizer_of(kind))
+    labels = data.draw(st.sampled_from([DIMENSIONS, ("olitical", " said", "a"), ("a", "aa", " the"), (".", " cats")]))
+    for before in befores:
+        query = Choice(before + end, labels)
+        found, fresh = (each.prompts([query]) for each in (asked, prompter(tokenizer_of(kind))))
+        assert {place: str(error) for place, error in found[1].items()} == {
+            place: str(error) for place, error in fresh[1].items()
+        }
+        assert found[0] == fresh[0]
+
+
+def test_a_word_longer_than_what_is_remembered_is_spelled_whole() -> None:
+    """Pairs are joined from the left, so how a row of letters ends depends on how many there are."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    pairs = Tokenizer(models.BPE({"a": 0, "aa": 1, "b": 2, "\u0120": 3}, [("a", "a")]))
+    pairs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    asked = prompter(PreTrainedTokenizerFast(tokenizer_object=pairs))
+    for n_letters in (40, 41, 43, 42, 44):
+        check_labels(asked, "b " + n_letters * "a", ("a", "ba"))
+
+
+def test_labels_that_reach_back_over_the_whole_prompt_are_not_asked_behind_nothing() -> None:
+    asked = prompter(tokenizer_of("byte-level"))
+    reason = refusal(asked, Choice(" ", ("race", "gender")))
+    assert "spelled together with the whole prompt" in reason
+    assert "\n" not in reason
+
+
+def test_labels_whose_first_tokens_are_alike_are_refused_where_only_these_count() -> None:
+    asked = prompter(tokenizer_of("byte-level"))
+    query = Choice("Answer:", (" political", " political affiliation", " race"), first_token=True)
+    assert refusal(asked, query) == (
+        "this tokenizer begins 'political' and 'political affiliation' with the same token, so they cannot be told apart"
+    )
+    told_apart = prompted(asked, Choice("Answer:", (" political affiliation", " race"), first_token=True))
+    assert [len(tokens) for tokens in labels_of(told_apart).values()] == [1, 1]
+    assert told_apart.prefixes == ((),)
+    assert (told_apart.most_tokens, told_apart.own_tokens, told_apart.n_reads) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("build", [word_pieces, unigram])
+def test_a_label_that_cannot_be_spelled_is_refused(build: Any) -> None:
+    asked = prompter(build())
+    reason = refusal(asked, Choice("Answer:", (" race", " \N{CYRILLIC SMALL LETTER ZHE}")))
+    assert "cannot spell" in reason
+    assert "\N{CYRILLIC SMALL LETTER ZHE}" in reason
+
+
+def test_labels_that_are_spelled_alike_or_not_at_all_are_refused() -> None:
+    from tokenizers import normalizers
+
+    tokenizer = word_pieces()
+    tokenizer._tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace("!", "")])
+    asked = prompter(tokenizer)
+    assert refusal(asked, Choice("it is:", (" race", " Race"))) == (
+        "this tokenizer spells 'race' and 'Race' alike, so they cannot be told apart"
+    )
+    assert "spells the label '!' with no token of its own" in refusal(asked, Choice("it is:", (" race", " !")))
+
+
+def test_prefix_labels_share_what_is_read() -> None:
+    one = prompted(prompter(tokenizer_of("byte-level")), Choice("Answer:", DIMENSIONS))
+    labels = labels_of(one)
+    political = labels[2]
+    assert labels[3][: len(political)] == political
+    assert political in one.prefixes
+    assert one.most_tokens == len(labels[3]) - 1
+    assert one.n_reads == len(one.prefixes) == one.own_tokens + 1
+
+
+# A chat.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_a_chat_labels_begin_the_models_own_words(kind: str) -> None:
+    tokenizer = KINDS[kind]()
+    query = Choice("Question: What?", DIMENSIONS, shots=("The sea. race\n",), chat=True)
+    assert "no chat template; leave --chat out" in refusal(prompter(tokenizer), query)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    one = prompted(prompter(tokenizer), query)
+    said = tokenizer("[user] The sea. race\nQuestion: What?\n[it]\n", add_special_tokens=False)["input_ids"]
+    assert list(one.tokens) == said
+    spelled = [tokenizer(label.strip(), add_special_tokens=False)["input_ids"] for label in DIMENSIONS]
+    assert [list(tokens) for _, tokens in sorted(labels_of(one).items())] == spelled
+
+
+# Passages.
+
+PASSAGES = [
+    "The cats of the house.",
+    "the cats, the cats of old, the cats",
+    "  the sea  ",
+    "the  cats\n\nsaid no\n",
+    "\nThe cats",
+    f"{SMILE} cats {SMILE}{SMILE} {FAMILY}",
+    "caf\N{LATIN SMALL LETTER E WITH ACUTE} cafe\N{COMBINING ACUTE ACCENT} na\N{LATIN SMALL LETTER I WITH DIAERESIS}ve",
+    "\N{CJK UNIFIED IDEOGRAPH-732B} \N{CYRILLIC SMALL LETTER ZHE}!",
+    "a",
+    f"{SMILE}",
+    "\t tabs\tand \r\n returns",
+]
+
+
+@pytest.mark.parametrize("passage", PASSAGES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_passage_is_spelled_as_an_answer_to_the_prompt_would_be(kind: str, passage: str) -> None:
+    asked = prompter(tokenizer_of(kind))
+    for text, gap in (("Task: What?\nAnswer:", " "), ("Task: What?\nAnswer:\n", "")):
+        one = prompted(asked, Writing(text, passage))
+        assert list(one.tokens) == asked.tokens_of(text)
+        whole = asked.tokens_of(text + gap + passage)
+        if whole[: len(one.tokens)] == list(one.tokens):
+            assert list(passage_of(one).tokens) == whole[len(one.tokens) :]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_a_chat_a_passage_is_spelled_as_labels_are(kind: str) -> None:
+    tokenizer = KINDS[kind]()
+    tokenizer.chat_template = CHAT_TEMPLATE
+    asked = prompter(tokenizer)
+    spelled = passage_of(prompted(asked, Writing("What?", "political affiliation", chat=True)))
+    labels = labels_of(prompted(asked, Choice("What?", (" political affiliation", " race"), chat=True)))
+    assert spelled.tokens == labels[0]
+    assert spelled.text_of_span(spelled.tokens) == "political affiliation"
+
+
+@pytest.mark.parametrize("passage", PASSAGES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_span_spells_a_piece_of_its_passage(kind: str, passage: str) -> None:
+    asked = prompter(tokenizer_of(kind))
+    for text in ("Answer:", "Answer:\n"):
+        spelled = passage_of(prompted(asked, Writing(text, passage, SPAN)))
+        n = len(spelled.tokens)
+        assert len(spelled.spans) == n > 0
+        for start in range(n):
+            for end in range(start + 1, n + 1):
+                piece = spelled.text_of_span(spelled.tokens[start:end])
+                assert piece in passage
+                assert piece == piece.strip()
+                decoded = asked.tokenizer.decode(spelled.tokens[start:end], clean_up_tokenization_spaces=False)
+                if kind == "byte-level" and "\N{REPLACEMENT CHARACTER}" not in decoded:
+                    assert piece == decoded.strip()
+        assert spelled.text_of_span(spelled.tokens) == passage.strip()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(sorted(KINDS)),
+    st.text(st.sampled_from(f"the cats\n\r\t  .,{SMILE}{FAMILY}\N{COMBINING ACUTE ACCENT}e\N{CYRILLIC SMALL LETTER ZHE}"), max_size=20),
+    st.sampled_from(["Answer:", "Answer:\n"]),
+)  # fmt: skip
+def test_any_passage_at_all(kind: str, passage: str, text: str) -> None:
+    asked = prompter(tokenizer_of(kind))
+    query = Writing(text, passage, SPAN)
+    if not passage.strip():
+        assert "passage that the answer is to be made of is empty" in refusal(asked, query)
+        return
+    found, refused = asked.prompts([query])
+    assume(not refused)
+    spelled = passage_of(found[0])
+    # Nothing but space, and what a tokenizer drops as if it were, is left over at its ends.
+    assert spelled.text_of_span(spelled.tokens) in passage
+    for start in range(len(spelled.tokens)):
+        assert spelled.text_of_span(spelled.tokens[start:]) in passage
+
+
+def test_an_own_token_of_a_space_stays_in_its_passage() -> None:
+    """Where a tokenizer says that letters alone take up room, a second space takes none, and is still written."""
+    for kind in ("byte-level", "trimmed byte-level"):
+        asked = prompter(tokenizer_of(kind))
+        spelled = passage_of(prompted(asked, Writing("Answer:", "the  cats")))
+        assert asked.tokenizer.convert_ids_to_tokens(list(spelled.tokens)) == ["\u0120the", "\u0120", "\u0120cats"]
+
+
+def test_tokens_that_do_not_stand_together_spell_no_span() -> None:
+    spelled = passage_of(prompted(prompter(tokenizer_of("byte-level")), Writing("Answer:", "the cats said")))
+    with pytest.raises(ValueError, match="do not stand next to each other"):
+        spelled.text_of_span((spelled.tokens[0], spelled.tokens[2]))
+
+
+def test_a_passage_is_spelled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = prompter(tokenizer_of("byte-level"))
+    texts = [f"{number}. Answer:" for number in range(5)]
+    prompts, _ = asked.prompts([Writing(text, "the cats") for text in texts])
+    assert len({id(passage_of(one)) for one in prompts}) == 1
+
+
+# Examples that have no room.
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.sampled_from(["The sea. Answer: race\n", "No. Answer: political\n", "cats\n"]), max_size=6),
+    st.integers(5, 80),
+    st.booleans(),
+    st.sampled_from(sorted(KINDS)),
+)
+def test_examples_are_left_out_from_the_front_and_no_more_than_must(
+    shots: list[str], context_tokens: int, chosen: bool, kind: str
+) -> None:
+    def query(kept: int) -> Choice | Writing:
+        some = tuple(shots[len(shots) - kept :])
+        if chosen:
+            return Choice("They said no. Answer:", DIMENSIONS, some)
+        return Writing("They said no. Answer:", "They said no.", FREE, shots=some)
+
+    asked, roomy = prompter(tokenizer_of(kind), context_tokens), prompter(tokenizer_of(kind))
+    whole = [prompted(roomy, query(kept)) for kept in range(len(shots) + 1)]
+    fits = [len(one.tokens) + one.most_tokens <= context_tokens for one in whole]
+    if not fits[0]:
+        reason = refusal(asked, query(len(shots)))
+        assert f"longer than the {context_tokens} tokens that the model reads, without any example" in reason
+        return
+    n_kept = max(kept for kept, fit in enumerate(fits) if fit)
+    one = prompted(asked, query(len(shots)))
+    assert one.n_dropped == len(shots) - n_kept
+    assert one.tokens == whole[n_kept].tokens
+
+
+def test_examples_are_left_out_of_a_chat_too() -> None:
+    tokenizer = byte_level()
+    tokenizer.chat_template = CHAT_TEMPLATE
+    shots = ("The sea. race\n", "The cats. gender\n")
+    query = Choice("What?", DIMENSIONS, shots, chat=True)
+    whole = prompted(prompter(tokenizer), query)
+    one = prompted(prompter(tokenizer, len(whole.tokens) + whole.most_tokens - 1), query)
+    assert one.n_dropped == 1
+    assert one.tokens == prompted(prompter(tokenizer), Choice("What?", DIMENSIONS, shots[1:], chat=True)).tokens
+
+
+# What cannot be asked.
+
+
+def test_what_cannot_be_asked_has_a_reason_and_does_not_keep_the_rest() -> None:
+    asked = prompter(tokenizer_of("byte-level"))
+    queries: list[Choice | Writing] = [
+        Choice("", DIMENSIONS),
+        Choice("Answer:", DIMENSIONS),
+        Writing("", "the cats"),
+        Writing("Answer:", " \n "),
+        Writing("Answer:", "the cats"),
+    ]
+    prompts, refused = asked.prompts(queries)
+    assert [one.place for one in prompts] == [1, 4]
+    assert {place: str(error) for place, error in refused.items()} == {
+        0: "the prompt is empty",
+        2: "the prompt is empty",
+        3: "the passage that the answer is to be made of is empty",
+    }
+    assert all(isinstance(error, UnscorableError) for error in refused.values())
+
+
+# Line breaks.
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "trimmed byte-level", "sentence pieces", "unigram"])
+def test_line_breaks_are_the_tokens_that_begin_a_new_line(kind: str) -> None:
+    asked = prompter(tokenizer_of(kind))
+    spelled = asked.tokenizer("the\ncats", add_special_tokens=False)["input_ids"]
+    breaks = [token for token in spelled if token in asked.line_breaks]
+    assert len(breaks) == 1
+    assert asked.tokenizer.decode(breaks).startswith("\n")
+    assert asked.line_breaks is asked.line_breaks
+
+
+def test_a_line_break_of_bytes_is_one_and_word_pieces_have_none() -> None:
+    tokenizer = sentence_pieces()
+    assert tokenizer.convert_tokens_to_ids("<0x0A>") in prompter(tokenizer).line_breaks
+    assert prompter(word_pieces()).line_breaks == frozenset()

@@ -1,0 +1,962 @@
+"""Choices and written answers of real small networks are what one text at a time says, however they are asked."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from spellings import CHAT_TEMPLATE, KINDS, byte_level, drawn, llama_for, model_of
+from tiny import tiny_bloom, tiny_gemma2, tiny_gpt2, tiny_gpt_neo, tiny_mamba
+from undertow.models import causal, decoding, writing
+from undertow.models.base import EXACT, Branches, Found
+from undertow.models.tree_cache import TreeCache
+from undertow.scoring.ask import ask, estimate
+from undertow.scoring.store import AnswerStore
+from undertow.types import BEST_SPAN, FREE, PASSAGE_TOKENS, SPAN, Answer, Choice, Query, UndertowError, Writing
+
+torch = pytest.importorskip("torch", reason="the model extra is not installed")
+
+TOLERANCE_NATS = 1e-4
+Tokens = tuple[int, ...]
+SMILE = "\N{GRINNING FACE}"
+DIMENSIONS = (" gender", " race", " political", " political affiliation", " religion")
+DOCUMENTS = (
+    "The cats of the house sat by the sea, and they said no.",
+    "They were the cats, the cats of old, the cats.",
+    "Yes, said the sea.",
+)
+TASKS = (
+    "\nTask: What is said in the text?\nAnswer:",
+    "\nTask: What is it about?\nAnswer:",
+    "\nQuestion: What is said?\nAnswer:",
+    "\nThe text is about",
+    "",
+)
+SHOTS = tuple(f"{document}\nAnswer: race\n" for document in DOCUMENTS)
+
+
+@cache
+def tokenizer_of(kind: str) -> Any:
+    tokenizer = KINDS[kind]()
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+@cache
+def network_of(kind: str) -> Any:
+    return llama_for(tokenizer_of(kind))
+
+
+def model(kind: str = "byte-level") -> Any:
+    """A model that was asked nothing yet."""
+    return model_of(network_of(kind), tokenizer_of(kind))
+
+
+def told(asked: Any, queries: Sequence[Query]) -> list[Answer]:
+    """Answers in order, without a store."""
+    found: dict[int, Answer] = {}
+    for some in asked.answer(queries, EXACT):
+        for place, answer in some.items():
+            assert place not in found
+            found[place] = answer if isinstance(answer, Answer) else Answer.none(str(answer))
+    return [found[place] for place in range(len(queries))]
+
+
+def alike(some: Sequence[Answer], others: Sequence[Answer]) -> None:
+    for one, other in zip(some, others, strict=True):
+        assert (one.text, one.unscored, one.n_dropped) == (other.text, other.unscored, other.n_dropped)
+        assert one.logprobs_nats == pytest.approx(other.logprobs_nats, abs=TOLERANCE_NATS)
+        assert one.unclaimed_prob == pytest.approx(other.unclaimed_prob, abs=TOLERANCE_NATS, nan_ok=True)
+
+
+@contextmanager
+def noting(network: Any) -> Iterator[list[int]]:
+    """Tokens of every forward pass of the network, padding and repeats among them."""
+    fed: list[int] = []
+    hook = network.register_forward_pre_hook(
+        lambda _, args, inputs: fed.append(int((inputs["input_ids"] if "input_ids" in inputs else args[0]).numel())),
+        with_kwargs=True,
+    )
+    try:
+        yield fed
+    finally:
+        hook.remove()
+
+
+# One text at a time, by the plainest means.
+
+
+def nats_after(asked: Any, tokens: Sequence[int]) -> Any:
+    """Log-probabilities of all tokens after a text [token]: one text, one forward pass, no cache."""
+    with torch.inference_mode():
+        logits = asked.network(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits
+    return logits[0, -1].double().log_softmax(-1).numpy()
+
+
+def spelled(asked: Any, text: str) -> list[int]:
+    """A text as this model begins one, without what closes it."""
+    tokens: list[int] = asked.tokenizer(text)["input_ids"]
+    return tokens[:-1] if tokens[-1:] == [asked.tokenizer.eos_token_id] else tokens
+
+
+def in_chat(asked: Any, text: str) -> list[int]:
+    said: list[int] = asked.tokenizer(f"[user] {text}\n[it]\n", add_special_tokens=False)["input_ids"]
+    return said
+
+
+def end_nats(nats: Any, ends: Sequence[int]) -> float:
+    return float(np.logaddexp.reduce(nats[sorted(ends)]))
+
+
+def chosen_by_hand(asked: Any, query: Choice) -> tuple[str, list[float], float]:
+    """The greedy label, all log-probabilities, and what is unclaimed: by texts that are tokenised whole."""
+    text, ends = query.shown(), [asked.tokenizer.eos_token_id]
+    if query.chat:
+        prompt = in_chat(asked, text)
+        whole = [
+            [*prompt, *asked.tokenizer(label.strip(), add_special_tokens=False)["input_ids"]] for label in query.labels
+        ]
+    else:
+        prompt = spelled(asked, text)
+        whole = [spelled(asked, text + label) for label in query.labels]
+    start = next(
+        (at for at, tokens in enumerate(zip(prompt, *whole, strict=False)) if len(set(tokens)) > 1),
+        min(map(len, (prompt, *whole))),
+    )
+    labels = [tuple(tokens[start : start + 1] if query.first_token else tokens[start:]) for tokens in whole]
+    prompt = prompt[:start]
+    values = []
+    for label in labels:
+        nats = sum(float(nats_after(asked, [*prompt, *label[:at]])[token]) for at, token in enumerate(label))
+        if any(other != label and other[: len(label)] == label for other in labels):
+            nats += end_nats(nats_after(asked, [*prompt, *label]), ends)
+        values.append(nats)
+    written: Tokens = ()
+    while True:
+        nats = nats_after(asked, [*prompt, *written])
+        nexts = {one[len(written)]: nats[one[len(written)]] for one in labels if one[: len(written)] == written != one}
+        best = max(nexts, key=lambda token: nexts[token]) if nexts else None
+        if best is None or (written in labels and end_nats(nats, ends) > nexts[best]):
+            break
+        written = (*written, best)
+    unclaimed = 1 - float(np.exp(nats_after(asked, prompt)[sorted({label[0] for label in labels})]).sum())
+    return query.labels[labels.index(written)].strip(), values, unclaimed
+
+
+def prompt_and_passage(asked: Any, query: Writing) -> tuple[list[int], Tokens]:
+    """Both as they are in one whole text."""
+    if query.chat:
+        passage = asked.tokenizer(query.passage, add_special_tokens=False)["input_ids"]
+        return in_chat(asked, query.shown()), tuple(passage)
+    prompt = spelled(asked, query.shown())
+    gap = "" if query.shown()[-1:].isspace() else " "
+    whole = spelled(asked, query.shown() + gap + query.passage)
+    assert whole[: len(prompt)] == prompt
+    return prompt, tuple(whole[len(prompt) :])
+
+
+def ends_for(asked: Any, query: Writing) -> set[int]:
+    ends = {asked.tokenizer.eos_token_id}
+    if query.line_ends:
+        texts = {token: asked.tokenizer.decode([token]) for token in range(len(asked.tokenizer))}
+        ends |= {token for token, text in texts.items() if text.lstrip(" ")[:1] in ("\n", "\r") and text.strip(" ")}
+    return ends
+
+
+def followers(query: Writing, passage: Tokens, written: Tokens, ends: set[int]) -> tuple[list[int] | None, bool]:
+    """Tokens that may come next (None for any) but for the ends, and whether the answer may end."""
+    if query.constraint == FREE:
+        return None, True
+    if query.constraint == PASSAGE_TOKENS:
+        return sorted(set(passage) - ends), True
+    n = len(written)
+    places = [at for at in range(len(passage)) if passage[at - n : at] == written and at >= n]
+    return sorted({passage[at] for at in places} - ends), n > 0
+
+
+def stands_at_the_end_only(query: Writing, passage: Tokens, written: Tokens) -> bool:
+    n = len(written)
+    return query.constraint in (SPAN, BEST_SPAN) and not any(
+        passage[at : at + n] == written and at + n < len(passage) for at in range(len(passage))
+    )
+
+
+def written_by_hand(asked: Any, query: Writing) -> tuple[Tokens, float]:
+    """A greedy answer's tokens and log-probability."""
+    prompt, passage = prompt_and_passage(asked, query)
+    ends = ends_for(asked, query)
+    written: Tokens = ()
+    so_far = 0.0
+    while len(written) < len(passage) and not (written and stands_at_the_end_only(query, passage, written)):
+        nats = nats_after(asked, [*prompt, *written])
+        allowed, may_end = followers(query, passage, written, ends)
+        candidates = [token for token in range(len(nats)) if token not in ends] if allowed is None else allowed
+        best = max(candidates, key=lambda token: nats[token], default=None)
+        end = end_nats(nats, sorted(ends))
+        if best is None or (may_end and end > nats[best]):
+            return written, so_far + end
+        written, so_far = (*written, best), so_far + float(nats[best])
+    return written, so_far
+
+
+def best_by_hand(asked: Any, query: Writing) -> dict[Tokens, float]:
+    """The log-probability of every span."""
+    prompt, passage = prompt_and_passage(asked, query)
+    ends = ends_for(asked, query)
+    spans = {passage[start:end] for start in range(len(passage)) for end in range(start + 1, len(passage) + 1)}
+    spans = {span for span in spans if not ends & set(span)}
+    nats = {
+        tokens: nats_after(asked, [*prompt, *tokens])
+        for tokens in {span[:end] for span in spans for end in range(len(span) + 1)}
+    }
+    return {
+        span: sum(float(nats[span[:at]][token]) for at, token in enumerate(span))
+        + (0.0 if stands_at_the_end_only(query, passage, span) else end_nats(nats[span], sorted(ends)))
+        for span in spans
+    }
+
+
+def decoded(asked: Any, tokens: Sequence[int]) -> str:
+    text: str = asked.tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return text
+
+
+# Choices.
+
+
+def choices(**settings: Any) -> list[Choice]:
+    """Prompts that share documents, of several lengths."""
+    return [Choice(document + task, DIMENSIONS, **settings) for document in DOCUMENTS for task in TASKS]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_have_the_probabilities_of_whole_texts(kind: str) -> None:
+    asked = model(kind)
+    queries = [
+        *choices(),
+        *choices(first_token=True)[:0],
+        *(Choice(query.prompt, (" political affiliation", " race", " gender"), SHOTS[:1], first_token=True) for query in choices()[:3]),
+        *choices(shots=SHOTS, chat=True)[::4],
+        Choice("It is what they said, p", ("olitical", "olitical affiliation", "ast", " race")),
+        Choice("Again and again and again, it is what they said, p", ("olitical", "olitical affiliation", "ast", " race")),
+        Choice("What?\nAnswer: ", ("gender", "race", "religion")),
+    ]  # fmt: skip
+    found = told(asked, queries)
+    assert not asked.writer.refusal
+    for query, answer in zip(queries, found, strict=True):
+        text, values, unclaimed = chosen_by_hand(asked, query)
+        assert not answer.unscored
+        assert answer.text in {label.strip() for label in query.labels}
+        assert answer.text == text
+        assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS)
+        assert answer.unclaimed_prob == pytest.approx(unclaimed, abs=TOLERANCE_NATS)
+        assert not answer.n_dropped
+    greedy = [query.labels.index(f" {answer.text}") for query, answer in zip(queries[:15], found, strict=False)]
+    assert len(set(greedy)) > 1
+
+
+def test_greedy_and_most_probable_label_differ_now_and_then() -> None:
+    asked = model()
+    queries = [Choice(f"{number} cats.{task}", DIMENSIONS) for number in range(40) for task in TASKS[:3]]
+    found = told(asked, queries)
+    most = [query.labels[int(np.argmax(one.logprobs_nats))].strip() for query, one in zip(queries, found, strict=True)]
+    differing = [at for at, one in enumerate(found) if one.text != most[at]]
+    assert 0 < len(differing) < len(found)
+    for at in differing[:3]:
+        assert chosen_by_hand(asked, queries[at])[0] == found[at].text
+
+
+def test_a_choice_that_cannot_be_made_has_a_reason_and_the_others_are_made() -> None:
+    refused, made = told(
+        model(), [Choice("Answer:", (" political", " political affiliation"), first_token=True), choices()[0]]
+    )
+    assert "with the same token, so they cannot be told apart" in refused.unscored
+    assert math.isnan(refused.unclaimed_prob)
+    assert made.text
+
+
+# Writing.
+
+PASSAGES = (
+    *DOCUMENTS,
+    f"the cats {SMILE} said {SMILE}{SMILE} caf\N{LATIN SMALL LETTER E WITH ACUTE}",
+    "  the sea, the sea  ",
+    "the cats\n\nsaid no\nto the sea",
+    f"{SMILE}",
+    "no no no no no no",
+)
+
+
+def writings(passages: Sequence[str] = PASSAGES, tasks: Sequence[str] = TASKS[:3], **settings: Any) -> list[Writing]:
+    return [Writing(passage + task, passage, **settings) for passage in passages for task in tasks]
+
+
+def fits(asked: Any, query: Writing) -> bool:
+    """Whether the passage begins with a token of its own behind the prompt."""
+    prompt = spelled(asked, query.shown())
+    return spelled(asked, query.shown() + " " + query.passage)[: len(prompt)] == prompt
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("constraint", [FREE, PASSAGE_TOKENS, SPAN])
+def test_greedy_answers_are_those_of_one_text_at_a_time(constraint: str, kind: str) -> None:
+    asked = model(kind)
+    queries = writings(PASSAGES[::2], TASKS[:1] + TASKS[3:4], constraint=constraint)
+    queries += writings(PASSAGES[2:3], constraint=constraint, shots=SHOTS[:2])
+    queries += writings(PASSAGES[2:3], constraint=constraint, chat=True)
+    for query, answer in zip(queries, told(asked, queries), strict=True):
+        tokens, nats = written_by_hand(asked, query)
+        passage = prompt_and_passage(asked, query)[1]
+        assert len(tokens) <= len(passage)
+        assert answer.logprobs_nats == pytest.approx((nats,), abs=TOLERANCE_NATS)
+        assert math.isnan(answer.unclaimed_prob)
+        if constraint == SPAN:
+            assert answer.text in query.passage
+            assert (
+                answer.text == decoded(asked, tokens).strip()
+                or kind != "byte-level"
+                or "\ufffd" in decoded(asked, tokens)
+            )
+        else:
+            assert answer.text == decoded(asked, tokens)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_free_greedy_answer_is_that_of_the_networks_own_search(kind: str) -> None:
+    asked = model(kind)
+    queries = writings()
+    for query, answer in zip(queries, told(asked, queries), strict=True):
+        prompt, passage = prompt_and_passage(asked, query)
+        fed = torch.tensor([prompt])
+        out = asked.network.generate(
+            fed,
+            attention_mask=torch.ones_like(fed),
+            do_sample=False,
+            max_new_tokens=len(passage),
+            eos_token_id=asked.tokenizer.eos_token_id,
+            pad_token_id=asked.tokenizer.eos_token_id,
+        )
+        assert answer.text == decoded(asked, out[0, len(prompt) :].tolist())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_keep_to_their_passages(kind: str) -> None:
+    """Greedy and drawn ones, of passages of all sorts."""
+    asked = model(kind)
+    drawing: dict[str, Any] = {"temperature": 1.5, "top_k": 20}
+    for constraint, settings in (
+        (SPAN, {}),
+        (SPAN, drawing),
+        (BEST_SPAN, {}),
+        (PASSAGE_TOKENS, drawing),
+        (FREE, drawing),
+    ):
+        queries = [
+            *writings(constraint=constraint, **settings),
+            *writings(constraint=constraint, chat=True, **settings),
+        ]
+        for query, answer in zip(queries, told(asked, queries), strict=True):
+            assert not answer.unscored
+            if constraint in (SPAN, BEST_SPAN):
+                assert answer.text in query.passage
+                assert answer.text == answer.text.strip()
+            elif constraint == PASSAGE_TOKENS and query.passage.isascii():
+                letters = decoded(asked, asked.tokenizer(query.passage, add_special_tokens=False)["input_ids"])
+                assert set(answer.text) <= set(letters) | set(" #")  # the end of a word is marked
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_is_never_longer_than_its_passage(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hands: list[Any] = []
+    finish = writing._Hand.answer
+
+    def noted(hand: Any, tokenizer: Any) -> Any:
+        hands.append(hand)
+        return finish(hand, tokenizer)
+
+    monkeypatch.setattr(writing._Hand, "answer", noted)
+    asked = model(kind)
+    for constraint in (FREE, PASSAGE_TOKENS, SPAN):
+        told(asked, [*writings(constraint=constraint), *writings(constraint=constraint, temperature=1.0)])
+    assert len(hands) == 6 * len(writings())
+    lengths = []
+    for hand in hands:
+        passage = (
+            prompt_and_passage(asked, hand.writing)[1] if fits(asked, hand.writing) else hand.prompt.passage.tokens
+        )
+        assert len(hand.tokens) <= len(passage)
+        lengths.append(len(hand.tokens) / len(passage))
+        if hand.writing.constraint == PASSAGE_TOKENS:
+            assert set(hand.tokens) <= set(passage)
+        if hand.writing.constraint == SPAN:
+            assert any(tuple(hand.tokens) == passage[at : at + len(hand.tokens)] for at in range(len(passage)))
+            assert hand.tokens
+    assert max(lengths) == 1.0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_best_span_is_the_best_of_all_spans(kind: str) -> None:
+    asked = model(kind)
+    queries = [
+        *writings(("the cats, the cats of the sea", f"no {SMILE} no", "Yes\nno"), TASKS[:2], constraint=BEST_SPAN),
+        Writing("What?", "the cats said", BEST_SPAN, chat=True),
+        Writing("What?", "the cats said", BEST_SPAN, shots=SHOTS),
+    ]
+    for query, answer in zip(queries, told(asked, queries), strict=True):
+        every = best_by_hand(asked, query)
+        best = max(every, key=lambda span: every[span])
+        assert answer.logprobs_nats == pytest.approx((every[best],), abs=TOLERANCE_NATS)
+        assert answer.text in query.passage
+        if kind == "byte-level" and "\ufffd" not in decoded(asked, best):
+            assert answer.text == decoded(asked, best).strip()
+
+
+def test_the_best_span_is_as_probable_as_the_greedy_one_or_more() -> None:
+    asked = model()
+    greedy, best = (told(asked, writings(constraint=constraint)) for constraint in (SPAN, BEST_SPAN))
+    gains = [better.logprobs_nats[0] - one.logprobs_nats[0] for one, better in zip(greedy, best, strict=True)]
+    assert min(gains) > -TOLERANCE_NATS
+    assert max(gains) > 0.1
+
+
+LINES = ("the cats\nsaid no\n\nto the sea", "no\nno\nno\nno", "\nYes\n", "They\r\nwere the\r\ncats")
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "sentence pieces", "unigram"])
+@pytest.mark.parametrize("constraint", [FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN])
+def test_a_line_break_ends_an_answer_where_it_is_told_to(constraint: str, kind: str) -> None:
+    asked = model(kind)
+    # A network that likes new lines: their rows of the head are those of frequent words.
+    tasks = [f"{task} {number}:" for task in TASKS[:2] for number in range(4)]
+    queries = [query for query in writings(LINES, tasks, constraint=constraint, line_ends=True) if fits(asked, query)]
+    assert len(queries) >= 24
+    found = told(asked, queries)
+    plain = told(asked, [replace(query, line_ends=False) for query in queries])
+    assert [one.text for one in plain] != [one.text for one in found]
+    for query, answer in zip(queries, found, strict=True):
+        if constraint == BEST_SPAN:
+            every = best_by_hand(asked, query)
+            assert answer.logprobs_nats == pytest.approx((max(every.values()),), abs=TOLERANCE_NATS)
+        else:
+            tokens, nats = written_by_hand(asked, query)
+            assert answer.logprobs_nats == pytest.approx((nats,), abs=TOLERANCE_NATS)
+            assert answer.text.strip() == decoded(asked, tokens).strip()
+        assert not {"\n", "\r"} & set(answer.text)
+
+
+# Drawing.
+
+
+def outcomes(asked: Any, query: Writing) -> dict[str, float]:
+    """The probability of every answer, by what it says: all ways to write it, one text at a time."""
+    prompt, passage = prompt_and_passage(asked, query)
+    ends = ends_for(asked, query)
+    found: dict[str, float] = {}
+
+    def say(written: Tokens, prob: float) -> None:
+        text = decoded(asked, written)
+        text = text.strip() if query.constraint == SPAN else text
+        found[text] = found.get(text, 0.0) + prob
+
+    states: list[tuple[Tokens, float]] = [((), 1.0)]
+    for written, prob in states:
+        if len(written) == len(passage) or (written and stands_at_the_end_only(query, passage, written)):
+            say(written, prob)
+            continue
+        nats = nats_after(asked, [*prompt, *written])
+        allowed, may_end = followers(query, passage, written, ends)
+        candidates = list(range(len(nats))) if allowed is None else [*allowed, *(sorted(ends) if may_end else [])]
+        kept = sorted(candidates, key=lambda token: -nats[token])[: query.top_k or None]
+        weights = np.exp(nats[kept] / query.temperature)
+        for token, share in zip(kept, weights / weights.sum(), strict=True):
+            if token in ends:
+                say(written, prob * share)
+            else:
+                states.append(((*written, token), prob * share))
+    assert math.fsum(found.values()) == pytest.approx(1.0)
+    return found
+
+
+def drawn_p(found: Sequence[str], expected: dict[str, float]) -> float:
+    """Of a chi-square test; rare outcomes together."""
+    counts = Counter(found)
+    assert set(counts) <= set(expected)
+    common = [text for text, prob in expected.items() if prob * len(found) >= 5]
+    observed = [counts[text] for text in common]
+    probs = [expected[text] for text in common]
+    if 1 - sum(probs) > 1e-9:
+        observed.append(len(found) - sum(observed))
+        probs.append(1 - sum(probs))
+    assert len(probs) > 2
+    return float(stats.chisquare(observed, np.array(probs) / sum(probs) * len(found)).pvalue)
+
+
+@cache
+def decided() -> Any:
+    """A model whose distributions are far from even, so that a temperature makes a difference."""
+    tokenizer = tokenizer_of("byte-level")
+    network = llama_for(tokenizer)
+    with torch.no_grad():
+        network.lm_head.weight.mul_(4.0)
+    return model_of(network, tokenizer)
+
+
+N_DRAWS = 1500
+DRAWN = [
+    Writing("The sea.\nAnswer:", "cats", FREE, temperature=0.7, top_k=8),
+    Writing("The sea.\nAnswer:", "cats", FREE, temperature=1.5, top_k=50),
+    Writing("The sea.\nAnswer:", "cats", FREE, temperature=1.0),
+    Writing("The sea.\nAnswer:", "cats said", PASSAGE_TOKENS, temperature=0.7, top_k=50),
+    Writing("The sea.\nAnswer:", "cats said", PASSAGE_TOKENS, temperature=2.0, top_k=2),
+    Writing("The sea.\nAnswer:", "the cats said the sea", SPAN, temperature=0.7, top_k=50),
+    Writing("The sea.\nAnswer:", "the cats said the sea", SPAN, temperature=2.0, top_k=2),
+    Writing("The sea.\nAnswer:", "no\ncats", PASSAGE_TOKENS, temperature=2.0, line_ends=True),
+]
+
+
+@pytest.mark.parametrize("query", DRAWN, ids=lambda query: f"{query.constraint}-{query.temperature}-{query.top_k}")
+def test_answers_are_drawn_as_often_as_they_are_probable(query: Writing) -> None:
+    asked = decided()
+    found = told(asked, [replace(query, seed=seed) for seed in range(N_DRAWS)])
+    texts = [answer.text for answer in found]
+    assert drawn_p(texts, outcomes(asked, query)) > 1e-3
+    # And the test would notice another temperature.
+    assert drawn_p(texts, outcomes(asked, replace(query, temperature=query.temperature * 1.5))) < 1e-5
+
+
+def test_one_of_one_is_the_most_probable() -> None:
+    asked = model()
+    for constraint in (FREE, PASSAGE_TOKENS, SPAN):
+        greedy = told(asked, writings(constraint=constraint))
+        alike(told(asked, writings(constraint=constraint, temperature=3.0, top_k=1)), greedy)
+
+
+def test_a_drawn_answer_depends_on_its_query_alone() -> None:
+    asked = model()
+    queries = [
+        replace(query, seed=seed) for constraint in (FREE, PASSAGE_TOKENS, SPAN) for seed in range(3)
+        for query in writings(constraint=constraint, temperature=1.0, top_k=50)[::2]
+    ]  # fmt: skip
+    together = told(asked, queries)
+    alike([answer for query in queries for answer in told(asked, [query])], together)
+    order = random.Random(0).sample(range(len(queries)), len(queries))
+    shuffled = told(model(), [queries[at] for at in order])
+    alike(shuffled, [together[at] for at in order])
+    n = len(queries) // 9
+    by_seed = [tuple(answer.text for answer in together[start : start + n]) for start in range(0, len(queries), n)]
+    assert len(set(by_seed)) == 9
+
+
+# Examples that have no room.
+
+
+def test_an_answer_without_the_first_examples_is_that_of_the_others() -> None:
+    tokenizer = tokenizer_of("byte-level")
+    short = model_of(llama_for(tokenizer, context_tokens=56), tokenizer)
+    queries: list[Choice | Writing] = [
+        Choice("The sea.\nAnswer:", DIMENSIONS, SHOTS),
+        Choice("The sea.\nAnswer:", DIMENSIONS, SHOTS, chat=True),
+        *(
+            Writing("The sea.\nAnswer:", DOCUMENTS[2], one, shots=SHOTS)
+            for one in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)
+        ),
+    ]
+    found = told(short, queries)
+    assert {answer.n_dropped for answer in found} == {1, 2}
+    kept = [replace(query, shots=SHOTS[one.n_dropped :]) for query, one in zip(queries, found, strict=True)]
+    alike([replace(answer, n_dropped=0) for answer in found], told(short, kept))
+    # One example more has no room.
+    more = [replace(query, shots=SHOTS[one.n_dropped - 1 :]) for query, one in zip(queries, found, strict=True)]
+    assert all(answer.n_dropped == 1 for answer in told(short, more))
+    long = Writing("The sea. " * 40, "the cats", shots=SHOTS)
+    (answer,) = told(short, [long])
+    assert answer.unscored.endswith("longer than the 56 tokens that the model reads, without any example")
+
+
+# The cache.
+
+
+def mixture() -> list[Choice | Writing]:
+    """Choices and answers of every sort, about documents of several lengths."""
+    return [
+        *choices(),
+        *choices(shots=SHOTS[:1])[::2],
+        *choices(chat=True)[::3],
+        *writings(DOCUMENTS),
+        *writings(DOCUMENTS, constraint=PASSAGE_TOKENS, line_ends=True),
+        *writings(DOCUMENTS, constraint=SPAN, shots=SHOTS[:1]),
+        *writings(DOCUMENTS[:2], constraint=BEST_SPAN),
+        *writings(DOCUMENTS, constraint=SPAN, temperature=0.7, top_k=50),
+        Writing("", "the cats"),
+    ]
+
+
+@cache
+def reference() -> tuple[Answer, ...]:
+    return tuple(told(model(), mixture()))
+
+
+def test_one_by_one_and_in_any_order() -> None:
+    asked = model()
+    alike([told(asked, [query])[0] for query in mixture()], reference())
+    for seed in range(3):
+        order = random.Random(seed).sample(range(len(mixture())), len(mixture()))
+        alike(told(asked, [mixture()[at] for at in order]), [reference()[at] for at in order])
+    alike(told(asked, mixture()), reference())
+
+
+@pytest.mark.parametrize("room", [1, 40, 90])
+def test_over_many_packs(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "CPU_FORWARD_TOKENS", room)
+    monkeypatch.setattr(decoding, "CPU_TREE_TOKENS", 2 * room)
+    asked = model()
+    packs = asked.packs(mixture())
+    assert len(packs) > 10
+    assert sorted(place for pack in packs for place in pack) == list(range(len(mixture())))
+    alike(told(asked, mixture()), reference())
+
+
+def test_in_plain_batches() -> None:
+    asked = model()
+    asked.writer._refusal = "told so"
+    with noting(asked.network):
+        alike(told(asked, mixture()), reference())
+    assert asked.writer.trunk is None
+
+
+def test_a_prompt_longer_than_a_pass_is_fed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "CPU_FORWARD_TOKENS", 16)
+    asked = ready(model())
+    with noting(asked.network) as fed:
+        (answer,) = told(asked, choices()[:1])
+    assert len(fed) > 1
+    assert max(fed) == 16
+    text, values, _ = chosen_by_hand(asked, choices()[0])
+    assert answer.text == text
+    assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS)
+
+
+def ready(asked: Any) -> Any:
+    """The model, its checks behind it."""
+    assert not asked.writer.refusal
+    return asked
+
+
+def many(n_tasks: int = 12) -> list[Choice]:
+    """Two long documents and a short one, each with the same tasks."""
+    long = [" ".join([document] * 3) for document in DOCUMENTS[:2]]
+    tasks = [f"\nTask {number}: What is it about?\nAnswer:" for number in range(n_tasks)]
+    return [Choice(document + task, DIMENSIONS) for document in (*long, DOCUMENTS[2]) for task in tasks]
+
+
+def test_what_prompts_share_is_fed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over all packs, and whatever else is in them, all but the last token of what begins one."""
+    monkeypatch.setattr(writing, "CPU_FORWARD_TOKENS", 150)
+    asked = ready(model())
+    prompts, _ = asked.writer.prompter.prompts(many())
+    paths = [(*prompt.tokens, *prefix) for prompt in prompts for prefix in prompt.prefixes]
+    n_nodes = len(Branches.of(paths).tokens)
+    n_packs = len(asked.packs(many()))
+    assert n_packs > 4
+    with noting(asked.network) as fed:
+        told(asked, many())
+    assert len(fed) == n_packs
+    assert sum(fed) <= n_nodes + n_packs
+    assert max(fed) <= 150
+    assert sum(fed) < sum(len(prompt.tokens) for prompt in prompts) / 2
+
+
+def test_packs_that_are_asked_one_after_another_are_not_cut_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What begins a pack may be in the cache, and then takes no room."""
+    monkeypatch.setattr(writing, "CPU_FORWARD_TOKENS", 150)
+    asked = ready(model())
+    packs = asked.packs(many())
+    with noting(asked.network) as fed:
+        for pack in packs:
+            told(asked, [many()[place] for place in pack])
+    assert len(fed) == len(packs)
+
+
+def test_a_choice_takes_one_pass_and_writing_one_a_step_at_most() -> None:
+    asked = ready(model())
+    with noting(asked.network) as fed:
+        told(asked, choices())
+    assert len(fed) == 1
+    for constraint in (FREE, PASSAGE_TOKENS, SPAN):
+        queries = writings(constraint=constraint)
+        longest = max(len(prompt_and_passage(asked, query)[1]) for query in queries)
+        with noting(asked.network) as fed:
+            told(asked, queries)
+        assert 1 < len(fed) <= longest
+        assert max(fed[1:]) <= len(queries)
+
+
+def test_a_step_that_is_not_a_choice_is_not_fed() -> None:
+    """A span at the end of its passage has ended, and so has an answer that is as long as it may be."""
+    asked = ready(model())
+    for constraint in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN):
+        told(asked, [Writing("The cats.\nAnswer:", "no", constraint)])  # makes the cache ready
+        for passage in ("cats", "said"):
+            query = Writing("The sea.\nAnswer:", passage, constraint)
+            assert len(prompt_and_passage(asked, query)[1]) == 1
+            with noting(asked.network) as fed:
+                (answer,) = told(asked, [query])
+            assert len(fed) == 1
+            if constraint in (SPAN, BEST_SPAN):
+                assert answer.text == passage
+
+
+def test_a_search_feeds_little_of_what_there_is() -> None:
+    asked = ready(model())
+    queries = writings(DOCUMENTS, constraint=BEST_SPAN)
+    with noting(asked.network) as fed:
+        told(asked, queries)
+    n_prompts = len(Branches.of(tuple(asked._tokens_of(query.prompt)) for query in queries).tokens)
+    lengths = [len(prompt_and_passage(asked, query)[1]) for query in queries]
+    assert sum(fed) - n_prompts < sum(n * (n + 1) / 2 for n in lengths) / 2
+
+
+def test_a_run_that_broke_off_in_the_middle_of_a_pass_leaves_a_cache_that_is_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = ready(model())
+    told(asked, mixture()[:20])
+    feed, n_calls = TreeCache.feed, 0
+
+    def failing(self: Any, *given: Any) -> Any:
+        nonlocal n_calls
+        n_calls += 1
+        logits = feed(self, *given)
+        if n_calls == 4:
+            raise KeyboardInterrupt
+        return logits
+
+    monkeypatch.setattr(TreeCache, "feed", failing)
+    with pytest.raises(KeyboardInterrupt):
+        told(asked, writings(DOCUMENTS))
+    monkeypatch.setattr(TreeCache, "feed", feed)
+    alike(told(asked, mixture()), reference())
+
+
+# Networks that take no tree, or not all of one.
+
+
+@pytest.mark.parametrize(
+    ("build", "in_tree"),
+    [(tiny_gpt2, True), (tiny_gemma2, True), (tiny_mamba, False), (tiny_bloom, False), (tiny_gpt_neo, False)],
+    ids=["gpt2", "gemma2", "mamba", "bloom", "gpt-neo"],
+)
+def test_every_architecture_answers_as_one_text_at_a_time(build: Callable[[], Any], in_tree: bool) -> None:
+    tokenizer = byte_level()
+    network = build()
+    network.resize_token_embeddings(len(tokenizer))
+    asked = model_of(drawn(network, torch.Generator().manual_seed(0)), tokenizer)
+    assert (not asked.writer.refusal) == in_tree
+    labelled = [
+        Choice(f"The {word}.{task}", DIMENSIONS) for word in ("sea", "cats") for task in ("\nAnswer:", " It is")
+    ]
+    written = [
+        Writing(f"The {word}.\nAnswer:", "the sea, said the cats", constraint, line_ends=True)
+        for word in ("sea", "cats", "cats of old") for constraint in (FREE, PASSAGE_TOKENS, SPAN)
+    ]  # fmt: skip
+    searched = [Writing(f"The {word}.\nAnswer:", "the sea, the cats", BEST_SPAN) for word in ("sea", "cats")]
+    found = told(asked, [*labelled, *written, *searched])
+    for choice, answer in zip(labelled, found, strict=False):
+        text, values, unclaimed = chosen_by_hand(asked, choice)
+        assert answer.text == text
+        assert (*answer.logprobs_nats, answer.unclaimed_prob) == pytest.approx((*values, unclaimed), abs=TOLERANCE_NATS)
+    for query, answer in zip(written, found[len(labelled) :], strict=False):
+        tokens, nats = written_by_hand(asked, query)
+        assert answer.text.strip() == decoded(asked, tokens).strip()
+        assert answer.logprobs_nats == pytest.approx((nats,), abs=TOLERANCE_NATS)
+    for query, answer in zip(searched, found[-len(searched) :], strict=True):
+        assert answer.logprobs_nats == pytest.approx((max(best_by_hand(asked, query).values()),), abs=TOLERANCE_NATS)
+
+
+def test_a_window_that_some_prompts_outgrow_keeps_these_out_of_the_tree() -> None:
+    tokenizer = byte_level()
+    network = tiny_gemma2()
+    network.resize_token_embeddings(len(tokenizer))
+    asked = model_of(drawn(network, torch.Generator().manual_seed(0)), tokenizer)
+    assert asked.decoder.tree_depth == 8
+    short, long = Choice("The sea.", (" no", " cats")), Choice(DOCUMENTS[0], (" no", " cats"))
+    for query, answer in zip((short, long), told(asked, [short, long]), strict=True):
+        assert answer.logprobs_nats == pytest.approx(chosen_by_hand(asked, query)[1], abs=TOLERANCE_NATS)
+    assert len(asked.packs([short, long])) == 2
+
+
+def test_a_network_without_an_end_writes_to_the_end_of_its_room() -> None:
+    """In plain batches, too, where the first token of the vocabulary is a token like any other."""
+    for refusal in (None, "told so"):
+        asked = model()
+        asked.decoder.ends = frozenset()
+        asked.decoder.tree_refusal()
+        asked.writer._refusal = refusal
+        with torch.no_grad():
+            found = told(asked, [*writings(DOCUMENTS), *writings(DOCUMENTS, constraint=SPAN), *choices()[:1]])
+        if refusal is None:
+            expected = found
+        alike(found, expected)
+        lengths = [len(asked.tokenizer(one.text)["input_ids"]) for one in found[:9]]
+        assert min(lengths) > 3
+        assert found[-1].logprobs_nats[2] == -math.inf  # *political* could go on, and cannot end
+
+
+# A cache that is not what it should be.
+
+
+def first_columns(path: Tokens, columns: Any) -> Any:
+    return torch.arange(len(columns))
+
+
+def turned(path: Tokens, columns: Any) -> Any:
+    return columns.flip(0)
+
+
+def one_off(path: Tokens, columns: Any) -> Any:
+    return (columns - 1).clamp(min=0)
+
+
+@pytest.mark.parametrize("wrong", [first_columns, turned, one_off])
+def test_a_cache_that_keeps_what_it_should_not_is_found_out(
+    wrong: Callable[[Tokens, Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = TreeCache.keep_path
+    monkeypatch.setattr(TreeCache, "keep_path", lambda self, path, columns: keep(self, path, wrong(path, columns)))
+    asked = model()
+    assert asked.writer.refusal == "it answers otherwise behind what another prompt left in its cache"
+    alike(told(asked, mixture()), reference())
+
+
+def test_a_cache_that_cannot_be_kept_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Any, path: Tokens, columns: Any) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(TreeCache, "keep_path", refuse)
+    asked = model()
+    assert asked.writer.refusal == "its cache cannot be kept from one prompt to the next (NotImplementedError)"
+    alike(told(asked, mixture()[:20]), reference()[:20])
+
+
+def test_memory_that_runs_out_is_no_property_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Any, path: Tokens, columns: Any) -> None:
+        raise torch.OutOfMemoryError("out of memory")
+
+    asked = model()
+    asked.decoder.tree_refusal()
+    monkeypatch.setattr(TreeCache, "keep_path", full)
+    with pytest.raises(UndertowError, match="memory ran out"):
+        told(asked, choices())
+    assert asked.writer._refusal is None
+
+
+def test_a_network_that_says_no_numbers_has_no_answers() -> None:
+    asked = ready(model_of(llama_for(tokenizer_of("byte-level")), tokenizer_of("byte-level")))
+    with torch.no_grad():
+        asked.network.lm_head.weight.fill_(math.nan)
+    queries: list[Query] = [
+        choices()[0],
+        *(Writing("The sea.", "the cats", one) for one in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)),
+    ]
+    queries.append(Writing("The sea.", "the cats", SPAN, temperature=1.0))
+    assert {one.unscored for one in told(asked, queries)} == {"the model gave a probability that is not a number"}
+
+
+# With a store.
+
+
+def kept(asked: Any, queries: Sequence[Query], place: Path) -> tuple[Answer, ...]:
+    with AnswerStore(place) as store:
+        found = Found(asked.card, lambda: asked, asks=causal.ASKS)
+        return ask(found, list(queries), store, EXACT, lambda done, total: None).scores.answers
+
+
+def test_answers_are_stored_and_given_back(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of("byte-level")
+    short = model_of(llama_for(tokenizer, context_tokens=56), tokenizer)
+    queries: list[Query] = [
+        Choice("The sea.\nAnswer:", DIMENSIONS, SHOTS),
+        Choice("The sea.\nAnswer:", DIMENSIONS),
+        *(
+            Writing("The sea.\nAnswer:", DOCUMENTS[2], one, shots=SHOTS)
+            for one in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)
+        ),
+        Writing("The sea. " * 40, "the cats"),
+    ]
+    found = kept(short, queries, tmp_path / "s")
+    with noting(short.network) as fed:
+        again = kept(short, queries, tmp_path / "s")
+    assert not fed
+    assert repr(again) == repr(found)
+    alike(found, told(short, queries))
+    assert [bool(one.n_dropped) for one in found] == [True, False, True, True, True, True, False]
+    assert all(one.text for one in found[:2])
+    assert "longer than the 56 tokens" in found[-1].unscored
+
+
+def test_settings_are_part_of_what_was_asked(tmp_path: Path) -> None:
+    asked = model()
+    one = Writing("The sea.\nAnswer:", DOCUMENTS[0], SPAN, temperature=1.0, top_k=50)
+    queries = [
+        one,
+        replace(one, seed=1),
+        replace(one, temperature=2.0),
+        replace(one, top_k=2),
+        replace(one, constraint=FREE),
+    ]
+    found = kept(asked, queries, tmp_path / "s")
+    assert len({(answer.text, answer.logprobs_nats) for answer in found}) == len(queries)
+
+
+def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "CPU_FORWARD_TOKENS", 90)
+    monkeypatch.setattr(decoding, "CPU_TREE_TOKENS", 200)
+    answered: list[Tokens] = []
+    plain = writing.Writer._answered
+
+    def watched(self: Any, pack: Any) -> Any:
+        if len(answered) == stop_at:
+            raise KeyboardInterrupt
+        answered.append(tuple(prompt.tokens for prompt in pack))
+        return plain(self, pack)
+
+    monkeypatch.setattr(writing.Writer, "_answered", watched)
+    stop_at = -1
+    whole = kept(model(), mixture(), tmp_path / "whole")
+    as_planned = list(answered)
+    assert len(as_planned) == len(model().packs(mixture())) - 1  # one prompt cannot be asked
+    alike(whole, reference())
+    answered.clear()
+    for stop_at in (3, 8):
+        with pytest.raises(KeyboardInterrupt):
+            kept(model(), mixture(), tmp_path / "cut")
+        assert len(answered) == stop_at
+    stop_at = -1
+    again = kept(model(), mixture(), tmp_path / "cut")
+    assert sorted(path for pack in answered for path in pack) == sorted(path for pack in as_planned for path in pack)
+    alike(again, whole)
+
+
+def test_a_dry_run_estimates_and_keeps_nothing(tmp_path: Path) -> None:
+    asked = model()
+    with AnswerStore(tmp_path / "s") as store:
+        found = Found(asked.card, lambda: asked, asks=causal.ASKS)
+        estimated = estimate(found, mixture(), store, EXACT)
+        labels_only = estimate(found, choices(), store, EXACT)
+        assert store.shelves() == []
+    assert estimated.n_tokens > 500
+    assert estimated.seconds > 0
+    assert estimated.memory_bytes > 0
+    assert labels_only.n_passes == 1
+    alike(told(asked, mixture()), reference())

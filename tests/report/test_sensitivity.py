@@ -1,0 +1,325 @@
+"""The figures of wordings: every score is a dot at its place, means and deviations are right, and every word can be read."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from undertow.report.drawing import Drawing, lettering, svg_text
+from undertow.report.sensitivity import MAX_PANELS, draw_sensitivity, draw_slots
+from undertow.report.spectrum import DPI
+from undertow.types import UndertowError
+
+NAN = math.nan
+
+
+def row(name: str, wording: str, score: float, level: str = "", **other: Any) -> dict[str, Any]:
+    made = {"model": "m", "shots": 0, "description_class": name, "wording": wording, "score": score, "level": level}
+    return made | {"slot": "target" if level else "", "baseline": 51.0} | other
+
+
+SCORES = [
+    row("null", "", 40.0),
+    row("completion", "c1", 20.0, "bias"),
+    row("completion", "c2", 30.0, "toxicity"),
+    row("mine", "m1", 35.0),
+    row("mine", "m2", 45.0),
+    row("statement", "s1", 80.0, "bias"),
+    row("statement", "s2", 82.0, "bias"),
+    row("statement", "s3", 10.0, "toxicity"),
+    row("statement", "s4", NAN, "toxicity"),
+]
+
+
+def points(asked: Sequence[tuple[str, int]] = (("m", 0),)) -> pd.DataFrame:
+    return pd.DataFrame([one | {"model": model, "shots": shots} for model, shots in asked for one in SCORES])
+
+
+def drawn(table: pd.DataFrame, *said: str) -> list[Drawing]:
+    return list(draw_sensitivity(table, "Exact match", "percent", *said))
+
+
+def effects(**other: Any) -> pd.DataFrame:
+    table = pd.DataFrame(
+        [
+            ("statement", "target", "bias", 60.0, NAN, NAN),
+            ("statement", "target", "toxicity", 40.0, -25.0, -15.0),
+            ("statement", "text_reference", "text", 50.0, NAN, NAN),
+            ("statement", "text_reference", "previous text", 52.0, -3.0, 7.0),
+            ("statement", "text_reference", "(none)", 51.0, NAN, NAN),
+            ("question", "target", "bias", 55.0, NAN, NAN),
+            ("question", "target", "toxicity", 58.0, 1.0, 5.0),
+        ],
+        columns=["description_class", "slot", "level", "mean", "low", "high"],
+    )
+    return table.assign(**other)
+
+
+def words(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text().strip()]
+
+
+def assert_readable(figure: Figure) -> None:
+    """No word reaches beyond the sheet, and no two of them touch."""
+    with lettering("".join(words(figure))):
+        FigureCanvasAgg(figure).draw()
+        shown = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+        boxes = [(text.get_text(), text.get_window_extent()) for text in shown]
+    width, height = figure.get_size_inches() * DPI
+    for said, box in boxes:
+        assert box.x0 >= 0, said
+        assert box.x1 <= width, said
+        assert box.y0 >= 0, said
+        assert box.y1 <= height, said
+    for (one, first), (other, second) in itertools.combinations(boxes, 2):
+        across = min(first.x1, second.x1) - max(first.x0, second.x0)
+        up = min(first.y1, second.y1) - max(first.y0, second.y0)
+        assert not (across > 0 and up > 2), (one, other)  # lines may share two pixels of leading
+
+
+def title(figure: Figure) -> str:
+    return figure.texts[0].get_text()
+
+
+def legend(figure: Figure) -> dict[str, Any]:
+    (made,) = figure.legends
+    return dict(zip((text.get_text() for text in made.get_texts()), made.legend_handles, strict=True))
+
+
+def dots(axes: Any) -> list[tuple[list[float], list[float], str]]:
+    """Scores, heights and colour of every lane of dots, from the top."""
+    found = [line for line in axes.lines if line.get_linestyle() == "None" and len(line.get_xdata())]
+    return [(list(line.get_xdata()), list(line.get_ydata()), str(line.get_color())) for line in found]
+
+
+def bars(axes: Any, width: float) -> list[list[float]]:
+    """Where the lines of a width begin and end."""
+    return [
+        list(line.get_xdata()) for line in axes.lines if line.get_linewidth() == width and line.get_linestyle() == "-"
+    ]
+
+
+# Wordings.
+
+
+def test_every_wording_is_a_dot_at_its_score() -> None:
+    (drawing,) = drawn(points())
+    (axes,) = drawing.figure.axes
+    assert [scores for scores, _, _ in dots(axes)] == [[80.0, 82.0], [10.0], [20.0], [30.0], [35.0, 45.0], [40.0]]
+
+
+def test_classes_come_in_the_papers_order_and_ones_own_before_the_empty_description() -> None:
+    (drawing,) = drawn(points())
+    at = {text.get_text(): text.get_position()[1] for text in drawing.figure.texts}
+    order = ["statement", "completion", "mine", "null"]
+    assert sorted(order, key=lambda name: -at[name]) == order
+    heights = [np.mean(up) for _, up, _ in dots(drawing.figure.axes[0])]
+    assert heights == sorted(heights, reverse=True)
+
+
+def test_a_level_has_its_colour_in_every_class_and_its_name_beside_every_lane() -> None:
+    (drawing,) = drawn(points())
+    colours = [colour for _, _, colour in dots(drawing.figure.axes[0])]
+    assert colours[0] == colours[2] != colours[1] == colours[3]
+    assert colours[4] == colours[5] not in colours[:4]
+    handles = legend(drawing.figure)
+    assert list(handles) == ["target: bias", "target: toxicity", "mean ± sd of the class", "baseline"]
+    assert [str(handles[name].get_color()) for name in list(handles)[:2]] == colours[2:4]
+    assert [text.get_text() for text in drawing.figure.texts].count("target: bias") == 2
+
+
+def test_mean_and_standard_deviation_are_those_of_the_population() -> None:
+    (drawing,) = drawn(points())
+    (axes,) = drawing.figure.axes
+    seen = np.array([80.0, 82.0, 10.0])
+    expected = [[seen.mean() - seen.std(), seen.mean() + seen.std()], [20.0, 30.0], [35.0, 45.0]]
+    assert [pytest.approx(ends) for ends in bars(axes, 1.6)] == expected
+    assert [ends[0] for ends in bars(axes, 2.2)] == pytest.approx([seen.mean(), 25.0, 40.0])
+
+
+def test_dots_of_equal_score_are_moved_apart_and_always_alike() -> None:
+    table = pd.DataFrame([row("statement", f"s{n}", 50.0) for n in range(40)])
+    one, other = (dots(drawn(table.sample(frac=1, random_state=seed))[0].figure.axes[0]) for seed in (1, 2))
+    assert one == other
+    heights = one[0][1]
+    assert len(set(heights)) == 40
+    assert max(heights) - min(heights) < 12
+
+
+def test_a_shared_baseline_is_one_dashed_line_and_each_class_may_have_its_own() -> None:
+    def dashed(table: pd.DataFrame) -> list[float]:
+        (drawing,) = drawn(table)
+        lines: list[Any] = [line for line in drawing.figure.axes[0].lines if line.get_linestyle() == "--"]
+        return [float(line.get_xdata()[0]) for line in lines]
+
+    assert dashed(points()) == [51.0]
+    own = points()
+    own.loc[own["description_class"] == "null", "baseline"] = 30.0
+    assert dashed(own) == [51.0, 51.0, 51.0, 30.0]
+    assert dashed(points().assign(baseline=NAN)) == []
+
+
+def test_the_baseline_is_called_what_it_is_and_named_only_where_there_is_one() -> None:
+    (drawing,) = drawn(points(), "cad", "always the same label")
+    assert "always the same label" in words(drawing.figure)
+    assert "always the same label" in drawing.caption
+    (without,) = drawn(points().assign(baseline=NAN), "cad", "always the same label")
+    assert "always the same label" not in words(without.figure)
+    assert "Dashed" not in without.caption
+
+
+@pytest.mark.parametrize(
+    ("asked", "across"),
+    [
+        ([("m", 0)], 1),
+        ([("m", 0), ("m", 5)], 2),
+        ([("m", 0), ("m", 5), ("m", 10), ("m", 20)], 2),
+        ([("m", 0), ("m", 5), ("m", 10), ("n", 0), ("n", 5), ("n", 10)], 3),
+        ([("m", 0), ("m", 5), ("n", 0), ("n", 5), ("o", 0), ("o", 5)], 2),
+        ([("m" * 60, 0), ("n" * 60, 1), ("o", 0), ("p", 0), ("q", 0)], 3),
+    ],
+)
+def test_panels_share_their_axes_and_every_word_can_be_read(asked: list[tuple[str, int]], across: int) -> None:
+    (drawing,) = drawn(points(asked), "cad")
+    panels = drawing.figure.axes
+    assert len(panels) == len(asked)
+    assert len({axes.get_xlim() for axes in panels}) == 1
+    assert len({axes.get_position().x0 for axes in panels}) == across
+    assert_readable(drawing.figure)
+
+
+def test_more_panels_than_fit_are_told_in_further_figures() -> None:
+    asked = [("m", shots) for shots in range(MAX_PANELS + 2)]
+    drawings = drawn(points(asked))
+    assert [len(drawing.figure.axes) for drawing in drawings] == [MAX_PANELS, 2]
+    assert len({drawing.name for drawing in drawings}) == 2
+    assert title(drawings[0].figure) != title(drawings[1].figure)
+    looks = [[str(handle.get_color()) for handle in legend(drawing.figure).values()] for drawing in drawings]
+    assert looks[0] == looks[1]
+
+
+def test_a_hairs_breadth_does_not_look_like_a_gulf() -> None:
+    table = pd.DataFrame([row("statement", "a", 50.0, baseline=NAN), row("statement", "b", 50.1, baseline=NAN)])
+    low, high = drawn(table)[0].figure.axes[0].get_xlim()
+    assert high - low > 5
+
+
+def test_what_has_no_score_is_counted_and_not_drawn_at_zero() -> None:
+    (drawing,) = drawn(points())
+    assert "1 wording has no score, and no dot." in words(drawing.figure)
+    assert "1 wording has no score" in drawing.alt
+    (whole,) = drawn(points().dropna(subset="score"))
+    assert not any("no score" in text for text in words(whole.figure))
+
+
+def test_the_words_say_what_is_seen() -> None:
+    (drawing,) = drawn(points())
+    assert (
+        "m, 0 shots: statement mean 57.3, sd 33.5, 10.0 to 82.0, 3 wordings (target: bias 81.0, target: toxicity 10.0)"
+        in (drawing.alt)
+    )
+    assert "null mean 40.0, 1 wording." in drawing.alt
+
+
+def test_words_of_users_are_text() -> None:
+    table = pd.DataFrame([row('<b>"$x$"</b> & \u0378', "a", 1.0, "<i>", model="<u>"), row("statement", "", 2.0)])
+    (drawing,) = drawn(table, "<s>")
+    document = svg_text(drawing)
+    assert all(f"{tag}" not in document for tag in ("<b>", "<i>", "<u>", "<s>"))
+    assert_readable(drawing.figure)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (points().drop(columns="level"), "lacks the column 'level'"),
+        (points().iloc[:0], "no wording has a score"),
+        (points().assign(score=NAN), "no wording has a score"),
+        (pd.concat([points(), points().iloc[:1]]), "two scores in one panel"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(table: pd.DataFrame, said: str) -> None:
+    with pytest.raises(UndertowError, match=said):
+        drawn(table)
+
+
+# Slots.
+
+
+def slots(table: pd.DataFrame) -> list[Drawing]:
+    return list(draw_slots(table, "Exact match", about="cad"))
+
+
+def test_every_level_is_a_dot_at_its_mean_joined_to_those_of_its_slot() -> None:
+    (drawing,) = slots(effects())
+    (axes,) = drawing.figure.axes
+    # Lanes come class by class, in the paper's order of classes, and each slot's line joins its levels.
+    assert [scores for scores, _, _ in dots(axes)] == [[60.0], [40.0], [50.0], [52.0], [51.0], [55.0], [58.0]]
+    assert bars(axes, 1.0) == [[60.0, 40.0], [50.0, 52.0, 51.0], [55.0, 58.0]]
+    heights = [up[0] for _, up, _ in dots(axes)]
+    assert heights == sorted(heights, reverse=True)
+
+
+def test_intervals_are_those_of_the_difference_on_the_axis_of_scores() -> None:
+    (drawing,) = slots(effects())
+    ends = [pair for pair in bars(drawing.figure.axes[0], 6) if math.isfinite(pair[0])]
+    assert ends == [[35.0, 45.0], [47.0, 57.0], [56.0, 60.0]]
+    said = words(drawing.figure)
+    assert "\N{MINUS SIGN}20.0 [\N{MINUS SIGN}25.0, \N{MINUS SIGN}15.0]" in said
+    assert "+2.0 [\N{MINUS SIGN}3.0, 7.0]" in said
+    assert "+1.0" in said, "a difference without an interval"
+    assert said.count("first level") == 3
+
+
+def test_a_dot_is_filled_where_the_interval_leaves_zero_out() -> None:
+    (drawing,) = slots(effects())
+    lines = [line for line in drawing.figure.axes[0].lines if line.get_linestyle() == "None"]
+    assert [str(line.get_markerfacecolor()) == "white" for line in lines] == [
+        False, False, False, True, True, False, False,
+    ]  # fmt: skip
+
+
+def test_there_is_a_figure_for_each_model_and_number_of_shots() -> None:
+    table = pd.concat([effects(model=model, shots=shots) for model in ("m", "n") for shots in (0, 1)])
+    drawings = slots(table)
+    assert [title(drawing.figure) for drawing in drawings] == [
+        f"Exact match by slot · cad · {model} · {shots}"
+        for model, shots in (("m", "0 shots"), ("m", "1 shot"), ("n", "0 shots"), ("n", "1 shot"))
+    ]
+    assert len({drawing.name for drawing in drawings}) == 4
+
+
+def test_slots_can_be_read_whatever_their_names() -> None:
+    (drawing,) = slots(effects())
+    assert_readable(drawing.figure)
+    assert "text reference" in words(drawing.figure)
+    (odd,) = slots(effects().assign(level=lambda table: table["level"] + ' <b>"$x$" ' + "word " * 40))
+    assert_readable(odd.figure)
+
+
+def test_the_words_of_slots_say_what_is_seen() -> None:
+    (drawing,) = slots(effects())
+    assert "question, target: bias 55.0, toxicity 58.0 (+3.0 [1.0, 5.0])." in drawing.alt
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (effects().drop(columns="low"), "lacks the column 'low'"),
+        (effects(mean=NAN), "no level has a mean"),
+        (effects().iloc[:0], "no level has a mean"),
+        (pd.concat([effects(), effects()]), "two means"),
+    ],
+)
+def test_slots_that_cannot_be_drawn_are_said(table: pd.DataFrame, said: str) -> None:
+    with pytest.raises(UndertowError, match=said):
+        slots(table)

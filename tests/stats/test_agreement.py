@@ -1,0 +1,394 @@
+"""Agreement over cells: by hand, by loops over documents and draws, BLEU by sacrebleu, intervals that cover."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import astuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from undertow.stats.agreement import (
+    N_DRAWS,
+    Estimate,
+    bleu_over_cells,
+    confusion,
+    corpus_bleu,
+    f1_over_cells,
+    f1_per_cell,
+    majority_accuracy,
+    majority_f1,
+    mean_over_cells,
+    random_accuracy,
+    random_f1,
+)
+from undertow.stats.detection import cluster_weights
+
+Floats = NDArray[np.float64]
+
+SEEDS = st.integers(0, 2**31)
+
+
+def interval_by_loops(draws: list[float]) -> tuple[float, float]:
+    """2.5th and 97.5th percentile of the draws that have a number; none where more than 5 in 100 have none."""
+    known = sorted(draw for draw in draws if not math.isnan(draw))
+    if len(known) < 0.95 * len(draws):
+        return math.nan, math.nan
+    ends = []
+    for share in (0.025, 0.975):
+        place = share * (len(known) - 1)
+        below = known[math.floor(place)]
+        ends.append(below + (known[math.ceil(place)] - below) * (place - math.floor(place)))
+    return ends[0], ends[1]
+
+
+def drawn_documents(n: int, seed: int) -> list[list[int]]:
+    """The documents of each draw, one as often as it was drawn."""
+    weights = cluster_weights(n, N_DRAWS, np.random.default_rng(seed)).astype(int)
+    return [[document for document in range(n) for _ in range(row[document])] for row in weights]
+
+
+def same(found: Estimate, expected: tuple[float, float, float, float, int]) -> bool:
+    return astuple(found) == pytest.approx(expected, nan_ok=True, abs=1e-9)
+
+
+# Means ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_papers_mean_and_deviation() -> None:
+    """Three wordings, one right on everything and two on nothing: 33.3 ± 47.1."""
+    found = mean_over_cells(100 * np.array([[1, 0, 0]] * 4), seed=1)
+    assert (round(found.value, 1), round(found.sd, 1), found.n) == (33.3, 47.1, 4)
+
+
+def test_what_was_not_scored_is_left_out() -> None:
+    nan = math.nan
+    found = mean_over_cells([[1, nan, nan], [0, 1, nan], [nan, nan, nan], [0, 1, nan]], seed=1)
+    assert found.value == pytest.approx((1 / 3 + 1) / 2)  # the third cell has no number, and is none
+    assert found.sd == pytest.approx(1 / 3)
+    assert found.n == 3
+
+
+def test_a_cell_without_a_number_and_a_document_without_one_change_no_interval() -> None:
+    values = np.random.default_rng(1).random((20, 2))
+    wider = np.full((22, 3), math.nan)
+    wider[1:21, 1:] = values
+    found = mean_over_cells(wider, seed=1)
+    assert found.low < found.value < found.high
+    assert found == mean_over_cells(values, seed=1)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from([0.0, 1.0, 0.25, math.nan]), min_size=3, max_size=3), min_size=2, max_size=6),
+    SEEDS,
+)
+def test_means_and_intervals_are_those_of_loops(table: list[list[float]], seed: int) -> None:
+    known = [row for row in table if not all(map(math.isnan, row))]
+
+    def cell_means(documents: list[int]) -> list[float]:
+        columns = [[known[d][cell] for d in documents if not math.isnan(known[d][cell])] for cell in range(3)]
+        return [sum(column) / len(column) if column else math.nan for column in columns]
+
+    means = cell_means(list(range(len(known))))
+    cells = [cell for cell in range(3) if not math.isnan(means[cell])]
+    if not cells:
+        assert same(mean_over_cells(table, seed), (math.nan, math.nan, math.nan, math.nan, 0))
+        return
+    value = sum(means[cell] for cell in cells) / len(cells)
+    sd = math.sqrt(sum((means[cell] - value) ** 2 for cell in cells) / len(cells))
+    low, high = math.nan, math.nan
+    if len(known) >= 2:
+        draws = [cell_means(documents) for documents in drawn_documents(len(known), seed)]
+        low, high = interval_by_loops([sum(draw[cell] for cell in cells) / len(cells) for draw in draws])
+    assert same(mean_over_cells(table, seed), (value, low, high, sd, len(known)))
+
+
+def test_intervals_cover_what_other_documents_have() -> None:
+    """Documents differ and cells go with them, so that answers of one document are no independent evidence.
+
+    The interval covers the mean that it should in about 95 of 100 samples; one that took answers for independent, here half
+    as wide, would do so in some 60.
+    """
+    rng = np.random.default_rng(5)
+    covered, n_samples = 0, 200
+    for sample in range(n_samples):
+        easy = rng.beta(0.4, 0.2, 40)  # chance of a right answer, two thirds on average
+        found = mean_over_cells(rng.random((40, 6)) < easy[:, np.newaxis], seed=sample)
+        assert found.low < found.value < found.high
+        covered += found.low <= 2 / 3 <= found.high
+    assert 0.90 <= covered / n_samples <= 0.99
+
+
+@pytest.mark.parametrize("values", [np.empty((0, 3)), np.empty((3, 0)), np.empty((0, 0)), np.full((2, 2), math.nan)])
+def test_no_answer_has_no_mean(values: Floats) -> None:
+    found = mean_over_cells(values, seed=0)
+    assert np.isnan([found.value, found.low, found.high, found.sd]).all()
+    assert found.n == 0
+
+
+def test_one_document_says_nothing_of_others() -> None:
+    found = mean_over_cells([[1.0, 0.0]], seed=0)
+    assert (found.value, found.sd, found.n) == (0.5, 0.5, 1)
+    assert np.isnan([found.low, found.high]).all()
+
+
+def test_a_seed_gives_the_same_interval_again_and_another_another() -> None:
+    values = np.random.default_rng(0).random((30, 4))
+    first = mean_over_cells(values, seed=3)
+    other = mean_over_cells(values, seed=4)
+    assert mean_over_cells(values, seed=3) == first
+    assert (other.low, other.high) != (first.low, first.high)
+    assert (other.value, other.sd) == (first.value, first.sd)
+
+
+def test_wrong_values_are_refused() -> None:
+    with pytest.raises(ValueError, match="document, cell"):
+        mean_over_cells([1.0, 0.0], seed=0)
+    with pytest.raises(ValueError, match="finite"):
+        mean_over_cells([[math.inf]], seed=0)
+
+
+# F1 ------------------------------------------------------------------------------------------------------------------
+
+GOLD = [1, 1, 0, 0]
+PREDICTED = [[1, 1], [0, 1], [0, 1], [-1, 1]]
+"""The first cell says 1 once, rightly, 0 twice, once rightly, and nothing once; the second says 1 to everything."""
+
+
+def f1_by_loops(gold: list[int], said: list[int], positive: int | None) -> float:
+    """Precision and recall of each class of gold, and the mean of their harmonic means."""
+    scores = []
+    for label in sorted(set(gold)) if positive is None else [positive] if positive in gold else []:
+        hits = sum(one == label == other for one, other in zip(gold, said, strict=True))
+        precision, recall = hits / max(said.count(label), 1), hits / gold.count(label)
+        scores.append(2 * precision * recall / (precision + recall) if hits else 0.0)
+    return sum(scores) / len(scores) if scores else math.nan
+
+
+def test_f1_by_hand() -> None:
+    """Class 1: 2/3 in either cell. Class 0: one hit of two said and two there, 1/2; and never said, 0."""
+    found = f1_over_cells(GOLD, PREDICTED, 2, 1, seed=0)
+    assert (found.value, found.sd, found.n) == pytest.approx((2 / 3, 0, 4))
+    assert f1_per_cell(GOLD, PREDICTED, 2, None) == pytest.approx([7 / 12, 1 / 3])
+    macro = f1_over_cells(GOLD, PREDICTED, 2, None, seed=0)
+    assert (macro.value, macro.sd) == pytest.approx((11 / 24, 1 / 8))
+    assert f1_per_cell(GOLD, PREDICTED, 2, 0) == pytest.approx([1 / 2, 0])
+    assert f1_per_cell(GOLD, PREDICTED, 5, None) == pytest.approx([7 / 12, 1 / 3])  # classes that no document has
+
+
+def test_an_undecodable_answer_is_wrong_and_not_left_out() -> None:
+    assert f1_per_cell([1, 1, 0], [[1], [-1], [0]], 2, 1) == pytest.approx([2 / 3])
+    assert f1_per_cell([1, 0], [[1], [0]], 2, 1) == pytest.approx([1])
+
+
+ANSWERS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(-1, 2), st.integers(-1, 2)), min_size=1, max_size=7
+)  # of a document: gold, and two cells
+
+
+@settings(max_examples=20, deadline=None)
+@given(ANSWERS, st.sampled_from([None, 0, 2]), SEEDS)
+def test_f1_and_its_interval_are_those_of_loops(
+    rows: list[tuple[int, int, int]], positive: int | None, seed: int
+) -> None:
+    def cells(documents: list[int]) -> list[float]:
+        gold = [rows[d][0] for d in documents]
+        return [f1_by_loops(gold, [rows[d][cell] for d in documents], positive) for cell in (1, 2)]
+
+    once = cells(list(range(len(rows))))
+    value, sd = sum(once) / 2, abs(once[0] - once[1]) / 2
+    low, high = math.nan, math.nan
+    if len(rows) >= 2 and not math.isnan(value):
+        low, high = interval_by_loops([sum(cells(documents)) / 2 for documents in drawn_documents(len(rows), seed)])
+    found = f1_over_cells([row[0] for row in rows], [row[1:] for row in rows], 3, positive, seed)
+    assert same(found, (value, low, high, sd, len(rows)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(ANSWERS)
+def test_confusion_is_that_of_loops(rows: list[tuple[int, int, int]]) -> None:
+    counts = [[0] * 4 for _ in range(3)]
+    for gold, *said in rows:
+        for answer in said:
+            counts[gold][3 if answer == -1 else answer] += 1
+    assert confusion([row[0] for row in rows], [row[1:] for row in rows], 3).tolist() == counts
+
+
+def test_confusion_by_hand() -> None:
+    assert confusion(GOLD, PREDICTED, 2).tolist() == [[1, 2, 1], [1, 3, 0]]
+    assert confusion([], np.empty((0, 2), dtype=int), 2).tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_f1_of_nothing_and_of_a_class_that_is_not_there() -> None:
+    for gold, predicted, positive in (
+        ([], np.empty((0, 2)), None),
+        ([0], np.empty((1, 0)), 0),
+        ([0, 0], [[1], [0]], 1),
+    ):
+        found = f1_over_cells(gold, predicted, 2, positive, seed=0)
+        assert np.isnan([found.value, found.low, found.high, found.sd]).all()
+    one = f1_over_cells([1], [[1]], 2, 1, seed=0)
+    assert one.value == 1
+    assert np.isnan([one.low, one.high]).all()
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted", "positive", "message"),
+    [
+        ([0, 1], [[0]], None, "predicted"),
+        ([0, 2], [[0], [0]], None, "gold"),
+        ([0, -1], [[0], [0]], None, "gold"),
+        ([0, 1], [[0], [-2]], None, "predicted"),
+        ([0, 1], [[0], [2]], None, "predicted"),
+        ([0, 1], [[0], [math.nan]], None, "predicted"),
+        ([0, 1], [[0], [1]], 2, "positive"),
+    ],
+)
+def test_wrong_codes_are_refused(
+    gold: list[int], predicted: list[list[float]], positive: int | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        f1_over_cells(gold, predicted, 2, positive, seed=0)
+
+
+# BLEU ----------------------------------------------------------------------------------------------------------------
+
+TEXTS = st.lists(st.sampled_from("abc"), max_size=7).map(" ".join)
+PAIRS = st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6)
+
+
+def counted(answer: str, reference: str) -> list[int]:
+    """BLEU's statistics of a pair of texts, by counting n-grams."""
+    own, wanted = answer.split(), reference.split()
+    matched, offered = [], []
+    for order in range(1, 5):
+        grams, others = ([tuple(text[i : i + order]) for i in range(len(text) - order + 1)] for text in (own, wanted))
+        matched.append(sum(min(grams.count(gram), others.count(gram)) for gram in set(grams)))
+        offered.append(len(grams))
+    return [len(own), len(wanted), *matched, *offered]
+
+
+def test_bleu_by_hand() -> None:
+    """Answer a b c d e, reference a b c d f g: 4/5, 3/4, 2/3 and 1/2 of n-grams match, and 5 words are short of 6."""
+    statistics = counted("a b c d e", "a b c d f g")
+    assert statistics == [5, 6, 4, 3, 2, 1, 5, 4, 3, 2]
+    assert corpus_bleu(statistics) == pytest.approx(100 * (1 / 5) ** 0.25 * math.exp(1 - 6 / 5))
+
+
+def test_bleu_is_smoothed_by_halves_of_a_match() -> None:
+    """Answer a b x c d: 4 of 5 words, 2 of 4 pairs, no triple (half of one of 3), no four (a quarter of one of 2)."""
+    assert corpus_bleu(counted("a b x c d", "a b c d")) == pytest.approx(
+        100 * (4 / 5 * 2 / 4 * (1 / 2) / 3 * (1 / 4) / 2) ** 0.25
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(PAIRS)
+def test_bleu_is_sacrebleus(pairs: list[tuple[str, str]]) -> None:
+    sacrebleu = pytest.importorskip("sacrebleu", reason="sacrebleu is not installed")
+    totals = np.sum([counted(*pair) for pair in pairs], axis=0)
+    expected = sacrebleu.corpus_bleu([answer for answer, _ in pairs], [[reference for _, reference in pairs]]).score
+    assert corpus_bleu(totals) == pytest.approx(expected, abs=1e-9)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS), min_size=1, max_size=6), SEEDS)
+def test_bleu_and_its_interval_are_those_of_sums_over_drawn_documents(
+    rows: list[tuple[str, str, str]], seed: int
+) -> None:
+    """Two answers, and the reference that both should be; scores of the sums by sacrebleu's own formula."""
+    metrics = pytest.importorskip("sacrebleu.metrics.bleu", reason="sacrebleu is not installed")
+    statistics = np.array([[counted(row[cell], row[2]) for cell in (0, 1)] for row in rows])
+
+    def cells(documents: list[int]) -> list[float]:
+        sums = [[int(total) for total in statistics[documents, cell].sum(axis=0)] for cell in (0, 1)]
+        return [metrics.BLEU.compute_bleu(s[2:6], s[6:], s[0], s[1], smooth_method="exp").score for s in sums]
+
+    once = cells(list(range(len(rows))))
+    low, high = math.nan, math.nan
+    if len(rows) >= 2:
+        low, high = interval_by_loops([sum(cells(documents)) / 2 for documents in drawn_documents(len(rows), seed)])
+    found = bleu_over_cells(statistics, seed)
+    assert same(found, (sum(once) / 2, low, high, abs(once[0] - once[1]) / 2, len(rows)))
+
+
+def test_bleu_pools_documents_and_not_their_scores() -> None:
+    statistics = np.array([[counted("a b c d e", "a b c d f g")], [counted("f g h", "f g h i j")]], dtype=float)
+    pooled = bleu_over_cells(statistics, seed=0).value
+    assert pooled == pytest.approx(
+        100 * (7 / 8 * 5 / 6 * 3 / 4 * 1 / 2) ** 0.25 * math.exp(1 - 11 / 8)
+    )  # the second has no four words
+
+
+def test_bleu_of_unscored_answers() -> None:
+    whole = np.array([[counted("a b c d e", "a b c d f g")] * 2] * 3, dtype=float)
+    whole[1, 1] = whole[0] = math.nan
+    whole[2, 1, 4] = math.nan  # one number missing makes a pair unscored
+    found = bleu_over_cells(whole, seed=0)
+    assert (found.value, found.sd, found.n) == pytest.approx((100 * 0.2**0.25 * math.exp(-0.2), 0, 2))
+    for nothing in (np.empty((0, 2, 10)), np.empty((2, 0, 10)), np.full((2, 2, 10), math.nan)):
+        assert np.isnan(astuple(bleu_over_cells(nothing, seed=0))[:4]).all()
+    one = bleu_over_cells(whole[1:2], seed=0)
+    assert one.value == pytest.approx(found.value)
+    assert np.isnan([one.low, one.high]).all()
+    with pytest.raises(ValueError, match="10"):
+        bleu_over_cells(np.zeros((2, 2, 9)), seed=0)
+
+
+def test_bleu_without_a_word_in_common_or_without_words_is_zero() -> None:
+    assert corpus_bleu([counted("a b c d", "e f g h"), counted("", "a"), counted("a b c", "a b c")]).tolist() == [
+        0,
+        0,
+        0,
+    ]
+
+
+# Chance --------------------------------------------------------------------------------------------------------------
+
+UNEVEN = [0, 0, 0, 1, 2]
+
+
+def test_always_the_most_frequent_class() -> None:
+    assert majority_accuracy(UNEVEN, 4) == 3 / 5
+    assert majority_f1(UNEVEN, 4, 0) == pytest.approx(2 * 3 / (3 + 5))
+    assert majority_f1(UNEVEN, 4, 1) == 0
+    assert majority_f1(UNEVEN, 4, None) == pytest.approx(3 / 4 / 3)
+    assert majority_f1([0, 1], 2, 0) == pytest.approx(2 / 3)  # of equals the lowest
+    assert math.isnan(majority_f1(UNEVEN, 4, 3))
+
+
+@pytest.mark.parametrize("positive", [0, 1, 2, None])
+def test_guesses_are_right_as_often_as_over_every_way_to_guess(positive: int | None) -> None:
+    """Every one of 3^5 ways to guess is as likely as any other."""
+    guesses = np.array(list(itertools.product(range(3), repeat=5))).T  # [document, way]
+    assert random_accuracy(3) == pytest.approx((guesses == np.array(UNEVEN)[:, np.newaxis]).mean())
+    expected = np.mean([f1_by_loops(UNEVEN, list(way), positive) for way in guesses.T])
+    assert random_f1(UNEVEN, 3, positive) == pytest.approx(expected)
+
+
+def test_guesses_with_a_class_that_no_document_has() -> None:
+    ways = [f1_by_loops(UNEVEN, list(way), None) for way in itertools.product(range(4), repeat=5)]
+    assert random_f1(UNEVEN, 4, None) == pytest.approx(np.mean(ways))
+    assert math.isnan(random_f1(UNEVEN, 4, 3))
+
+
+def test_guesses_about_many_documents_come_to_the_expected_counts() -> None:
+    """Half of 20,000 documents yes: guesses have precision and recall of one half."""
+    assert random_f1(np.arange(20_000) % 2, 2, 1) == pytest.approx(0.5, abs=1e-4)
+
+
+def test_chance_of_nothing() -> None:
+    assert math.isnan(majority_accuracy([], 2))
+    assert math.isnan(majority_f1([], 2, None))
+    assert math.isnan(random_f1([], 2, None))
+    with pytest.raises(ValueError, match="at least one"):
+        random_accuracy(0)
+    with pytest.raises(ValueError, match="at least one"):
+        majority_accuracy([0], 0)
+    with pytest.raises(ValueError, match="gold"):
+        random_f1([0, 5], 2, 0)
