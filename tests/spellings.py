@@ -16,6 +16,8 @@ CORPUS = [
     "They were the cats, the cats of old, and they said no. Yes, Yeah \N{GRINNING FACE} caf\N{LATIN SMALL LETTER E WITH ACUTE}\n",
 ] * 20
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
+SPELLED_OUT = ("religion", "affiliation", "previous", "house", "they", "old")
+"""Words that are not one piece of a word, where the pieces are chosen here: training picks others on every run."""
 METASPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 Kind = Callable[[], Any]
 
@@ -46,37 +48,37 @@ def trimmed_byte_level() -> Any:
 
 def word_pieces() -> Any:
     """As BERT's, capitals kept: no spaces, a token at both ends of a text, and characters that it cannot spell."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    splitter = pre_tokenizers.BertPreTokenizer()
+    words = {word for text in CORPUS for word, _ in splitter.pre_tokenize_str(text)}
+    letters = {letter for word in words for letter in word}
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *sorted(letters | words - {*SPELLED_OUT})]
+    pieces += [f"##{letter}" for letter in sorted(letters) if letter.isalpha()]
+    tokenizer = Tokenizer(models.WordPiece({piece: at for at, piece in enumerate(pieces)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.pre_tokenizer = splitter
     tokenizer.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=110, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]"], show_progress=False
-    )
-    tokenizer.train_from_iterator(CORPUS, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
+    tokenizer.add_special_tokens(pieces[:4])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", eos_token="[SEP]"
     )
 
 
 def unigram() -> Any:
-    """As T5's: pieces by their probability, a space written as a sign, and one put before every text.
-
-    Every second word is one piece; the others are spelled by their letters.
-    """
+    """As T5's: pieces by their probability, a space written as a sign, and one put before every text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     splitter = pre_tokenizers.Metaspace()
     counts = Counter(word for text in CORPUS for word, _ in splitter.pre_tokenize_str(text))
-    pieces = [(word, math.log(counts[word] / counts.total())) for word in sorted(counts)[::2] if len(word) > 1]
     letters = sorted({letter for word in counts for letter in word})
+    whole = sorted(word for word in counts if len(word) > 1 and word.strip(METASPACE) not in SPELLED_OUT)
+    pieces = [(word, math.log(counts[word] / counts.total())) for word in whole]
     vocabulary = [(special, 0.0) for special in (UNKNOWN, START, END)] + pieces + [(letter, -9.0) for letter in letters]
     tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=0))
     tokenizer.pre_tokenizer = splitter

@@ -22,7 +22,7 @@ from undertow.records import SCHEMA_VERSION, Record, check_place, read_record, w
 from undertow.scoring.ask import Asked, Estimate, Progress, ask, check_asks, estimate
 from undertow.scoring.store import AnswerStore
 from undertow.subjects import Facts, checkpoint, read_about, written_out
-from undertow.types import Finding, Item, Query, Scores, UndertowError, digest
+from undertow.types import Finding, Item, Query, Scores, Shown, UndertowError, digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,6 +69,12 @@ class Run:
     def findings(self) -> list[Finding]:
         """The results in plain sentences, the strongest first."""
         return probe_of(self.record).findings(evidence_of(self.record), self.record.results)
+
+    @property
+    def shown(self) -> list[Shown]:
+        """Tables that the audit has beside those of its measures, such as a paper's; without those behind a warning."""
+        told = probe_of(self.record).told(evidence_of(self.record), self.record.results)
+        return [table for table in told.shown if not table.warning]
 
     def figure(self, index: int = 0) -> Figure:
         """One of the figures, drawn anew; figures are numbered in the order of the report.
@@ -555,7 +561,9 @@ def tell_with(probe: Probe, evidence: Evidence, record: Record) -> Callable[[Pat
 
         write_tables(folder, probe.tables(evidence))
         drawings = list(probe.draw(evidence, record.results))
-        tell_run(folder, record, probe.told(evidence), probe.findings(evidence, record.results), drawings)
+        tell_run(
+            folder, record, probe.told(evidence, record.results), probe.findings(evidence, record.results), drawings
+        )
 
     return tell
 

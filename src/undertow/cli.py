@@ -708,6 +708,11 @@ def _say_run(run: Run, *, as_json: bool, asked: bool = True) -> None:
         typer.echo(f"  {n_items:,} unscored: {reason}")
     for finding in run.findings:
         typer.echo(f"{'*' if finding.found else '-'} {finding.text}")
+    for shown in run.shown:
+        typer.echo(f"\n{shown.title}")
+        _table([dict(zip(shown.columns, row, strict=True)) for row in shown.rows])
+        if shown.about:
+            typer.echo(shown.about)
     typer.echo(f"Report: {run.report.resolve()}")
 
 

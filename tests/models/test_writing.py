@@ -174,6 +174,11 @@ def ends_for(asked: Any, query: Writing) -> set[int]:
     return ends
 
 
+def breaks_line(asked: Any, query: Writing, written: Tokens) -> bool:
+    """Whether the last token says something and breaks the line, which ends the answer."""
+    return query.line_ends and bool({"\n", "\r"} & set(asked.tokenizer.decode(list(written[-1:]))))
+
+
 def followers(query: Writing, passage: Tokens, written: Tokens, ends: set[int]) -> tuple[list[int] | None, bool]:
     """Tokens that may come next (None for any) but for the ends, and whether the answer may end."""
     if query.constraint == FREE:
@@ -207,6 +212,8 @@ def written_by_hand(asked: Any, query: Writing) -> tuple[Tokens, float]:
         if best is None or (may_end and end > nats[best]):
             return written, so_far + end
         written, so_far = (*written, best), so_far + float(nats[best])
+        if breaks_line(asked, query, written):
+            break
     return written, so_far
 
 
@@ -216,13 +223,18 @@ def best_by_hand(asked: Any, query: Writing) -> dict[Tokens, float]:
     ends = ends_for(asked, query)
     spans = {passage[start:end] for start in range(len(passage)) for end in range(start + 1, len(passage) + 1)}
     spans = {span for span in spans if not ends & set(span)}
+    spans = {span for span in spans if not any(breaks_line(asked, query, (token,)) for token in span[:-1])}
     nats = {
         tokens: nats_after(asked, [*prompt, *tokens])
         for tokens in {span[:end] for span in spans for end in range(len(span) + 1)}
     }
     return {
         span: sum(float(nats[span[:at]][token]) for at, token in enumerate(span))
-        + (0.0 if stands_at_the_end_only(query, passage, span) else end_nats(nats[span], sorted(ends)))
+        + (
+            0.0
+            if stands_at_the_end_only(query, passage, span) or breaks_line(asked, query, span)
+            else end_nats(nats[span], sorted(ends))
+        )
         for span in spans
     }
 
@@ -437,13 +449,13 @@ LINES = ("the cats\nsaid no\n\nto the sea", "no\nno\nno\nno", "\nYes\n", "They\r
 @pytest.mark.parametrize("constraint", [FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN])
 def test_a_line_break_ends_an_answer_where_it_is_told_to(constraint: str, kind: str) -> None:
     asked = model(kind)
-    # A network that likes new lines: their rows of the head are those of frequent words.
     tasks = [f"{task} {number}:" for task in TASKS[:2] for number in range(4)]
     queries = [query for query in writings(LINES, tasks, constraint=constraint, line_ends=True) if fits(asked, query)]
     assert len(queries) >= 24
     found = told(asked, queries)
     plain = told(asked, [replace(query, line_ends=False) for query in queries])
-    assert [one.text for one in plain] != [one.text for one in found]
+    if kind == "byte-level":
+        assert [one.text for one in plain] != [one.text for one in found]
     for query, answer in zip(queries, found, strict=True):
         if constraint == BEST_SPAN:
             every = best_by_hand(asked, query)
@@ -451,7 +463,7 @@ def test_a_line_break_ends_an_answer_where_it_is_told_to(constraint: str, kind: 
         else:
             tokens, nats = written_by_hand(asked, query)
             assert answer.logprobs_nats == pytest.approx((nats,), abs=TOLERANCE_NATS)
-            assert answer.text.strip() == decoded(asked, tokens).strip()
+            assert answer.text.strip() == decoded(asked, tokens).replace("\r", "\n").partition("\n")[0].strip()
         assert not {"\n", "\r"} & set(answer.text)
 
 
@@ -798,19 +810,28 @@ def test_a_window_that_some_prompts_outgrow_keeps_these_out_of_the_tree() -> Non
 
 def test_a_network_without_an_end_writes_to_the_end_of_its_room() -> None:
     """In plain batches, too, where the first token of the vocabulary is a token like any other."""
-    for refusal in (None, "told so"):
-        asked = model()
+    tokenizer = tokenizer_of("byte-level")
+    network = llama_for(tokenizer)
+    queries = [*writings(DOCUMENTS), *writings(DOCUMENTS, constraint=SPAN), *choices()[:1]]
+    with torch.no_grad():
+        favourite = int(network(torch.tensor([tokenizer(DOCUMENTS[0] + TASKS[0])["input_ids"]])).logits[0, -1].argmax())
+        network.lm_head.weight[0] = 1.05 * network.lm_head.weight[favourite]
+    found = []
+    for refusal in ("", "told so"):
+        asked = model_of(network, tokenizer)
         asked.decoder.ends = frozenset()
         asked.decoder.tree_refusal()
         asked.writer._refusal = refusal
-        with torch.no_grad():
-            found = told(asked, [*writings(DOCUMENTS), *writings(DOCUMENTS, constraint=SPAN), *choices()[:1]])
-        if refusal is None:
-            expected = found
-        alike(found, expected)
-        lengths = [len(asked.tokenizer(one.text)["input_ids"]) for one in found[:9]]
-        assert min(lengths) > 3
-        assert found[-1].logprobs_nats[2] == -math.inf  # *political* could go on, and cannot end
+        found.append(told(asked, queries))
+    alike(*found)
+    for query, answer in zip(writings(DOCUMENTS), found[0], strict=False):
+        prompt, passage = prompt_and_passage(asked, query)
+        fed = torch.tensor([prompt])
+        out = network.generate(fed, attention_mask=torch.ones_like(fed), do_sample=False, max_new_tokens=len(passage), eos_token_id=None, pad_token_id=1)  # fmt: skip
+        tokens = out[0, len(prompt) :].tolist()
+        assert answer.text == decoded(asked, tokens)
+        assert len(tokens) == len(passage)
+    assert found[0][-1].logprobs_nats[2] == -math.inf  # *political* could go on, and cannot end
 
 
 # A cache that is not what it should be.

@@ -397,7 +397,7 @@ def test_the_chat_template_is_asked_for_and_told() -> None:
     assert {(query.chat, query.max_tokens) for query in queries} == {(True, 3)}
     design = spurious_correlation.design(settings)
     frame = observations(items, Scores((Answer.none("not asked"),) * len(items), PROMPT), design["groups"], "m")
-    told = spurious_correlation.told(Evidence(frame, design))
+    told = spurious_correlation.told(Evidence(frame, design), [])
     assert [line for line in told.asked if line.startswith("Prompt A inside the model's own chat template: ")]
 
 

@@ -250,7 +250,7 @@ def _result(measure: str, group: Mapping[str, str], found: Estimate, of: Scored,
         n=n,
         n_unscored=of.values[EXACT_MATCH].size - n,
         unit="percent",
-        neutral=more.get("baseline", math.nan),
+        neutral=round(more.get("baseline", math.nan), 2),
         detail={"sd": found.sd, "cells": float(len(of.cells))} | {k: v for k, v in more.items() if k != "baseline"},
         note=note,
     )
@@ -350,26 +350,25 @@ class Baselines:
     def gain(self, answers: Scored, measure: str, seed: int) -> dict[str, float]:
         """The best baseline, and by how much the answers are above it, with an interval over documents."""
         name = EXACT_MATCH if measure == ACCURACY else measure
-        means = {key[0]: float(np.nanmean(values)) for key, values in self.values.items() if key[1] == name}
-        means |= {key[0]: found.value for key, found in self.whole.items() if key[1] == measure}
-        known = {one: value for one, value in means.items() if math.isfinite(value)}
-        if not known:
-            return {}
-        best = max(known, key=lambda one: known[one])
+        best, score = self._best(measure)
         if (best, name) not in self.values:
-            return {"baseline": known[best]}
+            return {"baseline": score}
         rows = [self.documents[document] for document in answers.documents]
         beside = np.nanmean(self.values[best, name][rows], axis=1, keepdims=True)
         if best in (MAJORITY, CHANCE):
             # How many documents have which label is the design; which of them are drawn is not.
-            beside = np.full_like(beside, known[best])
+            beside = np.full_like(beside, score)
         found = mean_over_cells(answers.values[name] - beside, seed)
-        return {
-            "baseline": known[best],
-            "above_baseline": found.value,
-            "above_low": found.low,
-            "above_high": found.high,
-        }
+        return {"baseline": score, "above_baseline": found.value, "above_low": found.low, "above_high": found.high}
+
+    def _best(self, measure: str) -> tuple[str, float]:
+        """The baseline with the highest score, and the score; "" and NaN where there is none."""
+        name = EXACT_MATCH if measure == ACCURACY else measure
+        means = {key[0]: float(np.nanmean(values)) for key, values in self.values.items() if key[1] == name}
+        means |= {key[0]: found.value for key, found in self.whole.items() if key[1] == measure}
+        known = {one: value for one, value in means.items() if math.isfinite(value)}
+        best = max(known, key=lambda one: known[one], default="")
+        return best, known.get(best, math.nan)
 
     def results(self, task: str) -> Iterator[Result]:
         """A row for each baseline and measure."""
@@ -386,7 +385,7 @@ class Baselines:
         group = group_of(task, ("", "", "", ""), baseline)
         return Result(
             measure, group, found.value, found.low, found.high, n=len(self.documents), unit="percent",
-            detail={"sd": found.sd},
+            neutral=round(self._best(measure)[1], 2),
         )  # fmt: skip
 
 

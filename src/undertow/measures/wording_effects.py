@@ -98,7 +98,6 @@ def _effect(
         n=int(np.isfinite(difference).sum()),
         n_unscored=int(np.isnan(difference).sum()),
         unit="percent points",
-        neutral=0.0,
         p=_flip_p(difference[np.isfinite(difference)], seed),
         detail={"first": float(np.nanmean(first)) if np.isfinite(first).any() else math.nan},
         note="" if np.isfinite(difference).any() else "no answer is scored",

@@ -6,7 +6,12 @@ r"""What an answer may consist of, as servers are told it: grammars in GBNF, whi
                w1 ::= "cats" (" " w2)?                  word by word, with the space that stands there
                w2 ::= "sleep"
 
-The server's tokenizer is not known, so a passage consists of words and punctuation marks. Knows text; knows nothing about requests.
+Under a grammar of letters a model may begin *animals* with its token for *a*, which has more probability than the whole label.
+llama.cpp also reads grammars of tokens, by their numbers:
+
+    labels     root ::= <[6283]> | <[5096]> <[284]>
+
+Knows text; knows nothing about requests.
 """
 
 from __future__ import annotations
@@ -107,15 +112,68 @@ def span_grammar(pieces: Sequence[Piece], lead: str) -> str:
 
     Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language", section 3.3, "span-based".
     """
-    begins = " | ".join(f"w{at}" for at in range(len(pieces)))
+    return _chain([literal(piece.text) for piece in pieces], [piece.before for piece in pieces], lead)
+
+
+def _chain(terminals: Sequence[str], befores: Sequence[str], lead: str) -> str:
+    begins = " | ".join(f"w{at}" for at in range(len(terminals)))
     rules = [f"root ::= {literal(lead)} ({begins})" if lead else f"root ::= {begins}"]
-    for at, piece in enumerate(pieces):
+    for at, terminal in enumerate(terminals):
         goes_on = ""
-        if at + 1 < len(pieces):
-            between = pieces[at + 1].before
-            goes_on = f" ({literal(between)} w{at + 1})?" if between else f" (w{at + 1})?"
-        rules.append(f"w{at} ::= {literal(piece.text)}{goes_on}")
+        if at + 1 < len(terminals):
+            goes_on = f" ({literal(befores[at + 1])} w{at + 1})?" if befores[at + 1] else f" (w{at + 1})?"
+        rules.append(f"w{at} ::= {terminal}{goes_on}")
     return "\n".join(rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """A text in a server's tokens.
+
+    Attributes:
+        numbers: of the tokens.
+        texts: of the tokens, which make up the text; () where the server does not tell.
+    """
+
+    numbers: tuple[int, ...]
+    texts: tuple[str, ...] = ()
+
+    @classmethod
+    def behind(cls, opening: str, text: str, tokens: Sequence[Any]) -> Spelling:
+        """From what llama.cpp says of the opening and the text together, since a text is spelled otherwise where it begins.
+
+        Without texts where one token is the end of the opening and the beginning of the text, or a piece of a character.
+        """
+        numbers = [one["id"] if isinstance(one, Mapping) else one for one in tokens]
+        texts = [one.get("piece") if isinstance(one, Mapping) else None for one in tokens]
+        for at in range(1, len(texts)):
+            before, own = texts[:at], texts[at:]
+            if (
+                all(isinstance(one, str) for one in texts)
+                and "".join(own) == text
+                and "".join(before).strip(" ") == opening
+            ):
+                return cls(tuple(numbers[at:]), tuple(own))
+        return cls(tuple(numbers[1:]))
+
+
+def token_choice_grammar(labels: Sequence[Spelling]) -> str:
+    """One of the labels, in these tokens and no others."""
+    return f"root ::= {' | '.join(' '.join(map(_token, label.numbers)) for label in labels)}"
+
+
+def token_span_grammar(passage: Spelling) -> str:
+    """Contiguous tokens of a passage, one at least."""
+    return _chain(list(map(_token, passage.numbers)), [""] * len(passage.numbers), "")
+
+
+def token_shuffle_grammar(passage: Spelling) -> str:
+    """Tokens of a passage in any order, none among them."""
+    return f"root ::= piece*\npiece ::= {' | '.join(map(_token, dict.fromkeys(passage.numbers)))}"
+
+
+def _token(number: int) -> str:
+    return f"<[{number}]>"
 
 
 @dataclass(frozen=True, slots=True)

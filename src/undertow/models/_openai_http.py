@@ -168,6 +168,10 @@ class TooLongError(UnscorableError):
     """A prompt that has no room in what the model reads; a shorter one may have."""
 
 
+class GrammarError(UnscorableError):
+    """A grammar that the server cannot read; another may do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A status that is no success.
@@ -421,6 +425,8 @@ class Caller:
             )
         if status in (400, 422) and code in OF_ONE_PROMPT:
             return UnscorableError(OF_ONE_PROMPT[code])
+        if status in (400, 422) and "grammar" in str(refusal.said.get("message")).lower():
+            return GrammarError(f"the server refused the grammar (status {status}){self._shown(refusal.said)}")
         raise UndertowError(f"{where}refused the request (status {status}){self._shown(refusal.said)}")
 
     def _check_key(self, status: int) -> None:

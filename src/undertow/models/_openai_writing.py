@@ -24,11 +24,15 @@ from undertow.models._openai_grammar import (
     VLLM,
     Piece,
     Shuffled,
+    Spelling,
     choice_grammar,
     owner_in,
     pieces_of,
     span_grammar,
     span_in,
+    token_choice_grammar,
+    token_shuffle_grammar,
+    token_span_grammar,
 )
 from undertow.models._openai_steps import (
     FILTERED,
@@ -48,6 +52,8 @@ TOKENS_PER_WORD, TOKENS_AROUND = 1.3, 2
 """A passage's tokens by its words, where the server does not count them."""
 BYTES_PER_TOKEN = 4
 """Of text in UTF-8, roughly: a letter that is not Latin takes several bytes, and often several tokens."""
+COLON, LINE = ":", "\n"
+"""What stands before an answer, with a space after the former: some tokenizers spell the beginning of a text otherwise."""
 OUTSIDE_IN_A_ROW = 20
 SHOWN_LETTERS = 60
 MEND = "choose a llama.cpp or vLLM server, tell by --grammar if it is one, or ask for unconstrained answers"
@@ -96,7 +102,10 @@ class ServedWriter:
     n_outside: int = 0
     _kept: bool = False
     _estimated: bool = False
-    _n_tokens: dict[str, int] = field(default_factory=dict)
+    _reads_tokens: bool = True
+    _by_tokens: bool = False
+    _by_letters: bool = False
+    _spellings: dict[str, Spelling] = field(default_factory=dict)
     _notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -167,21 +176,26 @@ class ServedWriter:
                 "labels that are compared by their first tokens are decoded whole; log-probabilities are those of their first "
                 "tokens where the server shows them all, from before the grammar, and none elsewhere"
             )
-        if any(writing.constraint in (PASSAGE_TOKENS, SPAN) for writing in writings):
-            notes.append("pieces of a passage are its words and punctuation marks, not the model's tokens")
         if any(writing.temperature for writing in writings):
             notes.append("tokens are drawn by the server, from a seed of each query's own")
         self._notes = tuple(notes)
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of the answers must know."""
-        if not self._estimated:
-            return self._notes
-        return (
-            *self._notes,
-            f"the server does not count tokens; an answer has {TOKENS_PER_WORD} times the passage's words and "
-            f"{TOKENS_AROUND} more, at most",
-        )
+        notes = list(self._notes)
+        if self._by_tokens:
+            notes.append("labels and pieces of a passage are spelled in the server's own tokens")
+        if self._by_letters:
+            notes.append(
+                "some grammars are of letters: pieces of a passage are its words and punctuation marks, not the model's tokens, and a "
+                "label or word may be begun with any token that its first letters spell, so that other labels come out than by tokens"
+            )
+        if self._estimated:
+            notes.append(
+                f"the server does not count tokens; an answer has {TOKENS_PER_WORD} times the passage's words and {TOKENS_AROUND} "
+                "more, at most"
+            )
+        return tuple(notes)
 
     # Asking.
 
@@ -196,7 +210,16 @@ class ServedWriter:
         wanted = await self._wanted(caller, query)
         if not isinstance(wanted, _Wanted):
             return wanted
-        outcome: Answer | UnscorableError | LostError = wanted.too_long
+        outcome = await self._with_room(caller, wanted, seen)
+        if isinstance(outcome, http.GrammarError) and wanted.by_tokens:  # of tokens: llama.cpp before December 2025
+            self._reads_tokens = False
+            return await self.ask(caller, query, seen)
+        return outcome
+
+    async def _with_room(
+        self, caller: http.Caller, wanted: _Wanted, seen: Callable[[Mapping[str, Any]], None]
+    ) -> Answer | UnscorableError | LostError:
+        query = wanted.query
         for n_dropped in range(len(query.shots) + 1):
             text = "".join((*query.shots[n_dropped:], query.prompt))
             request = http.Request(query.chat, wanted.params(text), n_tokens_of(text) + wanted.max_tokens)
@@ -207,10 +230,7 @@ class ServedWriter:
 
     async def _wanted(self, caller: http.Caller, query: Limited) -> _Wanted | UnscorableError | LostError:
         if isinstance(query, Choice):
-            labels = _spelled(query)
-            fields = dict(STEADY[self.server]) | _labels_as_told(labels, self.server)
-            top = (self.endpoints.chat_top if query.chat else self.endpoints.plain_top) if query.first_token else 0
-            return _Wanted(query, fields, most_label_tokens(query), self.server, top)
+            return await self._wanted_label(caller, query)
         if query.constraint == BEST_SPAN:
             return UnscorableError(
                 "a server does not show what a search for the most probable span must see; ask for spans that are decoded instead"
@@ -218,42 +238,67 @@ class ServedWriter:
         pieces = pieces_of(query.passage)
         if not pieces:
             return UnscorableError("the passage that the answer is to be made of is empty")
-        n_tokens = await self._count(caller, _lead(query) + query.passage)
-        if isinstance(n_tokens, LostError):
-            return n_tokens
+        spelling = await self._spelling(caller, _lead(query) + query.passage)
+        if isinstance(spelling, LostError):
+            return spelling
+        n_tokens = len(spelling.numbers) or estimated_tokens(query.passage)
+        self._estimated = self._estimated or not spelling.numbers
         fields = dict(STEADY[self.server]) | self._drawing(query)
-        if query.constraint != FREE:
-            fields |= _grammar_as_told(_grammar_of(query, pieces), self.server)
+        if query.constraint == FREE:
+            return _Wanted(query, fields, n_tokens, self.server)
+        if self._reads_tokens and spelling.texts:
+            grammar = token_span_grammar if query.constraint == SPAN else token_shuffle_grammar
+            fields |= _grammar_as_told(grammar(spelling), self.server)
+            return _Wanted(query, fields, n_tokens, self.server, passage=spelling.texts)
+        fields |= _grammar_as_told(_grammar_of(query, pieces), self.server)
         return _Wanted(query, fields, n_tokens, self.server)
+
+    async def _wanted_label(self, caller: http.Caller, query: Choice) -> _Wanted | LostError:
+        labels = _spelled(query)
+        spellings: list[Spelling] = []
+        for label in labels if self.server == LLAMA_CPP and self._reads_tokens else ():
+            spelling = await self._spelling(caller, label)
+            if isinstance(spelling, LostError):
+                return spelling
+            spellings.append(spelling)
+        by_tokens = bool(spellings) and all(spelling.texts for spelling in spellings)
+        told = (
+            _grammar_as_told(token_choice_grammar(spellings), self.server)
+            if by_tokens
+            else _labels_as_told(labels, self.server)
+        )
+        top = (self.endpoints.chat_top if query.chat else self.endpoints.plain_top) if query.first_token else 0
+        fields = dict(STEADY[self.server]) | told
+        return _Wanted(query, fields, most_label_tokens(query), self.server, top, by_tokens)
 
     def _drawing(self, query: Writing) -> dict[str, Any]:
         if not query.temperature or self.server == NO_GRAMMAR:
             return {}
         return dict(WHOLE[self.server]) | ({"top_k": query.top_k} if query.top_k else {})
 
-    async def _count(self, caller: http.Caller, text: str) -> int | LostError:
-        """Tokens of a text, by the server where it counts, which costs nothing."""
-        if text not in self._n_tokens:
-            n_tokens = await self._counted(caller, text)
-            if isinstance(n_tokens, LostError):
-                return n_tokens
-            self._n_tokens[text] = n_tokens
-        return self._n_tokens[text]
+    async def _spelling(self, caller: http.Caller, text: str) -> Spelling | LostError:
+        """A text in the server's tokens, for which it generates nothing; no tokens where it does not tell."""
+        if text not in self._spellings:
+            tokens = await self._tokens(caller, text)
+            if isinstance(tokens, LostError):
+                return tokens
+            self._spellings[text] = tokens
+        return self._spellings[text]
 
-    async def _counted(self, caller: http.Caller, text: str) -> int | LostError:
-        found: Mapping[str, Any] | LostError | None = None
-        if self.server != NO_GRAMMAR:
-            body: dict[str, Any] = {"content": text, "add_special": False}
-            if self.server == VLLM:
-                body = {"model": caller.model, "prompt": text, "add_special_tokens": False}
-            found = await caller.look_up(f"{caller.address.url.removesuffix('/v1')}/tokenize", body)
+    async def _tokens(self, caller: http.Caller, text: str) -> Spelling | LostError:
+        if self.server == NO_GRAMMAR:
+            return Spelling(())
+        opening = COLON if text.startswith(" ") else LINE
+        body: dict[str, Any] = {"content": opening + text, "add_special": False, "with_pieces": True}
+        if self.server == VLLM:
+            body = {"model": caller.model, "prompt": text, "add_special_tokens": False}
+        found = await caller.look_up(f"{caller.address.url.removesuffix('/v1')}/tokenize", body)
         if isinstance(found, LostError):
             return found
         tokens = found.get("tokens") if found is not None else None
-        if isinstance(tokens, list) and tokens:
-            return len(tokens)
-        self._estimated = True
-        return estimated_tokens(text)
+        if not isinstance(tokens, list) or not all(map(_is_token, tokens)):
+            return Spelling(())
+        return Spelling(tuple(tokens)) if self.server == VLLM else Spelling.behind(opening, text, tokens)
 
     # Reading.
 
@@ -270,6 +315,8 @@ class ServedWriter:
             self.n_outside += 1
         elif isinstance(answer, Answer) and _needs_grammar(wanted.query):
             self._kept = True
+            self._by_tokens = self._by_tokens or wanted.by_tokens
+            self._by_letters = self._by_letters or not wanted.by_tokens
         seen(body)
         return answer
 
@@ -284,6 +331,8 @@ class _Wanted:
         max_tokens: of the answer.
         server: one of `SERVERS`.
         top: most probable tokens to be shown; 0 for none.
+        spelled: whether labels are told in tokens.
+        passage: the passage's tokens, where it is told in tokens.
     """
 
     query: Limited
@@ -291,6 +340,13 @@ class _Wanted:
     max_tokens: int
     server: str
     top: int = 0
+    spelled: bool = False
+    passage: tuple[str, ...] = ()
+
+    @property
+    def by_tokens(self) -> bool:
+        """Whether its grammar is one of tokens."""
+        return self.spelled or bool(self.passage)
 
     @property
     def too_long(self) -> http.TooLongError:
@@ -344,9 +400,11 @@ class _Wanted:
         if not isinstance(query, Writing) or query.constraint == FREE:
             return _answer_of(text)
         if query.constraint == SPAN:
-            kept, what = span_in(query.passage, text, cut=cut), "no piece of the passage"
+            kept = span_in(query.passage, text, cut=cut and not self.passage)
+            what = "no piece of the passage"
         else:
             made = Shuffled.of(pieces_of(query.passage), _lead(query))
+            made = Shuffled(self.passage, self.passage) if self.passage else made
             kept, what = made.whole_in(text, cut=cut), "not made of the passage's words"
         if kept is None:
             return _outside(shown, what)
@@ -378,6 +436,12 @@ def _grammar_of(query: Writing, pieces: Sequence[Piece]) -> str:
 
 def _grammar_as_told(grammar: str, server: str) -> dict[str, Any]:
     return {"grammar": grammar} if server == LLAMA_CPP else {"structured_outputs": {"grammar": grammar}}
+
+
+def _is_token(given: Any) -> bool:
+    """A number, or with its text, which some servers tell as bytes where it is a piece of a character."""
+    number = given.get("id") if isinstance(given, Mapping) else given
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 0
 
 
 def _labels_as_told(labels: Sequence[str], server: str) -> dict[str, Any]:

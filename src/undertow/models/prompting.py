@@ -102,6 +102,7 @@ class Prompter:
     )
     _passages: dict[tuple[str, str], Passage | UnscorableError] = field(default_factory=dict)
     _line_breaks: frozenset[int] | None = None
+    _line_ends: frozenset[int] | None = None
 
     @property
     def line_breaks(self) -> frozenset[int]:
@@ -109,6 +110,13 @@ class Prompter:
         if self._line_breaks is None:
             self._line_breaks = self.vocabulary.line_breaks()
         return self._line_breaks
+
+    @property
+    def line_ends(self) -> frozenset[int]:
+        """Tokens that begin a new line after something else."""
+        if self._line_ends is None:
+            self._line_ends = self.vocabulary.line_ends()
+        return self._line_ends
 
     def prompts(self, queries: Sequence[Choice | Writing]) -> tuple[list[Prompted], dict[int, UnscorableError]]:
         """The queries in tokens, and why others cannot be asked, by their places."""

@@ -22,6 +22,8 @@ CONTINUES = "##"
 PIECE_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 """How SentencePiece writes a space, which decoding a token alone drops."""
 
+LINE_BREAKS = ("\n", "\r")
+
 
 @dataclass(frozen=True, slots=True)
 class OptionTokens:
@@ -67,7 +69,14 @@ class Vocabulary:
         """Tokens that begin with a line break."""
         if not self._texts:
             self._decode()
-        return frozenset(token for token, text in self._texts.items() if text.lstrip(" ").startswith(("\n", "\r")))
+        return frozenset(token for token, text in self._texts.items() if text.lstrip(" ").startswith(LINE_BREAKS))
+
+    def line_ends(self) -> frozenset[int]:
+        """Tokens that say something and then break the line, as one for a full stop and what follows it may."""
+        if not self._texts:
+            self._decode()
+        breaking = frozenset(token for token, text in self._texts.items() if any(sign in text for sign in LINE_BREAKS))
+        return breaking - self.line_breaks()
 
     def _of_options(self, options: tuple[Option, ...]) -> OptionTokens | UnscorableError:
         ids: list[tuple[int, ...]] = []

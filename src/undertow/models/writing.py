@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -291,9 +292,16 @@ class Writer:
         norms = logits.logsumexp(-1)
         for hand, row, norm in zip(hands, logits, norms.tolist(), strict=True):
             hand.go_on(row, norm, self._ends(hand.writing))
+            # A token may say something before it breaks the line.
+            hand.done |= hand.tokens[-1:] != [] and hand.tokens[-1] in self._last(hand.writing)
 
     def _ends(self, writing: Writing) -> frozenset[int]:
+        """Tokens that end the answer, and are no part of it."""
         return self.decoder.ends | self.prompter.line_breaks if writing.line_ends else self.decoder.ends
+
+    def _last(self, writing: Writing) -> frozenset[int]:
+        """Tokens that no other comes after."""
+        return self.prompter.line_ends if writing.line_ends else frozenset()
 
     def _write_plain(self, hands: Sequence[_Hand]) -> None:
         """Prompts of one length by the network's own search, which is told each token that was chosen here."""
@@ -395,8 +403,11 @@ class Writer:
     ) -> list[dict[int, float]]:
         norms = logits.logsumexp(-1)
         found = []
-        for row, (at, _, allowed) in enumerate(wanted):
-            ends = self._ends(_writing(pack[at]))
+        for row, (at, written, allowed) in enumerate(wanted):
+            ends, last = self._ends(_writing(pack[at])), self._last(_writing(pack[at]))
+            if last.intersection(written[-1:]):
+                found.append(dict.fromkeys(allowed, -math.inf) | {END: 0.0})
+                continue
             nats = dict(zip(allowed, (logits[row, list(allowed)] - norms[row]).double().tolist(), strict=True))
             nats |= dict.fromkeys(ends.intersection(allowed), -math.inf)  # what ends a span is no part of one
             end = self._end_nats(logits[row : row + 1], norms[row : row + 1], ends)
@@ -498,8 +509,13 @@ def _chosen(prompt: Prompted, nats: Nats) -> Answer | UnscorableError:
 def _found(prompt: Prompted, search: SpanSearch) -> Answer | UnscorableError:
     if not search.best:
         return UnscorableError("the model gave a probability that is not a number")
-    text = _passage(prompt).text_of_span(search.best)
+    text = _as_told(prompt, _passage(prompt).text_of_span(search.best))
     return Answer((search.best_nats,), math.nan, text=text, n_dropped=prompt.n_dropped)
+
+
+def _as_told(prompt: Prompted, text: str) -> str:
+    """What was written, up to a line break if that ends it."""
+    return re.split("[\r\n]", text, maxsplit=1)[0] if _writing(prompt).line_ends else text
 
 
 @dataclass(slots=True)
@@ -596,4 +612,5 @@ class _Hand:
             text = _passage(self.prompt).text_of_span(tuple(self.tokens))
         else:
             text = tokenizer.decode(self.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = _as_told(self.prompt, text)
         return Answer((self.nats,), math.nan, text=text, n_dropped=self.prompt.n_dropped)

@@ -274,7 +274,7 @@ class Telling:
             found["confusion"] = pd.DataFrame(rows)
         return {name: table for name, table in found.items() if len(table)}
 
-    def told(self, evidence: Evidence) -> Told:
+    def told(self, evidence: Evidence, results: Sequence[Result]) -> Told:
         """What was asked, the paper's tables, and examples behind a warning."""
         from undertow.measures.text_overlap import meteor_scorer
 
@@ -301,27 +301,25 @@ class Telling:
             titles=TITLES,
             glossary={**MEANINGS, **_decodings_told(frame)},
             neutral=NEUTRAL[self.task],
-            shown=[*self._paper_tables(evidence), *_examples(frame)],
+            shown=[*self._paper_tables(results), *_examples(frame)],
             of_words=False,
         )
 
-    def _paper_tables(self, evidence: Evidence) -> Iterator[Shown]:
-        """Mean and standard deviation over wordings and draws, laid out as the paper does."""
-        from undertow.measures.understanding import MEASURES, results
+    def _paper_tables(self, results: Sequence[Result]) -> Iterator[Shown]:
+        """Mean and standard deviation over wordings and draws, laid out as the paper does, and what needs no model."""
+        from undertow.measures.understanding import MEASURES
 
-        told = [
-            one
-            for one in results(evidence.frame, evidence.design, 0)
-            if "slot" not in one.group and "source" not in one.group and one.group["shots"] != ""
-        ]
+        scores = [one for one in results if "slot" not in one.group and "source" not in one.group]
+        told = [one for one in scores if one.group["shots"] != ""]
+        without = [one for one in scores if one.group["shots"] == ""]
         for model in dict.fromkeys(one.group["model"] for one in told):
             for decoding in dict.fromkeys(one.group["decoding"] for one in told):
                 some = [one for one in told if one.group["model"] == model and one.group["decoding"] == decoding]
                 where = f"{model}, {decoding}"
                 if self.task == IDENTIFICATION:
-                    yield from _by_dimension_tables(some, where)
+                    yield from _by_dimension_tables(some, without, where)
                 else:
-                    yield _by_class_table(some, (MEASURES[self.task], where, _TABLE[self.task]))
+                    yield _by_class_table(some, without, (MEASURES[self.task], where, _TABLE[self.task]))
             if self.task == EXTRACTION:
                 yield from _by_decoding_table([one for one in told if one.group["model"] == model], model)
 
@@ -457,7 +455,7 @@ def _head(shots: tuple[str, str]) -> str:
     return shots[0] if shots[1] in (NO_SHOTS, "random") else f"{shots[0]} ({shots[1]})"
 
 
-def _by_class_table(results: Sequence[Result], of: tuple[Sequence[str], str, str]) -> Shown:
+def _by_class_table(results: Sequence[Result], without: Sequence[Result], of: tuple[Sequence[str], str, str]) -> Shown:
     measures, where, paper = of
     whole = [one for one in results if one.group["dimension"] == ALL]
     columns = _by_shots(whole)
@@ -469,6 +467,10 @@ def _by_class_table(results: Sequence[Result], of: tuple[Sequence[str], str, str
         [name, TITLES[measure], *(_cell(by_key.get((name, measure, *column))) for column in columns)]
         for name in classes
         for measure in measures
+    ]
+    rows += [
+        [one.group["description_class"], TITLES[one.measure], *[_cell(one)] * len(columns)]
+        for one in sorted(without, key=lambda one: one.group["description_class"])
     ]
     return Shown(
         f"By class of task description, as {paper} of the paper: {where}",
@@ -499,7 +501,7 @@ def _by_decoding_table(results: Sequence[Result], model: str) -> Iterator[Shown]
         )
 
 
-def _by_dimension_tables(results: Sequence[Result], where: str) -> Iterator[Shown]:
+def _by_dimension_tables(results: Sequence[Result], without: Sequence[Result], where: str) -> Iterator[Shown]:
     """Exact match by dimension: of prompts without examples by class, of those with examples by class and number."""
     exact = [one for one in results if one.measure == "exact_match"]
     by_key = {
@@ -510,7 +512,13 @@ def _by_dimension_tables(results: Sequence[Result], where: str) -> Iterator[Show
         key=lambda name: (name == ALL, DIMENSIONS.index(name) if name in DIMENSIONS else -1, name),
     )
     classes = [name for name in dict.fromkeys(key[1] for key in by_key) if name != ALL]
-    about = "Mean ± standard deviation of exact match over wordings and draws of examples, in percent."
+    no_model = ", ".join(
+        f"{one.group['description_class'].strip('()')} {_cell(one)}" for one in without if one.measure == "exact_match"
+    )
+    about = (
+        "Mean ± standard deviation of exact match over wordings and draws of examples, in percent. "
+        f"Without a model, over all texts: {no_model}."
+    )
     if any(key[2] == "0" for key in by_key):
         rows = [[name, *(_cell(by_key.get((name, kind, "0", NO_SHOTS))) for kind in classes)] for name in dimensions]
         yield Shown(f"Without examples, as Table 9 of the paper: {where}", ["dimension", *classes], rows, about)

@@ -98,6 +98,6 @@ class Probe(Protocol):
         """Tables beside the observations, for `tables/NAME.csv` of the run folder."""
         ...
 
-    def told(self, evidence: Evidence) -> Told:
+    def told(self, evidence: Evidence, results: Sequence[Result]) -> Told:
         """The words of the report."""
         ...

@@ -414,7 +414,7 @@ def tables(evidence: Evidence) -> dict[str, pd.DataFrame]:
     return {}
 
 
-def told(evidence: Evidence) -> Told:
+def told(evidence: Evidence, results: Sequence[Result]) -> Told:
     """The words of the report."""
     frame, design = evidence.frame, evidence.design
     values = [_span(str(name), facet) for name, facet in frame.groupby("w_name", sort=False)]

@@ -613,7 +613,7 @@ def tables(evidence: Evidence) -> dict[str, pd.DataFrame]:
     )
 
 
-def told(evidence: Evidence) -> Told:
+def told(evidence: Evidence, results: Sequence[Result]) -> Told:
     """The words of the report."""
     frame, design = evidence.frame, evidence.design
     injected = frame[frame["w_name"] != challenge.NO_W]
