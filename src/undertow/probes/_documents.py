@@ -172,7 +172,7 @@ class Task:
     def _item(self, document: Document, cell: _Cell, ground: _Ground) -> Item:
         settings, named = ground.settings, (cell.n_shots, cell.sampling, cell.draw, ground.seed)
         shots = draw_shots(ground.pool, document, *named) if cell.n_shots else ()
-        told = [self._block(shot, cell.wording, self.gold(shot)) for shot in shots]
+        told = [self._example(shot, cell.wording, ground) for shot in shots]
         factors: dict[str, Factor] = {
             "challenge": Path(settings.challenge).name,
             "task": self.name,
@@ -212,6 +212,13 @@ class Task:
             )
         labels = tuple(answer_prefix(cell.wording) + label for label in ground.labels)
         return Choice(asked, labels, shots, first_token=self.name == DIAGNOSIS, chat=settings.chat)
+
+    def _example(self, document: Document, wording: Wording, ground: _Ground) -> str:
+        """An answered example, made once: many prompts hold it."""
+        key = document.id, wording.kind, wording.text
+        if key not in ground.examples:
+            ground.examples[key] = self._block(document, wording, self.gold(document))
+        return ground.examples[key]
 
     def _block(self, document: Document, wording: Wording, answer: str | None) -> str:
         return prompt_of(self._passage(document), wording, answer, document.dimension)
@@ -300,12 +307,13 @@ _NEEDS = {
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """What all cells share: the settings, the seed, what examples are drawn from, and the labels."""
+    """What all cells share: the settings, the seed, what examples are drawn from, the labels, and examples made so far."""
 
     settings: Any
     seed: int
     pool: Sequence[Document]
     labels: Sequence[str]
+    examples: dict[tuple[str, str, str], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

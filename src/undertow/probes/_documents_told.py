@@ -31,6 +31,8 @@ ALL = "all"
 FIRST = 1000.0
 """Comparisons with a baseline are told before effects of words, whatever their sizes."""
 EXAMPLES = 6
+NEAR = 0.5
+"""Token F1 above which a written answer is shown among those that come close."""
 SLOT_FINDINGS = 6
 CONFUSIONS = 6
 TITLES = {
@@ -301,7 +303,7 @@ class Telling:
             titles=TITLES,
             glossary={**MEANINGS, **_decodings_told(frame)},
             neutral=NEUTRAL[self.task],
-            shown=[*self._paper_tables(results), *_examples(frame)],
+            shown=[*self._paper_tables(results), *_examples(frame, written=written)],
             of_words=False,
         )
 
@@ -534,12 +536,11 @@ def _by_dimension_tables(results: Sequence[Result], without: Sequence[Result], w
             yield Shown(title, ["dimension", "class", *shots], rows, f"{about} Columns are numbers of examples.")
 
 
-def _examples(frame: pd.DataFrame) -> Iterator[Shown]:
-    """A few answers that are right, and a few that are wrong, of each model, behind a warning."""
+def _examples(frame: pd.DataFrame, *, written: bool) -> Iterator[Shown]:
+    """A few answers that are right (or come closest), and a few that are wrong, of each model, behind a warning."""
     known = frame[frame["unscored"] == ""]
     for model, rows in known.groupby("model", sort=False):
-        right = rows["answer"].astype(str).str.casefold() == rows["gold"].astype(str).str.casefold()
-        for name, some in (("right", rows[right]), ("wrong", rows[~right])):
+        for name, some in _sides(rows, written=written):
             if some.empty:
                 continue
             at = [round(place * (len(some) - 1) / max(EXAMPLES - 1, 1)) for place in range(EXAMPLES)]
@@ -550,12 +551,25 @@ def _examples(frame: pd.DataFrame) -> Iterator[Shown]:
                 for _, row in told.iterrows()
             ]  # fmt: skip
             yield Shown(
-                f"Answers that are {name}: {model}",
+                f"Answers that {name}: {model}",
                 ["text", "description", "examples", "decoding", "right answer", "answer"],
                 cells,
                 f"{len(told)} of {len(some):,}, spread evenly over the run.",
                 WARNING,
             )
+
+
+def _sides(rows: pd.DataFrame, *, written: bool) -> list[tuple[str, pd.DataFrame]]:
+    """Right and wrong answers; of written ones those with more or less than half of the words in common."""
+    if not written:
+        right = rows["answer"].astype(str).str.casefold() == rows["gold"].astype(str).str.casefold()
+        return [("are right", rows[right]), ("are wrong", rows[~right])]
+    from undertow.measures.text_overlap import token_f1
+
+    pairs = zip(rows["answer"].astype(str), rows["gold"].astype(str), strict=True)
+    near = [token_f1(answer, gold) > NEAR for answer, gold in pairs]
+    far = [not one for one in near]
+    return [("have more than half of the words", rows[near]), ("have less", rows[far])]
 
 
 def _asked(frame: pd.DataFrame, design: Mapping[str, Any]) -> list[str]:
