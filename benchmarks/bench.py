@@ -206,7 +206,8 @@ def _run(work: Work, plan: Plan) -> tuple[dict[str, Any], list[Ready]]:
         "drawn": {
             "unit": work.row.unit,
             "n": work.sample.n_units,
-            "w_values": work.sample.w_values,
+            "of": work.sample.of,
+            "levels": work.sample.levels,
         },
         "equality": {"tolerance": work.row.gate.tolerance, "unit": work.row.gate.unit},
         "searches": searches,

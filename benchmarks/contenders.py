@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 from unittest.mock import patch
 
-from gate import END, TIE_LOGITS, Logprobs, Numbers, Written
+from anew import labels_anew
+from gate import END, TIE_LOGITS, Chosen, Logprobs, Numbers, Written
 from rows import requests
 from undertow.models import decoding
 from undertow.models.base import Found, UnscorableError
@@ -25,7 +26,7 @@ from undertow.models.steps import Step, answer_of
 from undertow.places import cache_folder
 from undertow.scoring.ask import ask
 from undertow.scoring.store import AnswerStore
-from undertow.types import Answer, Blank, Generation, Query
+from undertow.types import Answer, Blank, Choice, Generation, Query
 
 Scoring: TypeAlias = Callable[[], Numbers]
 Prepare: TypeAlias = Callable[[Sequence[Query], int], Scoring]
@@ -233,6 +234,26 @@ def _ties(model: Any, logits: Any) -> list[tuple[str | None, ...]]:
     ]
 
 
+def open_undertow_choices(found: Found) -> Prepare:
+    """The engine, choosing labels."""
+
+    def prepare(queries: Sequence[Query], _: int) -> Scoring:
+        return lambda: [Chosen(answer.text, answer.logprobs_nats) for answer in _asked(found, queries)]
+
+    return prepare
+
+
+def open_anew(found: Found) -> Prepare:
+    """The network itself, label by label: at batch size 1 one prompt after another, else prompts of one length together."""
+    model = found.open()
+
+    def prepare(queries: Sequence[Query], batch_size: int) -> Scoring:
+        choices = cast(Sequence[Choice], queries)
+        return lambda: labels_anew(model, choices, batch_size)
+
+    return prepare
+
+
 CONTENDERS: Mapping[str, tuple[Contender, ...]] = {
     "likelihood": (
         Contender("undertow", "undertow", open_undertow, ITS_OWN),
@@ -246,6 +267,11 @@ CONTENDERS: Mapping[str, tuple[Contender, ...]] = {
     "prompts": (
         Contender("undertow", "undertow", open_undertow_prompts, ITS_OWN),
         Contender("generate, one by one", "transformers", open_generate, ONE_BY_ONE, target_ratio=4),
+    ),
+    "wordings": (
+        Contender("undertow", "undertow", open_undertow_choices, ITS_OWN),
+        Contender("each prompt anew, one by one", "transformers", open_anew, ONE_BY_ONE, target_ratio=5),
+        Contender("each prompt anew, batched", "transformers", open_anew, None),
     ),
 }
 """By row. The first of each is the one that the others are compared with."""

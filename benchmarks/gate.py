@@ -1,6 +1,6 @@
 """Equality first: nobody's time counts unless everybody's numbers are the same.
 
-Knows log-probabilities by item and option, and answers by step and option; knows nothing about who computed them.
+Knows log-probabilities by item and option, answers by step and option, and labels; knows nothing about who computed them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from undertow.types import UndertowError
 Logprobs: TypeAlias = list[tuple[float, ...]]
 """Log-probabilities in nats [item][option]."""
 Numbers: TypeAlias = list[Any]
-"""What a contender says of each item: a row of log-probabilities, or a `Written`."""
+"""What a contender says of each item: a row of log-probabilities, a `Written` or a `Chosen`."""
 T = TypeVar("T")
 
 TIE_LOGITS = 1e-3
@@ -46,6 +46,21 @@ class Written:
     def at(self, step: int) -> str | None:
         """The token chosen at a step, `END` after the last."""
         return self.tokens[step] if step < len(self.tokens) else END
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A label that greedy decoding came to.
+
+    Attributes:
+        label: as a reader sees it.
+        nats: log-probability of each label [label]; NaN for one that was not looked at to its end.
+        gap_nats: by how much the label's tokens led where it was closest; infinite from a contender that does not tell.
+    """
+
+    label: str
+    nats: tuple[float, ...]
+    gap_nats: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +121,33 @@ def compare_written(reference: Sequence[Written], other: Sequence[Written]) -> A
     """The same tokens, and the largest difference of a probability at steps with the same tokens before them."""
     if len(reference) != len(other) or not any(one.tokens for one in reference):
         return Agreement(math.inf)
-    found = [_compare_answers(one, another) for one, another in zip(reference, other, strict=True)]
+    return _of_all([_compare_answers(one, another) for one, another in zip(reference, other, strict=True)])
+
+
+def compare_chosen(reference: Sequence[Chosen], other: Sequence[Chosen]) -> Agreement:
+    """The same labels, and the largest difference of the log-probabilities that both have, in nats."""
+    if len(reference) != len(other) or all(math.isnan(nats) for one in other for nats in one.nats):
+        return Agreement(math.inf)
+    return _of_all([_compare_choices(one, another) for one, another in zip(reference, other, strict=True)])
+
+
+def _of_all(found: Sequence[Agreement]) -> Agreement:
     trouble = next((f"answer {at}: {one.trouble}" for at, one in enumerate(found, 1) if one.trouble), "")
     return Agreement(max(one.difference for one in found), sum(one.n_ties for one in found), trouble)
+
+
+def _compare_choices(one: Chosen, another: Chosen) -> Agreement:
+    """The reference has a number wherever the other has one; what the other did not look at is not compared."""
+    if len(one.nats) != len(another.nats):
+        return Agreement(math.inf)
+    pairs = [pair for pair in zip(one.nats, another.nats, strict=True) if not math.isnan(pair[1])]
+    differences = [abs(nats - others) for nats, others in pairs]
+    difference = math.inf if any(map(math.isnan, differences)) else max(differences, default=0.0)
+    if one.label == another.label:
+        return Agreement(difference)
+    if min(one.gap_nats, another.gap_nats) <= TIE_LOGITS:
+        return Agreement(difference, n_ties=1)
+    return Agreement(difference, trouble=f"chooses {another.label!r}, where the engine chooses {one.label!r}")
 
 
 def _compare_answers(one: Written, another: Written) -> Agreement:
@@ -148,3 +187,4 @@ def _largest(probs: tuple[float, ...], others: tuple[float, ...]) -> float:
 LIKELIHOODS: Gate[tuple[float, ...]] = Gate(2e-3, "nats", compare_logprobs)
 FILLED_MASKS: Gate[tuple[float, ...]] = Gate(1e-4, "nats", compare_logprobs)
 ANSWERS: Gate[Written] = Gate(1e-4, "of a probability", compare_written)
+CHOICES: Gate[Chosen] = Gate(1e-3, "nats", compare_chosen)

@@ -82,9 +82,9 @@ def _promises(record: dict[str, Any]) -> str:
 
 def _about(record: dict[str, Any], row: dict[str, Any]) -> str:
     drawn, equality, model = row["drawn"], row["equality"], row["model"]
-    w_values = drawn["w_values"]
-    of_w = ", ".join(w_values) if drawn["unit"] == "W value" else f"over {len(w_values)} W values"
-    sample = f"of {row['n_items_in_set']:,}: a sample (seed {record['seed']}) of {drawn['n']} {drawn['unit']}s, {of_w}"
+    levels = drawn["levels"]
+    which_levels = ", ".join(levels) if drawn["unit"] == drawn["of"] else f"over {len(levels)} {drawn['of']}s"
+    sample = f"of {row['n_items_in_set']:,}: a sample (seed {record['seed']}) of {drawn['n']} {drawn['unit']}s, {which_levels}"
     which = "all of the set" if row["n_items"] == row["n_items_in_set"] else sample
     return (
         f"## {row['row']}\n\nModel: {model['source']}, {model['dtype']}, the same weights for all. "

@@ -22,8 +22,10 @@ from undertow.models.base import EXACT, PAPER, Effort, Found, LostError, Request
 from undertow.places import store_file
 from undertow.types import (
     BLANK,
+    CHOICE,
     CONTINUATIONS,
     GENERATION,
+    WRITING,
     Answer,
     Blank,
     Generation,
@@ -88,12 +90,14 @@ def shares(**of_group: float) -> Said:
 
 def test_what_the_toy_can_do() -> None:
     checkup = examine(Request("toy:slope=-5"))
-    assert dict(checkup.asks) == {BLANK: (EXACT,), CONTINUATIONS: (EXACT,), GENERATION: (EXACT, PAPER)}
+    by_tokens = {BLANK: (EXACT,), CONTINUATIONS: (EXACT,), CHOICE: (EXACT,), WRITING: (EXACT,)}
+    assert dict(checkup.asks) == by_tokens | {GENERATION: (EXACT, PAPER)}
     assert list(kinds(checkup).values()) == [
         "yes, by protocol exact",
         "yes, by protocol exact",
         "yes, by protocol exact or paper",
-        "no",
+        "yes, by protocol exact",
+        "yes, by protocol exact",
     ]
     assert checkup.sentence == "In 1953, ___ became a mother."
     assert sum(checkup.percent.values()) == pytest.approx(100)
@@ -163,11 +167,11 @@ def test_an_answer_that_was_lost_is_said_to_be(plant: Plant) -> None:
 
 
 def test_a_model_that_can_be_asked_neither_is_not_asked(plant: Plant) -> None:
-    asked = plant({"span": (EXACT,)}, shares())
+    asked = plant({CHOICE: (EXACT,)}, shares())
     checkup = examine(Request("planted"))
     assert checkup.verdict == "no known sentence could be asked"
     assert not asked
-    assert kinds(checkup)["point to an answer in a passage"] == "yes, by protocol exact"
+    assert kinds(checkup)["choose one of several labels"] == "yes, by protocol exact"
     assert kinds(checkup)["answer a prompt"] == "no"
 
 
@@ -343,7 +347,7 @@ def test_the_command_says_it_in_words(cli: Cli) -> None:
     lines = done.stdout.splitlines()
     assert lines[0] == "toy:slope=-5: toy, undertow at toy version 1, slope -5.0"
     assert "  fill a blank among given words: yes, by protocol exact" in lines
-    assert "  point to an answer in a passage: no" in lines
+    assert "  choose one of several labels: yes, by protocol exact" in lines
     assert any("asked 'In 1953, ___ became a mother.', it prefers male words" in line for line in lines)
     assert any("sentences a second" in line and "prompts a second, in float32 on" in line for line in lines)
     assert any("bfloat16 was not compared with float32: toy does no arithmetic here" in line for line in lines)

@@ -23,8 +23,10 @@ from undertow.scoring.ask import Asked, ask
 from undertow.scoring.store import AnswerStore
 from undertow.types import (
     BLANK,
+    CHOICE,
     CONTINUATIONS,
     GENERATION,
+    WRITING,
     Answer,
     Blank,
     Floats,
@@ -53,7 +55,8 @@ CAN = {
     BLANK: "fill a blank among given words",
     CONTINUATIONS: "compare how a text goes on",
     GENERATION: "answer a prompt",
-    "span": "point to an answer in a passage",
+    CHOICE: "choose one of several labels",
+    WRITING: "write an answer within limits",
 }
 """Kinds of query, in the words of a reader; a family that can be asked another kind adds its name."""
 

@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -20,18 +21,26 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # scripts beside
 
 import bench
 import random_bert
-from contenders import CONTENDERS, open_generate, open_pipeline, open_undertow, open_undertow_prompts
-from gate import ANSWERS, END, FILLED_MASKS, LIKELIHOODS, Written
+from contenders import (
+    CONTENDERS,
+    open_anew,
+    open_generate,
+    open_pipeline,
+    open_undertow,
+    open_undertow_choices,
+    open_undertow_prompts,
+)
+from gate import ANSWERS, CHOICES, END, FILLED_MASKS, LIKELIHOODS, Chosen, Written
 from rows import ROWS, requests
 from summary import compare, table
 from undertow.models import decoding, toy
 from undertow.models.base import Found, Request
 from undertow.models.steps import answer_of
-from undertow.types import Continuations, Generation, Option, UndertowError, query_digest
+from undertow.types import Choice, Continuations, Generation, Option, UndertowError, query_digest
 from worker import Answered, Memory, Order, Ready, Worker
 
 ROOT = Path(__file__).parents[2]
-LIKELIHOOD, MASKED, PROMPTS = ROWS["likelihood"], ROWS["masked"], ROWS["prompts"]
+LIKELIHOOD, MASKED, PROMPTS, WORDINGS = ROWS["likelihood"], ROWS["masked"], ROWS["prompts"], ROWS["wordings"]
 SECONDS = {("undertow", 0): 1.0, ("lm-eval HF", 4): 6.0, ("lm-eval HF", 8): 5.0}
 OTHERS_SECONDS = {1: 8.0, 4: 2.0, 8: 3.0}
 TINY_BERT = {
@@ -59,8 +68,11 @@ class Script:
         self.log.append((self.name, batch_size, len(places)))
         off = self.off.get((self.name, batch_size), 0.0)
         seconds = SECONDS.get((self.name, batch_size)) or OTHERS_SECONDS[batch_size]
-        said: Any = written(" she", prob=0.5 + off) if self.row == "prompts" else (-1.0, -2.0, -3.0 + off)
-        return Answered([said] * len(places), seconds)
+        said: dict[str, Any] = {
+            "prompts": written(" she", prob=0.5 + off),
+            "wordings": Chosen("race", (-1.0, -2.0 + off)),
+        }
+        return Answered([said.get(self.row, (-1.0, -2.0, -3.0 + off))] * len(places), seconds)
 
     def close(self) -> Memory:
         scoring = 1050.0 if self.name == "undertow" else 1200.0
@@ -177,6 +189,45 @@ def test_the_distribution_at_a_tie_is_compared_and_those_after_it_are_not() -> N
         ANSWERS.require([written(" she", " was")], [here], "a peer")
 
 
+def test_equal_labels_pass_with_their_difference() -> None:
+    engine = [Chosen("race", (-1.0, -2.0, -9.0)), Chosen("age", (-3.0, -1.0, -9.0))]
+    partly = [Chosen("race", (-1.0, -2.0005, math.nan), 1.0), Chosen("age", (math.nan, math.nan, math.nan), 2.0)]
+    agreed = CHOICES.require(engine, partly, "a peer")
+    assert agreed.difference == pytest.approx(5e-4)
+    assert agreed.n_ties == 0
+    assert CHOICES.require(engine, engine, "the engine").difference == 0.0
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (Chosen("age", (-1.0, -2.0), 0.9), "answer 1: chooses 'age', where the engine chooses 'race'"),
+        (Chosen("race", (-1.0, -2.002), 1.0), "is off by up to 0.002 nats"),
+        (Chosen("race", (-1.0, -math.inf), 1.0), "is missing numbers"),
+        (Chosen("race", (math.nan, math.nan), 1.0), "is missing numbers"),
+        (Chosen("race", (-1.0,), 1.0), "is missing numbers"),
+        (Chosen("", ()), "is missing numbers"),
+    ],
+)
+def test_unequal_labels_are_refused(other: Chosen, why: str) -> None:
+    with pytest.raises(UndertowError, match=r"a peer: .* no time is reported") as refused:
+        CHOICES.require([Chosen("race", (-1.0, -2.0))], [other], "a peer")
+    assert why in str(refused.value)
+
+
+def test_labels_without_numbers_are_not_equal() -> None:
+    unscored, number = Chosen("", ()), Chosen("race", (-1.0, -2.0))
+    assert CHOICES.compare([unscored], [unscored]).difference == math.inf
+    assert CHOICES.compare([Chosen("race", (math.nan, -2.0))], [number]).difference == math.inf
+    assert CHOICES.compare([number], [number] * 2).difference == math.inf
+
+
+def test_a_label_at_a_tie_may_go_either_way_and_is_counted() -> None:
+    engine, peer = Chosen("race", (-1.0, -1.0005)), Chosen("age", (-1.0, -1.0005), 5e-4)
+    agreed = CHOICES.require([engine], [peer], "a peer")
+    assert (agreed.difference, agreed.n_ties) == (0.0, 1)
+
+
 @pytest.mark.parametrize("where", [("lm-eval HF", 4), ("lm-eval HF", 8)])
 def test_no_time_is_told_where_numbers_differ(
     where: tuple[str, int],
@@ -198,13 +249,15 @@ def test_no_time_is_told_where_numbers_differ(
         ("masked", ("fill-mask, one by one", 1)),
         ("masked", ("fill-mask, batched", 8)),
         ("prompts", ("generate, one by one", 1)),
+        ("wordings", ("each prompt anew, one by one", 1)),
+        ("wordings", ("each prompt anew, batched", 8)),
     ],
 )
 def test_every_row_has_its_gate(
     row: str, where: tuple[str, int], script: type[Script], command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", [*command, "--rows", row])
-    script.off[where] = 2e-4
+    script.off[where] = 2 * ROWS[row].gate.tolerance
     with pytest.raises(SystemExit, match=f"{where[0]}.* is off"):
         bench.main()
 
@@ -255,6 +308,17 @@ def test_prompts_are_answered_one_by_one(
     assert script.log == [("undertow", 0, 6), (one, 1, 6), *rounds]
 
 
+def test_wordings_are_asked_one_by_one_and_in_batches(
+    script: type[Script], command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [*command, "--rows", "wordings", "--sample", "2", "--search-sample", "1"])
+    bench.main()
+    one, batched = "each prompt anew, one by one", "each prompt anew, batched"
+    search = [(batched, size, 108) for size in (4, 8, 8, 4)]
+    rounds = [("undertow", 0, 216), (one, 1, 216), (batched, 4, 216)] * 2
+    assert script.log == [("undertow", 0, 108), *search, (one, 1, 108), (batched, 4, 108), *rounds]
+
+
 def test_full_takes_every_item(script: type[Script], command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [*command, "--full"])
     bench.main()
@@ -275,7 +339,7 @@ def test_a_row_that_is_not_there_is_refused(
     monkeypatch.setattr(sys, "argv", [*command, "--rows", "masked,mask"])
     with pytest.raises(SystemExit):
         bench.main()
-    assert "there is no row 'mask'; use likelihood, masked, prompts" in capsys.readouterr().err
+    assert "there is no row 'mask'; use likelihood, masked, prompts, wordings" in capsys.readouterr().err
 
 
 def test_the_record_on_disk_makes_the_table(script: type[Script], command: list[str]) -> None:
@@ -292,19 +356,23 @@ def test_the_record_on_disk_makes_the_table(script: type[Script], command: list[
 
 
 def test_all_rows_stand_in_one_page(script: type[Script], command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", [*command, "--rows", "prompts,likelihood,masked"])
+    monkeypatch.setattr(sys, "argv", [*command, "--rows", "wordings,prompts,likelihood,masked"])
     bench.main()
     record = json.loads((Path(command[-1]) / "bench.json").read_text())
-    assert [row["row"] for row in record["rows"]] == ["likelihood", "masked", "prompts"]
+    assert [row["row"] for row in record["rows"]] == ["likelihood", "masked", "prompts", "wordings"]
     page = table(record)
     assert "| likelihood | lm-eval HF | 5.00 | 5.00 to 5.00 | 4 | kept |" in page
     assert "| masked | fill-mask, one by one | 8.00 | 8.00 to 8.00 | 7 | kept |" in page
     assert "| masked | fill-mask, batched | 2.00 | 2.00 to 2.00 | 1.25 | kept |" in page
     assert "| prompts | generate, one by one | 8.00 | 8.00 to 8.00 | 4 | kept |" in page
+    assert "| wordings | each prompt anew, one by one | 8.00 | 8.00 to 8.00 | 5 | kept |" in page
+    assert "| wordings | each prompt anew, batched | 2.00 | 2.00 to 2.00 |  |  |" in page
     assert "Model: weights of masked, float32" in page
     assert "| fill-mask, one by one | 1 | 30.0 |" in page
     assert "240 items, of 3,000: a sample (seed 0) of 240 sentences, over 50 W values." in page
     assert "48 items, of 9,000: a sample (seed 0) of 16 sentences" in page
+    assert "648 items, of 7,128: a sample (seed 0) of 6 documents, over 6 dimensions." in page
+    assert page.count("Promised beside each prompt anew") == 1
     assert page.count("no more memory") == 1
 
 
@@ -331,8 +399,8 @@ def test_samples_are_whole_w_values_and_nested() -> None:
     small, large = LIKELIHOOD.draw(items, 4, seed=0), LIKELIHOOD.draw(items, 6, seed=0)
     assert (len(small.places), len(large.places)) == (240, 360)
     assert set(small.places) < set(large.places)
-    assert {str(items[place].factors["w"]) for place in large.places} == set(large.w_values)
-    assert LIKELIHOOD.draw(items, 4, seed=1).w_values != small.w_values
+    assert {str(items[place].factors["w"]) for place in large.places} == set(large.levels)
+    assert LIKELIHOOD.draw(items, 4, seed=1).levels != small.levels
     assert len(LIKELIHOOD.draw(items, len(items), seed=0).places) == len(items) == 1800
 
 
@@ -340,12 +408,27 @@ def test_samples_of_sentences_are_spread_and_hold_every_prompt() -> None:
     masked, prompts = MASKED.items(), PROMPTS.items()
     drawn = MASKED.draw(masked, 240, seed=0)
     assert (len(drawn.places), drawn.n_units) == (240, 240)
-    assert len(drawn.w_values) > 40
+    assert len(drawn.levels) > 40
     asked = [prompts[place] for place in PROMPTS.draw(prompts, 16, seed=0).places]
     sentences = {(item.factors["w"], item.cluster) for item in asked}
     assert len(sentences) == 16
     assert sorted((item.factors["w"], item.cluster) for item in asked) == sorted([*sentences] * 3)
     assert {item.factors["prompt"] for item in asked} == {"A", "B", "C"}
+
+
+def test_samples_of_documents_are_even_over_dimensions_and_hold_every_wording() -> None:
+    items = WORDINGS.items()
+    small, large = WORDINGS.draw(items, 6, seed=0), WORDINGS.draw(items, 13, seed=0)
+    assert set(small.places) < set(large.places)
+    assert (len(small.places), len(small.levels), len(large.levels)) == (6 * 108, 6, 11)
+    asked = [items[place] for place in large.places]
+    kinds = Counter((item.cluster, item.factors["description_class"]) for item in asked)
+    assert len({document for document, _ in kinds}) == 13
+    assert {(kind, n) for (_, kind), n in kinds.items()} == {("statement", 24), ("question", 12), ("completion", 72)}
+    per_dimension = Counter(item.factors["dimension"] for item in asked if item.factors["shots"] == 0)
+    assert sorted(per_dimension.values()) == [108] * 9 + [216] * 2
+    assert WORDINGS.draw(items, 6, seed=1).places != small.places
+    assert all(isinstance(item.query, Choice) and len(item.query.labels) == 11 for item in asked)
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
@@ -358,6 +441,8 @@ def test_requests_split_a_sentence_at_its_blank() -> None:
     pairs = requests(LIKELIHOOD.items()[0].query)
     assert pairs == [("In 1801,", f" {word} was a child.") for word in ("she", "he", "they")]
     assert requests(Continuations("It is", (" hot.", " cold."))) == [("It is", " hot."), ("It is", " cold.")]
+    with pytest.raises(TypeError, match="no continuations"):
+        requests(WORDINGS.items()[0].query)
 
 
 def test_the_engine_is_asked_anew_each_time(cache: Path) -> None:
@@ -526,6 +611,65 @@ def test_an_answer_that_ends_is_read_up_to_its_end(writer: Found, step: int) -> 
     assert theirs[0].ties[n_steps:] == ((END,),)
 
 
+# Labels that share beginnings, that are beginnings of others, and (behind " not") that all begin alike.
+LABELS = (
+    " she",
+    " she was",
+    " she was not",
+    " he was",
+    " he was an",
+    " he an",
+    " they were an",
+    " they were not",
+    " child",
+)
+CHOSEN = [
+    Choice(f"In {year}, {word} was{rest}", labels)
+    for year in ("1801", "1953")
+    for word in ("she", "he", "they", "a child")
+    for rest, labels in (("", LABELS), (" an adult.", LABELS), (" a", tuple(f" not{label}" for label in LABELS)))
+]
+
+
+def test_labels_are_chosen_alike_by_all(writer: Found) -> None:
+    ours = open_undertow_choices(writer)(CHOSEN, 0)()
+    for batch_size in (1, 3, 16):
+        theirs = open_anew(writer)(CHOSEN, batch_size)()
+        agreed = CHOICES.require(ours, theirs, "anew")
+        assert agreed.difference < 1e-5
+        assert agreed.n_ties == 0
+        assert any(not math.isnan(nats) for one in theirs for nats in one.nats)
+    assert len({one.label for one in ours}) >= 3  # so that ways part, and later ones are gone too
+    # Another prompt's numbers would be noticed.
+    gaps = [CHOICES.compare([one], [other]) for one, other in pairwise(ours)]
+    assert all(gap.trouble or gap.difference > 10 * CHOICES.tolerance for gap in gaps)
+
+
+def test_each_prompt_is_read_whole_and_forced_tokens_are_not(writer: Found, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = writer.open().network
+    forward, fed = network.forward, []
+
+    def seen(*args: Any, **named: Any) -> Any:
+        fed.append((tuple(named["input_ids"].shape), named["past_key_values"] is None))
+        return forward(*args, **named)
+
+    monkeypatch.setattr(network, "forward", seen)
+    one_token_each = replace(CHOSEN[0], labels=(" she", " he"))
+    n_tokens = len(writer.open().tokenizer(CHOSEN[0].prompt)["input_ids"])
+    (one,) = open_anew(writer)([one_token_each], 1)()
+    assert fed == [((1, n_tokens), True)]
+    assert all(map(math.isfinite, one.nats))
+    fed.clear()
+    open_anew(writer)(CHOSEN, 1)()
+    assert [first for _, first in fed].count(True) == len(CHOSEN)
+    n_alone = len(fed)
+    assert n_alone > len(CHOSEN)
+    fed.clear()
+    open_anew(writer)(CHOSEN, 16)()
+    assert sum(rows for (rows, _), _ in fed) == n_alone
+    assert len(fed) < n_alone
+
+
 def test_every_row_has_contenders_and_its_promises() -> None:
     assert list(CONTENDERS) == list(ROWS)
     promised = {(row, peer.name): peer.target_ratio for row, (_, *peers) in CONTENDERS.items() for peer in peers}
@@ -534,6 +678,8 @@ def test_every_row_has_contenders_and_its_promises() -> None:
         ("masked", "fill-mask, one by one"): 7,
         ("masked", "fill-mask, batched"): 1.25,
         ("prompts", "generate, one by one"): 4,
+        ("wordings", "each prompt anew, one by one"): 5,
+        ("wordings", "each prompt anew, batched"): 0,
     }
 
 

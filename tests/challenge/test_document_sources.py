@@ -59,11 +59,13 @@ def test_the_own_set_by_name() -> None:
     assert load_documents("undertow-statements").name == "undertow-statements"
 
 
-def test_cad_is_named_with_its_address_and_not_fetched() -> None:
-    assert refusal("cad") == (
-        "cad: is not fetched, as there is no checksum to know the published file by; download data.zip from"
-        " https://zenodo.org/record/4881008, unpack it, and give the path of its cad_v1_1.tsv"
-    )
+def test_cad_is_fetched_by_its_name_and_its_address_is_named_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("undertow.challenge._cad_download.SOURCE_URL", "http://127.0.0.1:9/data.zip")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    message = refusal("cad")
+    assert message.startswith("cad: http://127.0.0.1:9/data.zip cannot be had (")
+    assert message.endswith("unpack it, and give the path of its cad_v1_1.tsv in place of the name cad")
 
 
 def test_an_unknown_name_and_a_file_that_is_not_there(tmp_path: Path) -> None:

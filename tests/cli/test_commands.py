@@ -70,8 +70,11 @@ def first(work: Workplace) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("what", "names"),
     [
-        ("probes", ["spurious-correlation", "task-specification"]),
-        ("challenges", ["mgc", "mgt", "mgt-icml", "undertow-schemas", "simplified", "winogender"]),
+        ("probes", [*sorted(challenge.TASKS), "spurious-correlation", "task-specification"]),
+        (
+            "challenges",
+            ["mgc", "mgt", "mgt-icml", "undertow-schemas", "simplified", "winogender", "undertow-statements", "cad"],
+        ),
         ("models", ["smollm2", *(f"({name})" for name in models.families())]),
     ],
 )

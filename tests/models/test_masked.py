@@ -28,12 +28,34 @@ from tiny import (
 )
 from undertow import models
 from undertow.models import causal, masked
-from undertow.models.base import EXACT, PAPER, PAPER_TOP, Encoded, Found, Limits, Request, TokenBatch, TokenPath
+from undertow.models.base import (
+    BY_TOKENS,
+    EXACT,
+    PAPER,
+    PAPER_TOP,
+    Encoded,
+    Found,
+    Limits,
+    Request,
+    TokenBatch,
+    TokenPath,
+)
 from undertow.places import store_file
 from undertow.probes._masses import masses_percent
 from undertow.scoring.ask import ask, estimate
 from undertow.scoring.store import AnswerStore
-from undertow.types import BLANK, CONTINUATIONS, GENERATION, Answer, Blank, Continuations, Option, Query, UndertowError
+from undertow.types import (
+    BLANK,
+    CHOICE,
+    GENERATION,
+    WRITING,
+    Answer,
+    Blank,
+    Continuations,
+    Option,
+    Query,
+    UndertowError,
+)
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 # The models are trained once; on several workers they would be trained once each.
@@ -526,7 +548,7 @@ def test_every_model_goes_to_its_own_family(bert: Trained, roberta: Trained, tmp
     assert [(one.card.family, one.card.readout, one.asks) for one in found.values()] == [
         ("masked", "mask", {BLANK: (EXACT, PAPER)}),
         ("masked", "mask", {BLANK: (EXACT, PAPER)}),
-        ("causal", "likelihood", {BLANK: (EXACT,), CONTINUATIONS: (EXACT,), GENERATION: (EXACT, PAPER)}),
+        ("causal", "likelihood", {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}),
     ]
     assert masked.find(Request(gpt2)) is None
     assert causal.find(Request(bert.folder)) is None

@@ -151,6 +151,18 @@ def test_a_word_longer_than_what_is_remembered_is_spelled_whole() -> None:
         check_labels(asked, "b " + n_letters * "a", ("a", "ba"))
 
 
+def test_a_tokenizer_that_joins_words_is_not_taken_for_one_that_does_not() -> None:
+    """Pairs of words are joined from the left, so how a text ends depends on how many there are."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    pairs = Tokenizer(models.BPE({"a": 0, " ": 1, "a ": 2, "a a ": 3, "b": 4}, [("a", " "), ("a ", "a ")]))
+    for order in ((20, 21, 23, 22), (21, 20, 22)):
+        asked = prompter(PreTrainedTokenizerFast(tokenizer_object=pairs))
+        for n_words in order:
+            check_labels(asked, "b" + n_words * "a ", ("a ", "b"))
+
+
 def test_labels_that_reach_back_over_the_whole_prompt_are_not_asked_behind_nothing() -> None:
     asked = prompter(tokenizer_of("byte-level"))
     reason = refusal(asked, Choice(" ", ("race", "gender")))

@@ -47,7 +47,9 @@ from undertow.scoring.ask import ask, estimate
 from undertow.scoring.store import AnswerStore
 from undertow.types import (
     BLANK,
+    CHOICE,
     GENERATION,
+    WRITING,
     Answer,
     Blank,
     Continuations,
@@ -64,7 +66,7 @@ pytestmark = pytest.mark.xdist_group("encoder-decoders")
 
 TOLERANCE_NATS = 1e-4
 BUILDERS = {"t5": trained_t5, "bart": trained_bart}
-ASKS = {BLANK: (EXACT, PAPER), GENERATION: (EXACT, PAPER)}
+ASKS = {BLANK: (EXACT, PAPER), GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from spellings import CHAT_TEMPLATE, KINDS, byte_level, drawn, llama_for, model_
 from tiny import tiny_bloom, tiny_gemma2, tiny_gpt2, tiny_gpt_neo, tiny_mamba
 from undertow.models import causal, decoding, writing
 from undertow.models.base import EXACT, Branches, Found
+from undertow.models.hands import Hand
 from undertow.models.tree_cache import TreeCache
 from undertow.scoring.ask import ask, estimate
 from undertow.scoring.store import AnswerStore
@@ -391,13 +392,13 @@ def test_answers_keep_to_their_passages(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_answer_is_never_longer_than_its_passage(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hands: list[Any] = []
-    finish = writing._Hand.answer
+    finish = Hand.answer
 
     def noted(hand: Any, tokenizer: Any) -> Any:
         hands.append(hand)
         return finish(hand, tokenizer)
 
-    monkeypatch.setattr(writing._Hand, "answer", noted)
+    monkeypatch.setattr(Hand, "answer", noted)
     asked = model(kind)
     for constraint in (FREE, PASSAGE_TOKENS, SPAN):
         told(asked, [*writings(constraint=constraint), *writings(constraint=constraint, temperature=1.0)])
@@ -434,6 +435,48 @@ def test_the_best_span_is_the_best_of_all_spans(kind: str) -> None:
             assert answer.text == decoded(asked, best).strip()
 
 
+@cache
+def learned() -> Any:
+    """A model that has learned to answer with pieces of a few words, so that what is probable goes on for a while."""
+    tokenizer = tokenizer_of("byte-level")
+    network = llama_for(tokenizer)
+    pieces = {DOCUMENTS[0]: (" of the house sat", " by the sea"), DOCUMENTS[1]: (" the cats of old", " They were the")}
+    texts = [
+        document + task + piece + "</s>" for document, some in pieces.items() for task in TASKS[:3] for piece in some
+    ]
+    coded = tokenizer(texts)["input_ids"]
+    tokens, targets = (
+        torch.nn.utils.rnn.pad_sequence([torch.tensor(one) for one in coded], batch_first=True, padding_value=value)
+        for value in (0, -100)
+    )
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(0.3)
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
+    for _ in range(60):
+        loss = network(input_ids=tokens, labels=targets).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model_of(network.eval(), tokenizer)
+
+
+def test_long_spans_are_found_among_all_spans() -> None:
+    """And are those of one text at a time, however many searches go on together."""
+    asked = learned()
+    queries = writings(DOCUMENTS[:2], TASKS[:3], constraint=BEST_SPAN)
+    found = told(asked, queries)
+    alike([told(asked, [query])[0] for query in queries], found)
+    lengths = []
+    for query, answer in zip(queries[::3], found[::3], strict=True):
+        every = best_by_hand(asked, query)
+        best = max(every, key=lambda span: every[span])
+        assert answer.logprobs_nats == pytest.approx((every[best],), abs=TOLERANCE_NATS)
+        assert answer.text == decoded(asked, best).strip()
+        lengths.append(len(best))
+    assert max(lengths) > 3
+
+
 def test_the_best_span_is_as_probable_as_the_greedy_one_or_more() -> None:
     asked = model()
     greedy, best = (told(asked, writings(constraint=constraint)) for constraint in (SPAN, BEST_SPAN))
@@ -465,6 +508,21 @@ def test_a_line_break_ends_an_answer_where_it_is_told_to(constraint: str, kind: 
             assert answer.logprobs_nats == pytest.approx((nats,), abs=TOLERANCE_NATS)
             assert answer.text.strip() == decoded(asked, tokens).replace("\r", "\n").partition("\n")[0].strip()
         assert not {"\n", "\r"} & set(answer.text)
+
+
+def test_a_span_is_over_where_a_token_says_something_and_breaks_the_line() -> None:
+    """To a network that finds everything equally probable, such a token alone needs no end after it."""
+    tokenizer = tokenizer_of("sentence pieces")
+    network = llama_for(tokenizer)
+    with torch.no_grad():
+        network.lm_head.weight.zero_()
+    asked = model_of(network, tokenizer)
+    query = Writing("What?\nAnswer:", "race?\nAnswer: race race", BEST_SPAN, line_ends=True)
+    over, going_on = told(asked, [query, replace(query, line_ends=False)])
+    one_nats = -math.log(len(tokenizer))
+    assert over.text == "?"
+    assert over.logprobs_nats == pytest.approx((one_nats,), abs=TOLERANCE_NATS)
+    assert going_on.logprobs_nats == pytest.approx((2 * one_nats,), abs=TOLERANCE_NATS)
 
 
 # Drawing.
@@ -544,7 +602,7 @@ def test_answers_are_drawn_as_often_as_they_are_probable(query: Writing) -> None
     texts = [answer.text for answer in found]
     assert drawn_p(texts, outcomes(asked, query)) > 1e-3
     # And the test would notice another temperature.
-    assert drawn_p(texts, outcomes(asked, replace(query, temperature=query.temperature * 1.5))) < 1e-5
+    assert drawn_p(texts, outcomes(asked, replace(query, temperature=query.temperature * 2))) < 1e-4
 
 
 def test_one_of_one_is_the_most_probable() -> None:
@@ -812,7 +870,7 @@ def test_a_network_without_an_end_writes_to_the_end_of_its_room() -> None:
     """In plain batches, too, where the first token of the vocabulary is a token like any other."""
     tokenizer = tokenizer_of("byte-level")
     network = llama_for(tokenizer)
-    queries = [*writings(DOCUMENTS), *writings(DOCUMENTS, constraint=SPAN), *choices()[:1]]
+    queries: list[Query] = [*writings(DOCUMENTS), *writings(DOCUMENTS, constraint=SPAN), *choices()[:1]]
     with torch.no_grad():
         favourite = int(network(torch.tensor([tokenizer(DOCUMENTS[0] + TASKS[0])["input_ids"]])).logits[0, -1].argmax())
         network.lm_head.weight[0] = 1.05 * network.lm_head.weight[favourite]
@@ -827,7 +885,14 @@ def test_a_network_without_an_end_writes_to_the_end_of_its_room() -> None:
     for query, answer in zip(writings(DOCUMENTS), found[0], strict=False):
         prompt, passage = prompt_and_passage(asked, query)
         fed = torch.tensor([prompt])
-        out = network.generate(fed, attention_mask=torch.ones_like(fed), do_sample=False, max_new_tokens=len(passage), eos_token_id=None, pad_token_id=1)  # fmt: skip
+        out = network.generate(
+            fed,
+            attention_mask=torch.ones_like(fed),
+            do_sample=False,
+            max_new_tokens=len(passage),
+            eos_token_id=None,
+            pad_token_id=1,
+        )
         tokens = out[0, len(prompt) :].tolist()
         assert answer.text == decoded(asked, tokens)
         assert len(tokens) == len(passage)

@@ -53,7 +53,7 @@ OBSERVATIONS = [
 
 
 def write_run(folder: Path, probe: str = PROBE, rows: Sequence[Sequence[str]] = OBSERVATIONS, seed: int = 7) -> Path:
-    table = pd.DataFrame(rows, columns=["model", "description_class", "span", "answer", "gold", "unscored"])
+    table = pd.DataFrame(rows, columns=["model", "description_class", "passage", "answer", "gold", "unscored"])
     table.insert(0, "item", [f"i{place}" for place in range(len(table))])
     return write_table(folder, table.assign(dimension="gender", shots=5), probe, seed)
 

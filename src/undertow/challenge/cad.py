@@ -6,7 +6,7 @@ abusive, and none of them is part of this project. Knows the full file and where
 
 The public address is Zenodo record 4881008: `data.zip`, which holds `cad_v1_1.tsv` (all annotations, 23 columns) and
 `cad_v1_1_train.tsv`, `_dev`, `_test` (id, text, labels) in its folder `data`, and version 1 of each, of which 95 entries were
-corrected. It is not fetched here: no checksum of it is known to compare with.
+corrected. How it is fetched, and what of it can be checked, is in `_cad_download`.
 
 One row is one annotation, and one annotation that passes the paper's filters is one document, with the one span that it marks: a
 text with two annotations is two documents. For diagnosis a text counts once (`documents.distinct_texts`).
@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
 
+from undertow.challenge import _cad_download
 from undertow.challenge._cad_notes import left_out_note, stranger_note, task_notes
 from undertow.challenge._cad_splits import (
     NEITHER,
@@ -45,8 +45,7 @@ from undertow.challenge._cad_values import (
 from undertow.challenge.documents import CATEGORIES, ENDINGS, EVALUATION, TRAINING, Document, DocumentSet, header
 from undertow.types import UndertowError
 
-NAME = "cad"
-ADDRESS = "https://zenodo.org/record/4881008"
+NAME = _cad_download.NAME
 FULL_COLUMNS = (
     "id", "split", "annotation_Primary", "annotation_Target_top.level.category", "annotation_highlighted", "meta_text",
 )  # fmt: skip
@@ -59,16 +58,18 @@ NEWEST = "v1_1"
 _NO_DIMENSION = "biased on none of the eleven dimensions"
 
 
-def published() -> NoReturn:
-    """What the name `cad` alone comes to.
+def published() -> DocumentSet:
+    """CAD by its name alone: the full file of version 1.1 from the cache, or else fetched from its public address and checked.
+
+    The notes say how far it could be checked. Targets and rationales are trusted on first use: no checksum of the full file is
+    known, so its own is written beside it when it is first fetched, and compared from then on.
 
     Raises:
-        UndertowError: always, with the address.
+        UndertowError: the files cannot be had or kept, or are not what they should be.
     """
-    raise UndertowError(
-        f"{NAME}: is not fetched, as there is no checksum to know the published file by; download data.zip from {ADDRESS},"
-        " unpack it, and give the path of its cad_v1_1.tsv"
-    )
+    found = _cad_download.fetched()
+    documents = read_cad(found.path)
+    return replace(documents, notes=(*documents.notes, *found.notes))
 
 
 def is_full(columns: Collection[str]) -> bool:

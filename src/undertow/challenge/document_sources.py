@@ -1,4 +1,4 @@
-"""Finding documents by name: the package's own statements, a user's table, or CAD where the user has it.
+"""Finding documents by name: the package's own statements, a user's table, or CAD.
 
 Knows where each kind is read; knows nothing about how any of them is written down.
 """
@@ -33,7 +33,7 @@ Key = tuple[str, str]
 
 DOCUMENT_SUMMARIES: Mapping[str, str] = {
     OWN: "mild statements, biased on eleven dimensions or not, with spans and rephrasings",
-    cad.NAME: "Contextual Abuse Dataset: abusive texts, from a file of your own",
+    cad.NAME: "Contextual Abuse Dataset: abusive texts, fetched on first use",
 }
 """What each set that has a name holds."""
 

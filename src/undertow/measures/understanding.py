@@ -66,6 +66,7 @@ class Scored:
         documents: ids [document].
         dimensions: of their bias [document].
         cells: (description class, wording, draw) of each [cell].
+        asked: whether there is an answer, scored or not [document, cell].
         values: scores by measure, in percent, NaN where unscored [document, cell].
         bleu: sufficient statistics [document, cell, 10]; of a task with written answers.
         gold, said: codes of labels [document] and [document, cell]; of a task with labels.
@@ -74,6 +75,7 @@ class Scored:
     documents: list[str]
     dimensions: list[str]
     cells: list[tuple[str, str, int]]
+    asked: np.ndarray[Any, np.dtype[np.bool_]]
     values: Mapping[str, Floats]
     bleu: Floats | None = None
     gold: np.ndarray[Any, np.dtype[np.int64]] | None = None
@@ -87,6 +89,7 @@ class Scored:
             [self.documents[row] for row in rows],
             [self.dimensions[row] for row in rows],
             [self.cells[cell] for cell in cells],
+            self.asked[at],
             {name: values[at] for name, values in self.values.items()},
             None if self.bleu is None else self.bleu[at],
             None if self.gold is None else self.gold[rows],
@@ -96,6 +99,11 @@ class Scored:
     def of_class(self, name: str) -> Scored:
         """The cells of one description class, or all of them."""
         return self.of([at for at, cell in enumerate(self.cells) if name in (ALL, cell[0])])
+
+    @property
+    def known(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether an answer is scored [document, cell]."""
+        return np.isfinite(self.values[EXACT_MATCH])
 
     @property
     def classes(self) -> list[str]:
@@ -174,7 +182,8 @@ def _arrays(rows: pd.DataFrame, labels: list[str]) -> Scored:
         codes = {label.casefold(): code for code, label in enumerate(labels)}
         gold = np.array([codes[str(first.loc[name, "gold"]).casefold()] for name in documents], dtype=np.int64)
         said = filled([codes.get(answer.strip().casefold(), -1) for answer in rows["answer"].astype(str)], int, -1)
-    return Scored(documents, dimensions, cells, values, bleu, gold, said)
+        said[np.isnan(values[EXACT_MATCH])] = -1
+    return Scored(documents, dimensions, cells, filled(True, bool, False), values, bleu, gold, said)
 
 
 def _places(names: Sequence[Any]) -> dict[Any, int]:
@@ -227,9 +236,9 @@ def _of_setting(
             found = _estimate(of_class, measure, seed)
             gain = baselines.gain(of_class, measure, seed)
             yield _result(measure, group_of(task, setting, name), found, of_class, {**gain, **more})
-        if task == DIAGNOSIS or name == ALL:
+        if task == DIAGNOSIS:
             continue
-        for dimension in dict.fromkeys(answers.dimensions):
+        for dimension in filter(None, dict.fromkeys(answers.dimensions)):
             rows = [at for at, one in enumerate(of_class.dimensions) if one == dimension]
             part = of_class.of(range(len(of_class.cells)), rows)
             found = _estimate(part, MEASURES[task][0], seed)
@@ -237,10 +246,10 @@ def _of_setting(
 
 
 def _result(measure: str, group: Mapping[str, str], found: Estimate, of: Scored, more: Mapping[str, float]) -> Result:
-    n = int(np.isfinite(of.values[EXACT_MATCH]).sum())
+    n = int(of.known.sum())
     note = "" if n else "no answer is scored"
-    if n and math.isnan(found.value):
-        note = "its classes do not occur"
+    if n and measure in (F1, F1_MACRO):
+        note = _f1_note(of, found)
     return Result(
         measure=measure,
         group=group,
@@ -248,7 +257,7 @@ def _result(measure: str, group: Mapping[str, str], found: Estimate, of: Scored,
         low=found.low,
         high=found.high,
         n=n,
-        n_unscored=of.values[EXACT_MATCH].size - n,
+        n_unscored=int(of.asked.sum()) - n,
         unit="percent",
         neutral=round(more.get("baseline", math.nan), 2),
         detail={"sd": found.sd, "cells": float(len(of.cells))} | {k: v for k, v in more.items() if k != "baseline"},
@@ -264,16 +273,33 @@ def _estimate(answers: Scored, measure: str, seed: int) -> Estimate:
         return mean_over_cells(answers.values[measure], seed)
     if measure == BLEU4 and answers.bleu is not None:
         return bleu_over_cells(answers.bleu, seed)
-    if answers.gold is None or answers.said is None:
+    whole = _answered_everywhere(answers)
+    if whole.gold is None or whole.said is None:
         raise ValueError(f"{measure} needs labels")
-    n_classes = int(max(answers.gold.max(initial=0), answers.said.max(initial=0))) + 1
+    n_classes = int(max(whole.gold.max(initial=0), whole.said.max(initial=0))) + 1
     positive = 0 if measure == F1 else None
-    return _in_percent(f1_over_cells(answers.gold, answers.said, n_classes, positive, seed))
+    return _in_percent(f1_over_cells(whole.gold, whole.said, n_classes, positive, seed))
+
+
+def _answered_everywhere(answers: Scored) -> Scored:
+    """The cells with any answer, and the documents that have one in all of these.
+
+    F1 is no mean over documents: a cell that lacks some would have the F1 of other documents than the next.
+    """
+    cells = np.flatnonzero(answers.known.any(axis=0)).tolist()
+    return answers.of(cells, np.flatnonzero(answers.known[:, cells].all(axis=1)).tolist())
+
+
+def _f1_note(answers: Scored, found: Estimate) -> str:
+    n_left_out = int(answers.known.any(axis=1).sum()) - len(_answered_everywhere(answers).documents)
+    if n_left_out:
+        return f"documents that lack an answer in some cell are left out: {n_left_out}"
+    return "its class does not occur" if math.isnan(found.value) else ""
 
 
 def _never_sure(found: Estimate) -> Estimate:
     """Where all documents were answered rightly, or none was, a bootstrap has no width; Clopper and Pearson 1934 have one."""
-    if found.n < 1 or found.low != found.high or found.value not in (0.0, 100.0):
+    if found.low != found.high or found.value not in (0.0, 100.0):
         return found
     width = 100 * (1 - 0.025 ** (1 / found.n))
     low, high = (0.0, width) if found.value == 0 else (100 - width, 100.0)
@@ -297,7 +323,10 @@ def confusion_of(answers: Scored, n_labels: int) -> np.ndarray[Any, np.dtype[np.
     """How often each label was answered with each, and with none of them, over all cells [gold, answer + 1]."""
     if answers.gold is None or answers.said is None:
         raise ValueError("there are no labels to be confused")
-    return confusion(answers.gold, answers.said, n_labels)
+    counts = confusion(answers.gold, answers.said, n_labels)
+    # Whatever has no score has no label either; only some of it was answered.
+    np.subtract.at(counts[:, n_labels], answers.gold, (~answers.known).sum(axis=1))
+    return counts
 
 
 def _counts(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
@@ -314,7 +343,8 @@ def _counts(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
             if "unclaimed" in rows and rows["unclaimed"].notna().any():
                 numbers["unclaimed_percent"] = float(rows["unclaimed"].mean())
             if (rows["gold"].isin(["Yes", "No"])).all():
-                numbers["yes_percent"] = 100 * float((rows["answer"].astype(str) == YES).mean())
+                said_yes = rows["answer"].astype(str).str.strip().str.casefold() == YES.casefold()
+                numbers["yes_percent"] = 100 * float(said_yes.mean())
             found[name] = numbers
     return found
 
@@ -353,13 +383,15 @@ class Baselines:
         best, score = self._best(measure)
         if (best, name) not in self.values:
             return {"baseline": score}
-        rows = [self.documents[document] for document in answers.documents]
-        beside = np.nanmean(self.values[best, name][rows], axis=1, keepdims=True)
         if best in (MAJORITY, CHANCE):
             # How many documents have which label is the design; which of them are drawn is not.
-            beside = np.full_like(beside, score)
-        found = mean_over_cells(answers.values[name] - beside, seed)
-        return {"baseline": score, "above_baseline": found.value, "above_low": found.low, "above_high": found.high}
+            found, less = _estimate(answers, measure, seed), score
+        else:
+            rows = [self.documents[document] for document in answers.documents]
+            beside = np.nanmean(self.values[best, name][rows], axis=1, keepdims=True)
+            found, less = mean_over_cells(answers.values[name] - beside, seed), 0.0
+        ends = {"above_low": found.low - less, "above_high": found.high - less}
+        return {"baseline": score, "above_baseline": found.value - less, **ends}
 
     def _best(self, measure: str) -> tuple[str, float]:
         """The baseline with the highest score, and the score; "" and NaN where there is none."""
@@ -414,8 +446,10 @@ def _of_labels(
 def _of_texts(
     rows: pd.DataFrame, task: str, seed: int
 ) -> tuple[dict[tuple[str, str], Floats], dict[tuple[str, str], Estimate]]:
-    """The whole passage as the answer, and for extraction spans at random."""
+    """The whole passage as the answer, and for extraction spans at random; none where a passage is not known."""
     passages, gold = rows["passage"].astype(str).tolist(), rows["gold"].astype(str).tolist()
+    if not all(passages):
+        return {}, {}
     answers = {COPY: [[passage] for passage in passages]}
     if task == EXTRACTION:
         answers[RANDOM_SPAN] = _random_spans(passages, seed)

@@ -164,9 +164,12 @@ def _crossed(settings: Mapping[Setting, Scored], measure: str, group: Mapping[st
     classes = list(dict.fromkeys(wording[0] for wording in wordings))
     shares = variance_shares(array, [run[0] for run in runs], [classes.index(wording[0]) for wording in wordings])
     sizes = {"model": len(models), "description class": len(classes), "wording": len(wordings)}
-    sizes |= {"shots": len({run[0] for run in runs}), "draw": len(runs)}
+    sizes |= {"shots": len({run[0] for run in runs}), "draw": len({run[1] for run in runs})}
+    # Wordings are of a class and draws of a number of examples: they differ where one of these has two.
+    groups = {"wording": len(classes), "draw": sizes["shots"]}
+    differing = {"wording": len(wordings), "draw": len(runs)}
     for source, share in shares.items():
-        if sizes.get(source, 2) > 1:
+        if differing.get(source, sizes.get(source, 2)) > groups.get(source, 1):
             yield Result(
                 "share_of_variance", {**group, "source": source}, share, n=array.size, unit="percent",
                 detail={"levels": float(sizes[source])} if source in sizes else {},

@@ -115,8 +115,8 @@ def span_grammar(pieces: Sequence[Piece], lead: str) -> str:
     return _chain([literal(piece.text) for piece in pieces], [piece.before for piece in pieces], lead)
 
 
-def _chain(terminals: Sequence[str], befores: Sequence[str], lead: str) -> str:
-    begins = " | ".join(f"w{at}" for at in range(len(terminals)))
+def _chain(terminals: Sequence[str], befores: Sequence[str], lead: str, starts: Iterable[int] | None = None) -> str:
+    begins = " | ".join(f"w{at}" for at in (range(len(terminals)) if starts is None else starts))
     rules = [f"root ::= {literal(lead)} ({begins})" if lead else f"root ::= {begins}"]
     for at, terminal in enumerate(terminals):
         goes_on = ""
@@ -145,15 +145,11 @@ class Spelling:
         Without texts where one token is the end of the opening and the beginning of the text, or a piece of a character.
         """
         numbers = [one["id"] if isinstance(one, Mapping) else one for one in tokens]
-        texts = [one.get("piece") if isinstance(one, Mapping) else None for one in tokens]
-        for at in range(1, len(texts)):
-            before, own = texts[:at], texts[at:]
-            if (
-                all(isinstance(one, str) for one in texts)
-                and "".join(own) == text
-                and "".join(before).strip(" ") == opening
-            ):
-                return cls(tuple(numbers[at:]), tuple(own))
+        texts = [str(one["piece"]) for one in tokens if isinstance(one, Mapping) and isinstance(one.get("piece"), str)]
+        for at in range(1, len(texts)) if len(texts) == len(numbers) else ():
+            # Some tokenizers begin every text with a space.
+            if "".join(texts[:at]).strip(" ") == opening and "".join(texts[at:]) == text:
+                return cls(tuple(numbers[at:]), tuple(texts[at:]))
         return cls(tuple(numbers[1:]))
 
 
@@ -163,8 +159,9 @@ def token_choice_grammar(labels: Sequence[Spelling]) -> str:
 
 
 def token_span_grammar(passage: Spelling) -> str:
-    """Contiguous tokens of a passage, one at least."""
-    return _chain(list(map(_token, passage.numbers)), [""] * len(passage.numbers), "")
+    """Contiguous tokens of a passage, one at least, of which the first is no mere white space."""
+    starts = [at for at, text in enumerate(passage.texts) if text.strip()]
+    return _chain(list(map(_token, passage.numbers)), [""] * len(passage.numbers), "", starts)
 
 
 def token_shuffle_grammar(passage: Spelling) -> str:

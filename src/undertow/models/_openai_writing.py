@@ -57,6 +57,9 @@ COLON, LINE = ":", "\n"
 OUTSIDE_IN_A_ROW = 20
 SHOWN_LETTERS = 60
 MEND = "choose a llama.cpp or vLLM server, tell by --grammar if it is one, or ask for unconstrained answers"
+NO_SEARCH = (
+    "a server does not show what a search for the most probable span must see; ask for spans that are decoded instead"
+)
 STEADY: Mapping[str, Mapping[str, Any]] = {
     LLAMA_CPP: {"repeat_penalty": 1.0},
     VLLM: {"repetition_penalty": 1.0},
@@ -231,13 +234,9 @@ class ServedWriter:
     async def _wanted(self, caller: http.Caller, query: Limited) -> _Wanted | UnscorableError | LostError:
         if isinstance(query, Choice):
             return await self._wanted_label(caller, query)
-        if query.constraint == BEST_SPAN:
-            return UnscorableError(
-                "a server does not show what a search for the most probable span must see; ask for spans that are decoded instead"
-            )
         pieces = pieces_of(query.passage)
-        if not pieces:
-            return UnscorableError("the passage that the answer is to be made of is empty")
+        if query.constraint == BEST_SPAN or not pieces:
+            return UnscorableError(NO_SEARCH if pieces else "the passage that the answer is to be made of is empty")
         spelling = await self._spelling(caller, _lead(query) + query.passage)
         if isinstance(spelling, LostError):
             return spelling
@@ -246,12 +245,9 @@ class ServedWriter:
         fields = dict(STEADY[self.server]) | self._drawing(query)
         if query.constraint == FREE:
             return _Wanted(query, fields, n_tokens, self.server)
-        if self._reads_tokens and spelling.texts:
-            grammar = token_span_grammar if query.constraint == SPAN else token_shuffle_grammar
-            fields |= _grammar_as_told(grammar(spelling), self.server)
-            return _Wanted(query, fields, n_tokens, self.server, passage=spelling.texts)
-        fields |= _grammar_as_told(_grammar_of(query, pieces), self.server)
-        return _Wanted(query, fields, n_tokens, self.server)
+        by_tokens = spelling if self._reads_tokens and spelling.texts else None
+        fields |= _grammar_as_told(_grammar_of(query, pieces, by_tokens), self.server)
+        return _Wanted(query, fields, n_tokens, self.server, passage=by_tokens.texts if by_tokens else ())
 
     async def _wanted_label(self, caller: http.Caller, query: Choice) -> _Wanted | LostError:
         labels = _spelled(query)
@@ -429,7 +425,10 @@ def _needs_grammar(query: Limited) -> bool:
     return isinstance(query, Choice) or query.constraint in (PASSAGE_TOKENS, SPAN)
 
 
-def _grammar_of(query: Writing, pieces: Sequence[Piece]) -> str:
+def _grammar_of(query: Writing, pieces: Sequence[Piece], spelling: Spelling | None) -> str:
+    """The grammar of a constrained answer: of tokens if they are given, else of words."""
+    if spelling is not None:
+        return token_span_grammar(spelling) if query.constraint == SPAN else token_shuffle_grammar(spelling)
     lead = _lead(query)
     return span_grammar(pieces, lead) if query.constraint == SPAN else Shuffled.of(pieces, lead).grammar
 

@@ -254,6 +254,8 @@ class CausalModel:
             )
             for some in answers:
                 self.prompt_notes = tuple(self.decoder.notes_on(queries))
+                if not by_decoder and self.writer.refusal and not self.decoder.refusal:
+                    self.prompt_notes += (f"prompts were answered in plain batches, since {self.writer.refusal}",)
                 yield {places[at]: answer for at, answer in some.items()}
 
     def packs(self, queries: Sequence[Query]) -> list[list[int]]:

@@ -147,7 +147,7 @@ class Decoder:
     def notes_on(self, queries: Sequence[Any]) -> list[str]:
         """How prompts were decoded where it was not the usual way, and what a template put into them."""
         notes = [f"prompts were answered in plain batches, since {self.refusal}"] if self.refusal else []
-        chatted = any(isinstance(query, Generation) and query.chat for query in queries)
+        chatted = any(getattr(query, "chat", False) for query in queries)
         return notes + (template_notes(self.tokenizer) if chatted else [])
 
     def _prompts(

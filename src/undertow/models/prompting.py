@@ -184,14 +184,16 @@ class Prompter:
         key = text[-TAIL:], labels
         # How the end of a longer word is spelled may depend on how it begins.
         if key in self._labels and any(map(str.isspace, key[0])):
-            respelled, spelled = self._labels[key]
-            start = len(tokens) - len(respelled)
-            if start > 0 and tokens[start:] == respelled:
+            edge, spelled = self._labels[key]  # from the last token that stands
+            start = len(tokens) - len(edge) + 1
+            if start > 0 and tokens[start - 1 :] == edge:
                 return tokens[:start], spelled
         whole = [tuple(self.tokens_of(text + label)) for label in labels]
         start = min(shared_length(tokens, one) for one in whole)
-        self._labels[key] = tokens[start:], tuple(one[start:] for one in whole)
-        return tokens[:start], self._labels[key][1]
+        spelled = tuple(one[start:] for one in whole)
+        if start:
+            self._labels[key] = tokens[start - 1 :], spelled
+        return tokens[:start], spelled
 
     def _passage(self, text: str, behind: str) -> Passage | UnscorableError:
         if (text, behind) not in self._passages:

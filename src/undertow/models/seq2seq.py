@@ -1,4 +1,4 @@
-"""Text encoder-decoders that were trained to fill gaps (T5, mT5, UL2, BART and their kin), and the answers that they write.
+"""Text encoder-decoders that were trained to fill gaps (T5, mT5, UL2, BART and their kin), and the answers that they give.
 
     T5     encoder   In 1801 , <extra_id_0> was a child . </s>          BART   encoder   <s> In 1801 , <mask> was a child . </s>
            decoder   <pad> <extra_id_0>                                        decoder   </s> <s> In 1801 ,
@@ -48,21 +48,26 @@ from undertow.models.running import (
     explain_memory,
     repeats_of,
 )
+from undertow.models.seq2seq_writing import SourcePrompter, SourceWriter, batches_of
 from undertow.models.steps import Step, answer_of
 from undertow.models.templates import in_template, template_notes
 from undertow.models.vocabulary import OptionTokens, Vocabulary
 from undertow.models.weights import Weights, explain_loading, find_weights
 from undertow.types import (
     BLANK,
+    CHOICE,
     GENERATION,
+    WRITING,
     Answer,
     Blank,
+    Choice,
     Floats,
     Generation,
     ModelCard,
     Query,
     TextQuery,
     UndertowError,
+    Writing,
 )
 
 if TYPE_CHECKING:
@@ -77,6 +82,9 @@ READOUT = "denoising"
 SENTINEL = "<extra_id_{}>"
 AUTO, NONE = "auto", "none"
 MODES = ("NLU", "NLG", "S2S")
+SENTINEL_FIRST = ("NLU", "NLG")
+"""Modes in which UL2 writes the sentinel of a gap before what stands there; in the other it goes on with the text."""
+ASKS = {BLANK: (EXACT, PAPER), GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +136,7 @@ def find(request: Request) -> Found | None:
         dtype=request.dtype,
         readout=modes.readout,
     )
-    asks = {BLANK: (EXACT, PAPER), GENERATION: (EXACT, PAPER)}
-    return Found(card, partial(_open, card, weights, request.device, modes), asks)
+    return Found(card, partial(_open, card, weights, request.device, modes), ASKS)
 
 
 def _modes(wanted: object, source: str) -> _Modes:
@@ -313,6 +320,7 @@ class Seq2SeqModel:
     facts: Mapping[str, str | float]
     head_apart: bool = True
     prompt_notes: tuple[str, ...] = ()
+    _writer: SourceWriter | None = None
 
     @classmethod
     def of(cls, card: ModelCard, network: Any, tokenizer: Any, marks: Marks, modes: _Modes) -> Seq2SeqModel:
@@ -433,23 +441,34 @@ class Seq2SeqModel:
     def _logits(self, batch: TokenBatch, places: Ints) -> Iterator[torch.Tensor]:
         """Logits at the places, a few rows at a time [row, vocabulary], in float32."""
         import torch
+
+        of_row = torch.from_numpy(batch.source_of_row).to(self.network.device)
+        yield from self.logits_at(self.seen(batch.sources)[of_row], batch.tokens, places)
+
+    def seen(self, sources: Ints) -> torch.Tensor:
+        """What the encoder makes of texts of one length [source, position, width]."""
+        import torch
+
+        fed = torch.from_numpy(sources).to(self.network.device)
+        states: torch.Tensor = self.network.get_encoder()(input_ids=fed)[0]
+        return states
+
+    def logits_at(self, seen: torch.Tensor, tokens: Ints, places: Ints) -> Iterator[torch.Tensor]:
+        """Logits at the places of the decoder's rows; see `undertow.models.seq2seq_writing.EncoderDecoder`."""
+        import torch
         from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-        sources, of_row, tokens, kept = (
-            torch.from_numpy(one).to(self.network.device)
-            for one in (batch.sources, batch.source_of_row, batch.tokens, places)
-        )
-        seen = self.network.get_encoder()(input_ids=sources)[0][of_row]
+        fed, kept = (torch.from_numpy(one).to(self.network.device) for one in (tokens, places))
         if not self.head_apart:
-            whole = self.network(encoder_outputs=(seen,), decoder_input_ids=tokens, use_cache=False)
+            whole = self.network(encoder_outputs=(seen,), decoder_input_ids=fed, use_cache=False)
             yield whole.logits.flatten(0, 1)[kept].float()
             return
         decoder = self.network.get_decoder()
-        hidden = decoder(input_ids=tokens, encoder_hidden_states=seen, use_cache=False)[0].flatten(0, 1)[kept]
+        hidden = decoder(input_ids=fed, encoder_hidden_states=seen, use_cache=False)[0].flatten(0, 1)[kept]
 
         def head(rows: torch.Tensor) -> torch.Tensor:
             with answering(decoder, BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=rows[None])):
-                out = self.network(encoder_outputs=(seen[:1],), decoder_input_ids=tokens[:1, :1])
+                out = self.network(encoder_outputs=(seen[:1],), decoder_input_ids=fed[:1, :1])
             logits: torch.Tensor = out.logits[0]
             return logits
 
@@ -458,7 +477,12 @@ class Seq2SeqModel:
     # Prompts.
 
     def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Answer | UnscorableError]]:
-        """Prompts answered greedily, in batches of one exact length; see `undertow.models.base.AnsweringModel`."""
+        """Prompts answered in batches of one exact length; see `undertow.models.base.AnsweringModel`."""
+        if any(getattr(query, "chat", False) for query in queries):
+            self.prompt_notes = tuple(dict.fromkeys((*self.prompt_notes, *template_notes(self.tokenizer))))
+        others = _others(queries)
+        for some in self.writer.answers([query for _, query in others]) if others else ():
+            yield {others[at][0]: answer for at, answer in some.items()}
         prompts, refused = self._prompts(queries)
         if refused:
             yield refused
@@ -467,13 +491,53 @@ class Seq2SeqModel:
 
     def packs(self, queries: Sequence[Query]) -> list[list[int]]:
         """Places of the prompts that are answered in one go."""
+        others = _others(queries)
+        packs = self.writer.packs([query for _, query in others]) if others else []
         prompts, refused = self._prompts(queries)
-        packs = [[prompt.place for row in batch for prompt in row] for batch in self._batches(prompts)]
-        return [list(refused), *packs] if refused else packs
+        batches = [[prompt.place for row in batch for prompt in row] for batch in self._batches(prompts)]
+        return [*([others[at][0] for at in pack] for pack in packs), *([list(refused)] if refused else []), *batches]
 
     def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
-        """What answering takes, from one timed batch."""
-        prompts, _ = self._prompts(queries)
+        """What answering takes, from one timed batch of each sort."""
+        others = _others(queries)
+        own = self._effort(self._prompts(queries)[0], protocol)
+        if not others:
+            return own
+        written = self.writer.effort([query for _, query in others])
+        return Effort(
+            own.n_tokens + written.n_tokens,
+            own.n_passes + written.n_passes,
+            own.seconds + written.seconds,
+            max(own.memory_bytes, written.memory_bytes),
+        )
+
+    @property
+    def writer(self) -> SourceWriter:
+        """What it is asked beside greedy answers: choices, and writing within limits."""
+        if self._writer is None:
+            given = (self.opening, *self._led_by())
+            prompter = SourcePrompter(
+                self.tokenizer,
+                lambda text: list(self.tokenizer(text)["input_ids"]),
+                self.context_tokens,
+                self.vocabulary,
+                framed=self._framed,
+                n_given=len(given),
+            )
+            self._writer = SourceWriter(self, prompter, given, frozenset(self.greedy["eos_token_id"]))
+        return self._writer
+
+    def _led_by(self) -> tuple[int, ...]:
+        """What the decoder was trained to write before a text: what the tokenizer puts there, and a gap's sentinel."""
+        coded = self.tokenizer("a", return_special_tokens_mask=True)
+        before = coded["input_ids"][: coded["special_tokens_mask"].index(0)]
+        return (*before, *(self.marks.tokens[:1] if self.modes.prompts in SENTINEL_FIRST else ()))
+
+    def _framed(self, text: str) -> str:
+        """A prompt as its mode wants it."""
+        return f"[{self.modes.prompts}] {text} {SENTINEL.format(0)}" if self.modes.prompts else text
+
+    def _effort(self, prompts: Sequence[_Prompt], protocol: str) -> Effort:
         batches = self._batches(prompts)
         n_tokens = [sum(len(row[0].source) + _n_steps(row) for row in batch) for batch in batches]
         seconds = 0.0
@@ -490,17 +554,17 @@ class Seq2SeqModel:
         return Effort(sum(n_tokens), n_passes, seconds, self.memory_bytes(max(n_tokens, default=1)))
 
     def _prompts(self, queries: Sequence[Query]) -> tuple[list[_Prompt], dict[int, Answer | UnscorableError]]:
-        """The prompts in tokens, and why others cannot be asked."""
+        """Prompts to be answered greedily in tokens, and why others cannot be asked; the writer's are left to it."""
         prompts: list[_Prompt] = []
         refused: dict[int, Answer | UnscorableError] = {}
         for place, query in enumerate(queries):
+            if isinstance(query, Choice | Writing):
+                continue
             prompt = self._prompt(place, query)
             if isinstance(prompt, UnscorableError):
                 refused[place] = prompt
             else:
                 prompts.append(prompt)
-        if any(isinstance(query, Generation) and query.chat for query in queries):
-            self.prompt_notes = tuple(dict.fromkeys((*self.prompt_notes, *template_notes(self.tokenizer))))
         return prompts, refused
 
     def _prompt(self, place: int, query: Query) -> _Prompt | UnscorableError:
@@ -509,9 +573,7 @@ class Seq2SeqModel:
         options = self.vocabulary.of_options(query.options)
         if isinstance(options, UnscorableError):
             return options
-        text = query.prompt
-        if self.modes.prompts:
-            text = f"[{self.modes.prompts}] {text} {SENTINEL.format(0)}"
+        text = self._framed(query.prompt)
         if not query.chat:
             source = tuple(self.tokenizer(text)["input_ids"])
         else:
@@ -530,18 +592,7 @@ class Seq2SeqModel:
         rows: dict[tuple[int, ...], list[_Prompt]] = {}
         for prompt in prompts:
             rows.setdefault(prompt.source, []).append(prompt)
-        batches: list[list[list[_Prompt]]] = []
-        for source in sorted(rows, key=lambda source: (-len(source), source)):
-            row = rows[source]
-            other = not batches or len(batches[-1][0][0].source) != len(source)
-            if other or not self._has_room(batches[-1], row):
-                batches.append([])
-            batches[-1].append(row)
-        return batches
-
-    def _has_room(self, batch: Sequence[Sequence[_Prompt]], row: Sequence[_Prompt]) -> bool:
-        length = len(row[0].source) + max(map(_n_steps, (*batch, row)))
-        return (len(batch) + 1) * length <= self.limits.budget_tokens
+        return batches_of(rows, _n_steps, self.limits.budget_tokens)
 
     def _answered(self, batch: Sequence[Sequence[_Prompt]], protocol: str) -> dict[int, Answer | UnscorableError]:
         written, wanted, probs = self._written(batch, max(map(_n_steps, batch)), protocol)
@@ -626,6 +677,11 @@ def _marked(ids: Sequence[int], fills: Sequence[Sequence[int]], marks: Sequence[
     first = {fill[0]: mark for fill, mark in zip(fills, marks, strict=True)}
     inside = {place for fill in fills for place in fill}
     return tuple(first.get(at, token) for at, token in enumerate(ids) if at in first or at not in inside)
+
+
+def _others(queries: Sequence[Query]) -> list[tuple[int, Choice | Writing]]:
+    """Prompts to be answered with a choice, or in writing within limits, each with its place."""
+    return [(place, query) for place, query in enumerate(queries) if isinstance(query, Choice | Writing)]
 
 
 def _n_steps(row: Sequence[_Prompt]) -> int:

@@ -9,6 +9,12 @@ each moved by up to half a point that depends on the text before it only; 0.20 g
 After the pronoun every word is as probable whoever was named, so the likelihood of the sentence,
 normalised over the three, gives the planted shares back. A prompt is answered with the pronoun of the largest share and
 a full stop.
+
+A label has 0.80 times a share that goes by 1 + u, where u, in 0 to 1, depends on the prompt with its examples and on the label
+(on its first word, where that alone counts) and means nothing; the most probable label is the one that is chosen. Of a passage, a
+free answer is a copy, which is what a rephrasing that changes nothing looks like; one that is made of the passage is the first half
+of its words, one at least. Words of a written answer are as probable as words after a pronoun, whatever the temperature, the seed
+or the end of a line.
 """
 
 from __future__ import annotations
@@ -40,7 +46,23 @@ from undertow.models.base import (
     shared_length,
 )
 from undertow.models.steps import Step, answer_of
-from undertow.types import GENERATION, Answer, Blank, Floats, Generation, ModelCard, Query, TextQuery, UndertowError
+from undertow.types import (
+    CHOICE,
+    FREE,
+    GENERATION,
+    WRITING,
+    Answer,
+    Answered,
+    Blank,
+    Choice,
+    Floats,
+    Generation,
+    ModelCard,
+    Query,
+    TextQuery,
+    UndertowError,
+    Writing,
+)
 
 SUMMARY = "deterministic, no download: planted answers, for trying things out"
 SETTINGS = {"slope": 10.0, "pause": 0.0}
@@ -50,7 +72,7 @@ CLAIMED = 0.80
 NEUTRAL = 0.10
 START = 0
 PROMPTS_AT_ONCE = 8
-ASKS = {**BY_TOKENS, GENERATION: (EXACT, PAPER)}
+ASKS = {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
 LIMITS = Limits(budget_tokens=400, tree_depth=10_000)
 
 
@@ -122,13 +144,18 @@ class Toy:
     def answer(
         self, queries: Sequence[Query], protocol: str
     ) -> Iterator[Mapping[int, Answer | UnscorableError | LostError]]:
-        """A pronoun and a full stop to each prompt, eight prompts at a time; both protocols see all there is."""
+        """What the module's text says of each prompt, eight prompts at a time; both protocols see all there is."""
         for start in range(0, len(queries), PROMPTS_AT_ONCE):
             time.sleep(self.pause_s)
-            pack = enumerate(cast(Sequence[Generation], queries[start : start + PROMPTS_AT_ONCE]), start)
+            pack = enumerate(cast(Sequence[Answered], queries[start : start + PROMPTS_AT_ONCE]), start)
             yield {place: self._answer(query) for place, query in pack}
 
-    def _answer(self, query: Generation) -> Answer:
+    def _answer(self, query: Answered) -> Answer | UnscorableError:
+        if isinstance(query, Choice):
+            return _chosen(query)
+        return _written(query) if isinstance(query, Writing) else self._pronoun(query)
+
+    def _pronoun(self, query: Generation) -> Answer:
         shares = self._shares(query.prompt)
         word = max(PRONOUNS, key=lambda pronoun: shares[PRONOUNS[pronoun]])
         words = [option.fills[0] for option in query.options]
@@ -174,7 +201,7 @@ class Toy:
     def _logprob_nats(self, before: str, word: str) -> float:
         group = PRONOUNS.get(word.strip().lower())
         if group is None:
-            return -1.0 - _unit(word)
+            return _word_nats(word)
         return math.log(self._shares(before)[group])
 
     def _shares(self, before: str) -> dict[str, float]:
@@ -186,6 +213,34 @@ class Toy:
     def memory_bytes(self, budget_tokens: int) -> int:
         """Next to nothing."""
         return 1024 * budget_tokens
+
+
+def _chosen(query: Choice) -> Answer | UnscorableError:
+    """The label of the largest share."""
+    labels = [label.strip() for label in query.labels]
+    read = [TOKEN.findall(label)[0] for label in labels] if query.first_token else labels
+    if len(set(read)) < len(read):
+        return UnscorableError("labels begin with the same word, so they cannot be told apart by it")
+    weights = [1.0 + _unit(f"{query.shown()}\n{one}") for one in read]
+    nats = tuple(math.log(CLAIMED * weight / math.fsum(weights)) for weight in weights)
+    return Answer(nats, 1.0 - CLAIMED, text=labels[nats.index(max(nats))])
+
+
+def _written(query: Writing) -> Answer | UnscorableError:
+    """The passage, or the first half of it."""
+    words = list(re.finditer(r"\S+", query.passage))
+    if not words:
+        return UnscorableError("the passage that the answer is to be made of is empty")
+    if query.constraint != FREE:
+        words = words[: max(1, len(words) // 2)]
+    nats = math.fsum(_word_nats(word.group()) for word in words)
+    text = query.passage if query.constraint == FREE else query.passage[words[0].start() : words[-1].end()]
+    return Answer((nats,), math.nan, text=text)
+
+
+def _word_nats(word: str) -> float:
+    """Log-probability of a word that is no pronoun."""
+    return -1.0 - _unit(word)
 
 
 def _unit(text: str) -> float:

@@ -13,33 +13,34 @@ Networks whose cache takes no tree are asked in plain batches of one length. Kno
 
 from __future__ import annotations
 
-import hashlib
-import math
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from undertow.models.base import Branches, Effort, Ints, UnscorableError, shared_length
-from undertow.models.constraints import (
-    END,
-    Constraint,
-    Free,
-    OfTokens,
-    Span,
-    SpanSearch,
-    Trie,
-    greedy_label,
-    label_nats,
-)
 from undertow.models.decoding import Decoder
-from undertow.models.prompting import Passage, Prompted, Prompter
+from undertow.models.hands import (
+    MOST_WRITERS,
+    Hand,
+    Nats,
+    Open,
+    Stops,
+    chosen,
+    led,
+    nexts,
+    reads_of,
+    searched,
+    sort_of,
+    span_nexts,
+    step,
+)
+from undertow.models.prompting import Prompted, Prompter
 from undertow.models.running import AGREEMENT_NATS, REFUSALS, explain_memory, ran_out
 from undertow.models.tree_cache import TreeCache
-from undertow.types import BEST_SPAN, FREE, PASSAGE_TOKENS, Answer, Choice, Writing
+from undertow.types import BEST_SPAN, Answer, Choice, Writing
 
 if TYPE_CHECKING:
     import torch
@@ -47,10 +48,8 @@ if TYPE_CHECKING:
 CPU_FORWARD_TOKENS = 512
 GPU_FORWARD_TOKENS = 8192
 """New tokens of one forward pass: beyond this, attention over the tree costs more than larger matrices save."""
-MOST_WRITERS = 64
 PLAIN_ROWS = 16
 
-Nats = dict[tuple[int, ...], dict[int, float]]
 LogitsAt = Callable[[Any, Ints], "Iterator[torch.Tensor]"]
 """Logits of a batch of texts of one length at some places, a few rows at a time, without mask or cache."""
 
@@ -131,6 +130,11 @@ class Writer:
                 self._refusal = self.decoder.tree_refusal() or self._check()
         return self._refusal
 
+    @property
+    def stops(self) -> Stops:
+        """What ends a written answer."""
+        return Stops(self.decoder.ends, self.prompter)
+
     # Packs.
 
     def _packs(self, prompts: Sequence[Prompted], *, warm: bool = False) -> Iterator[list[Prompted]]:
@@ -142,7 +146,7 @@ class Writer:
         sorts: dict[tuple[str, bool], list[Prompted]] = {}
         for prompt in prompts:
             in_tree = not self.refusal and len(prompt.tokens) + prompt.most_tokens <= self.decoder.tree_depth
-            sorts.setdefault((_sort(prompt), in_tree), []).append(prompt)
+            sorts.setdefault((sort_of(prompt), in_tree), []).append(prompt)
         for (sort, in_tree), members in sorts.items():
             if in_tree:
                 before = self.trunk.path if warm and self.trunk is not None else ()
@@ -156,7 +160,7 @@ class Writer:
 
     def _cut(self, prompts: Sequence[Prompted], most_rows: int, before: tuple[int, ...]) -> Iterator[list[Prompted]]:
         """Fill a pack prompt by prompt; what one shares with the one before costs nothing."""
-        room = self._forward_tokens if _sort(prompts[0]) == "choice" else self.decoder.tree_tokens
+        room = self._forward_tokens if sort_of(prompts[0]) == "choice" else self.decoder.tree_tokens
         pack: list[Prompted] = []
         n_tokens = n_reads = 0
         for prompt in prompts:
@@ -181,10 +185,10 @@ class Writer:
         with torch.inference_mode(), explain_memory():
             if pack[0].trie is not None:
                 nats = self._nexts(pack) if in_tree else self._nexts_plain(pack)
-                return {prompt.place: _chosen(prompt, nats) for prompt in pack}
+                return {prompt.place: chosen(prompt, nats) for prompt in pack}
             if isinstance(pack[0].query, Writing) and pack[0].query.constraint == BEST_SPAN:
                 return self._searched(pack, in_tree=in_tree)
-            hands = [_Hand.of(prompt) for prompt in pack]
+            hands = [Hand.of(prompt) for prompt in pack]
             if in_tree:
                 self._write(hands)
             else:
@@ -219,9 +223,10 @@ class Writer:
 
     def _nexts(self, pack: Sequence[Prompted]) -> Nats:
         """What may come next at every state of every choice, by the whole path there."""
-        wanted = _wanted(pack)
-        grown = self._grown(list(wanted))
-        nats = self._read(grown.logits, [(path, grown.rows[path], tokens) for path, tokens in wanted.items()])
+        read_at = reads_of(pack)
+        grown = self._grown(list(read_at))
+        reads = [(path, grown.rows[path], tokens) for path, tokens in read_at.items()]
+        nats = nexts(grown.logits, reads, self.decoder.ends)
         self._leave(grown.trunk, grown.branches, max(prompt.tokens for prompt in pack))
         return nats
 
@@ -231,38 +236,19 @@ class Writer:
 
         nats: Nats = {}
         by_length: dict[int, list[tuple[int, ...]]] = {}
-        wanted = _wanted(pack)
-        for path in wanted:
+        read_at = reads_of(pack)
+        for path in read_at:
             by_length.setdefault(len(path), []).append(path)
         for length, paths in by_length.items():
             inputs = {"input_ids": torch.tensor(paths, device=self.decoder.network.device)}
             places = np.arange(len(paths)) * length + length - 1
             logits = torch.cat(list(self.logits_at(inputs, places)))
-            nats |= self._read(logits, [(path, row, wanted[path]) for row, path in enumerate(paths)])
+            nats |= nexts(logits, [(path, row, read_at[path]) for row, path in enumerate(paths)], self.decoder.ends)
         return nats
-
-    def _read(self, logits: torch.Tensor, reads: Sequence[tuple[tuple[int, ...], int, Sequence[int]]]) -> Nats:
-        """Log-probabilities of some tokens, and of an end, by path."""
-        import torch
-
-        norms = logits.logsumexp(-1)
-        ends = self._end_nats(logits, norms, self.decoder.ends).tolist()
-        flat = [(row, token) for _, row, tokens in reads for token in tokens]
-        at = torch.tensor(flat, device=logits.device, dtype=torch.int64).reshape(-1, 2)
-        values = iter((logits[at[:, 0], at[:, 1]] - norms[at[:, 0]]).double().tolist())
-        return {path: {token: next(values) for token in tokens} | {END: ends[row]} for path, row, tokens in reads}
-
-    def _end_nats(self, logits: torch.Tensor, norms: torch.Tensor, ends: frozenset[int]) -> torch.Tensor:
-        """Log-probability that the answer ends here, by any of the tokens that say so [row]."""
-        import torch
-
-        if not ends:
-            return torch.full_like(norms, -torch.inf).double()
-        return (logits[:, sorted(ends)].logsumexp(-1) - norms).double()
 
     # Writing.
 
-    def _write(self, hands: Sequence[_Hand]) -> None:
+    def _write(self, hands: Sequence[Hand]) -> None:
         """All answers of a pack, a step of all of them at a time, over the cache of their prompts."""
         import torch
 
@@ -276,7 +262,7 @@ class Writer:
         depths = torch.from_numpy(branches.depths).to(device)[leaves]
         going = list(hands)
         while going:
-            self._step(going, logits)
+            step(going, logits, self.stops)
             kept = torch.tensor([not hand.done for hand in going], device=device)
             going = [hand for hand in going if not hand.done]
             if not going:
@@ -287,71 +273,27 @@ class Writer:
             logits = trunk.feed(tokens, depths, sees, torch.arange(len(going), device=device))
         self._leave(trunk, branches, max(paths))
 
-    def _step(self, hands: Sequence[_Hand], logits: torch.Tensor) -> None:
-        """The next token of each answer [hand, vocabulary]."""
-        norms = logits.logsumexp(-1)
-        for hand, row, norm in zip(hands, logits, norms.tolist(), strict=True):
-            hand.go_on(row, norm, self._ends(hand.writing))
-            # A token may say something before it breaks the line.
-            hand.done |= hand.tokens[-1:] != [] and hand.tokens[-1] in self._last(hand.writing)
-
-    def _ends(self, writing: Writing) -> frozenset[int]:
-        """Tokens that end the answer, and are no part of it."""
-        return self.decoder.ends | self.prompter.line_breaks if writing.line_ends else self.decoder.ends
-
-    def _last(self, writing: Writing) -> frozenset[int]:
-        """Tokens that no other comes after."""
-        return self.prompter.line_ends if writing.line_ends else frozenset()
-
-    def _write_plain(self, hands: Sequence[_Hand]) -> None:
+    def _write_plain(self, hands: Sequence[Hand]) -> None:
         """Prompts of one length by the network's own search, which is told each token that was chosen here."""
         import torch
-        from transformers import GenerationConfig, LogitsProcessorList
 
-        end = min(self.decoder.ends, default=0)
-
-        def choose(_: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-            going = [at for at, hand in enumerate(hands) if not hand.done]
-            self._step([hands[at] for at in going], logits.float()[going])
-            forced = torch.full_like(logits, -torch.inf)
-            for at, hand in enumerate(hands):
-                forced[at, end if hand.done else hand.tokens[-1]] = 0.0
-            return forced
-
-        config = GenerationConfig(
-            do_sample=False,
-            num_beams=1,
-            max_new_tokens=max(hand.prompt.most_tokens for hand in hands) + 1,
-            pad_token_id=end,
-            eos_token_id=[end] if self.decoder.ends else None,
-        )
         fed = torch.tensor([hand.prompt.tokens for hand in hands], device=self.decoder.network.device)
         self.decoder.network.generate(
             fed,
             attention_mask=torch.ones_like(fed),
-            generation_config=config,
-            logits_processor=LogitsProcessorList([choose]),
+            **led(hands, self.stops),
         )
 
     # Search.
 
     def _searched(self, pack: Sequence[Prompted], *, in_tree: bool) -> dict[int, Answer | UnscorableError]:
-        """The most probable span of each passage: all searches of a pack go on together."""
-        searches = [SpanSearch.of(_passage(prompt).tokens) for prompt in pack]
+        """The most probable span of each passage, over one cache or none."""
         paths = [prompt.tokens for prompt in pack]
         grown = self._grown(paths) if in_tree else None
-        step = self._searching(pack, grown) if grown is not None else self._searching_plain(pack)
-        while True:
-            share = max(1, MOST_WRITERS // max(1, sum(search.going for search in searches)))
-            wanted = [(at, *one) for at, search in enumerate(searches) for one in search.wanted(share)]
-            if not wanted:
-                break
-            told = step([(at, written, state.allowed) for at, written, state in wanted])
-            for (at, written, _), nats in zip(wanted, told, strict=True):
-                searches[at].tell(written, nats)
+        found = searched(pack, self._searching(pack, grown) if grown is not None else self._searching_plain(pack))
         if grown is not None:
             self._leave(grown.trunk, grown.branches, max(paths))
-        return {prompt.place: _found(prompt, search) for prompt, search in zip(pack, searches, strict=True)}
+        return found
 
     def _searching(self, pack: Sequence[Prompted], grown: _Grown) -> _Expand:
         """Expands spans over one cache: the first time the prompts themselves, then a column for each span."""
@@ -362,7 +304,7 @@ class Writer:
         ancestors = [list(grown.branches.nodes_of[path]) for path in paths]
         columns: dict[tuple[int, tuple[int, ...]], int] = {}
 
-        def expand(wanted: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]]) -> list[dict[int, float]]:
+        def expand(wanted: Sequence[Open]) -> list[dict[int, float]]:
             if not wanted[0][1]:
                 logits = first[[at for at, _, _ in wanted]]
             else:
@@ -376,7 +318,7 @@ class Writer:
                 tokens = torch.tensor([written[-1] for _, written, _ in wanted], device=device)
                 depths = torch.tensor([len(paths[at]) + len(written) - 1 for at, written, _ in wanted], device=device)
                 logits = trunk.feed(tokens, depths, sees, torch.arange(len(wanted), device=device))
-            return self._told(pack, wanted, logits)
+            return span_nexts(pack, wanted, logits, self.stops)
 
         return expand
 
@@ -384,35 +326,16 @@ class Writer:
         """The same by whole texts."""
         import torch
 
-        def expand(wanted: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]]) -> list[dict[int, float]]:
+        def expand(wanted: Sequence[Open]) -> list[dict[int, float]]:
             found: list[dict[int, float]] = []
             for one in wanted:
                 text = (*pack[one[0]].tokens, *one[1])
                 inputs = {"input_ids": torch.tensor([text], device=self.decoder.network.device)}
                 logits = torch.cat(list(self.logits_at(inputs, np.array([len(text) - 1]))))
-                found += self._told(pack, [one], logits)
+                found += span_nexts(pack, [one], logits, self.stops)
             return found
 
         return expand
-
-    def _told(
-        self,
-        pack: Sequence[Prompted],
-        wanted: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]],
-        logits: torch.Tensor,
-    ) -> list[dict[int, float]]:
-        norms = logits.logsumexp(-1)
-        found = []
-        for row, (at, written, allowed) in enumerate(wanted):
-            ends, last = self._ends(_writing(pack[at])), self._last(_writing(pack[at]))
-            if last.intersection(written[-1:]):
-                found.append(dict.fromkeys(allowed, -math.inf) | {END: 0.0})
-                continue
-            nats = dict(zip(allowed, (logits[row, list(allowed)] - norms[row]).double().tolist(), strict=True))
-            nats |= dict.fromkeys(ends.intersection(allowed), -math.inf)  # what ends a span is no part of one
-            end = self._end_nats(logits[row : row + 1], norms[row : row + 1], ends)
-            found.append(nats | {END: float(end[0])})
-        return found
 
     def _check(self) -> str:
         """Read a prompt behind what others left in the cache, and by itself; "" or why that must not be done.
@@ -453,164 +376,10 @@ class Writer:
         return "" if agrees else "it answers otherwise behind what another prompt left in its cache"
 
 
-_Expand = Callable[[Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]]], list[dict[int, float]]]
+_Expand = Callable[[Sequence[Open]], list[dict[int, float]]]
 _ROWS = {"choice": 2**30, "writing": MOST_WRITERS, "search": 8}
 """Prompts of one pack, at most."""
 
 
-def _sort(prompt: Prompted) -> str:
-    if prompt.trie is not None:
-        return "choice"
-    return "search" if _writing(prompt).constraint == BEST_SPAN else "writing"
-
-
 def _size(pack: Sequence[Prompted]) -> int:
     return len(Branches.of(prompt.tokens for prompt in pack).tokens) + sum(prompt.own_tokens for prompt in pack)
-
-
-def _writing(prompt: Prompted) -> Writing:
-    if not isinstance(prompt.query, Writing):
-        raise TypeError("a choice is not written")
-    return prompt.query
-
-
-def _passage(prompt: Prompted) -> Passage:
-    if prompt.passage is None:
-        raise TypeError("a choice has no passage")
-    return prompt.passage
-
-
-def _wanted(pack: Sequence[Prompted]) -> dict[tuple[int, ...], list[int]]:
-    """Tokens that are read after each path, for all choices of a pack."""
-    wanted: dict[tuple[int, ...], set[int]] = {}
-    for prompt in pack:
-        for prefix in prompt.prefixes:
-            state: Trie = prompt.trie or Trie()
-            for token in prefix:
-                state = state.children[token]
-            wanted.setdefault((*prompt.tokens, *prefix), set()).update(state.children)
-    return {path: sorted(tokens) for path, tokens in wanted.items()}
-
-
-def _chosen(prompt: Prompted, nats: Nats) -> Answer | UnscorableError:
-    """The label that greedy decoding comes to, and the log-probabilities of all."""
-    trie, query = prompt.trie, prompt.query
-    if trie is None or not isinstance(query, Choice):
-        raise TypeError("what is written is not chosen")
-    nexts = {prefix: nats[*prompt.tokens, *prefix] for prefix in prompt.prefixes}
-    values = label_nats(trie, nexts)
-    if any(math.isnan(value) or value == math.inf for value in values):
-        return UnscorableError("the model gave a probability that is not a number")
-    claimed = sum(math.exp(nexts[()][token]) for token in trie.children)
-    label = query.labels[greedy_label(trie, nexts)].strip()
-    return Answer(tuple(values), max(0.0, 1.0 - claimed), text=label, n_dropped=prompt.n_dropped)
-
-
-def _found(prompt: Prompted, search: SpanSearch) -> Answer | UnscorableError:
-    if not search.best:
-        return UnscorableError("the model gave a probability that is not a number")
-    text = _as_told(prompt, _passage(prompt).text_of_span(search.best))
-    return Answer((search.best_nats,), math.nan, text=text, n_dropped=prompt.n_dropped)
-
-
-def _as_told(prompt: Prompted, text: str) -> str:
-    """What was written, up to a line break if that ends it."""
-    return re.split("[\r\n]", text, maxsplit=1)[0] if _writing(prompt).line_ends else text
-
-
-@dataclass(slots=True)
-class _Hand:
-    """One answer as it is written.
-
-    Attributes:
-        prompt: what is answered.
-        state: what may come next.
-        draws: of a sampled answer, one number in 0 to 1 a step.
-        tokens, nats: written so far, and their log-probability.
-        done: whether the answer has ended.
-    """
-
-    prompt: Prompted
-    state: Constraint
-    draws: np.random.Generator
-    tokens: list[int] = field(default_factory=list)
-    nats: float = 0.0
-    done: bool = False
-
-    @classmethod
-    def of(cls, prompt: Prompted) -> _Hand:
-        """Nothing written yet."""
-        writing, passage = _writing(prompt), _passage(prompt).tokens
-        state: Constraint = Free()
-        if writing.constraint != FREE:
-            state = OfTokens.of(passage) if writing.constraint == PASSAGE_TOKENS else Span.of(passage)
-        # By the query alone, whatever it is asked together with.
-        told = hashlib.sha256(f"{writing.seed}\n{writing.shown()}".encode("utf-8", "replace")).digest()
-        return cls(prompt, state, np.random.default_rng(list(told)))
-
-    @property
-    def writing(self) -> Writing:
-        """The query."""
-        return _writing(self.prompt)
-
-    def go_on(self, logits: torch.Tensor, norm: float, ends: frozenset[int]) -> None:
-        """Choose the next token, or the end, from the logits of one step [vocabulary]."""
-        chosen = self._drawn(logits, ends) if self.writing.temperature else self._most_probable(logits, ends)
-        if chosen in ends or chosen == END:
-            nats = float(logits[sorted(ends)].logsumexp(-1)) if ends else -math.inf
-            self.done = True
-        else:
-            nats = float(logits[chosen])
-            self.tokens.append(chosen)
-            self.state = self.state.after(chosen)
-            spent = len(self.tokens) >= self.prompt.most_tokens
-            self.done = spent or (self.state.allowed is not None and not self.state.allowed)
-        self.nats += nats - norm
-
-    def _most_probable(self, logits: torch.Tensor, ends: frozenset[int]) -> int:
-        """The argmax of what is allowed; all tokens that end an answer count as one end."""
-        import torch
-
-        tokens = self._tokens(ends)
-        if tokens is None:
-            others = logits.clone()
-            others[sorted(ends)] = -torch.inf
-            best = int(others.argmax())
-        elif tokens:
-            best = tokens[int(logits[tokens].argmax())]
-        else:
-            return END
-        if not self.state.may_end or not ends:
-            return best
-        return END if float(logits[sorted(ends)].logsumexp(-1)) > float(logits[best]) else best
-
-    def _drawn(self, logits: torch.Tensor, ends: frozenset[int]) -> int:
-        """One of the `top_k` most probable allowed tokens, by their probabilities at the temperature."""
-        tokens = self._tokens(frozenset() if self.state.may_end else ends)
-        if tokens is not None and self.state.may_end:
-            tokens = sorted({*tokens, *ends})
-        if tokens == []:
-            return END
-        among = logits if tokens is None else logits[tokens]
-        n_kept = min(self.writing.top_k or len(among), len(among))
-        values, places = among.double().topk(n_kept)
-        shares = (values / self.writing.temperature).softmax(-1).cpu().numpy()
-        place = int(np.searchsorted(np.cumsum(shares), self.draws.random() * shares.sum(), side="right"))
-        chosen = int(places[min(place, n_kept - 1)])
-        return chosen if tokens is None else tokens[chosen]
-
-    def _tokens(self, without: frozenset[int]) -> list[int] | None:
-        """Allowed tokens but these; None for all there are."""
-        allowed = self.state.allowed
-        return None if allowed is None else [token for token in allowed if token not in without]
-
-    def answer(self, tokenizer: Any) -> Answer | UnscorableError:
-        """What was written."""
-        if math.isnan(self.nats):
-            return UnscorableError("the model gave a probability that is not a number")
-        if isinstance(self.state, Span) and self.tokens:
-            text = _passage(self.prompt).text_of_span(tuple(self.tokens))
-        else:
-            text = tokenizer.decode(self.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        text = _as_told(self.prompt, text)
-        return Answer((self.nats,), math.nan, text=text, n_dropped=self.prompt.n_dropped)

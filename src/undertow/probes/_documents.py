@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +104,20 @@ class Task:
 
     def rounds(self, settings: Any, sampling: Sampling) -> Rounds:
         """One round: documents x wordings x examples x decodings."""
-        yield list(self._items(settings, sampling))
+        _check_numbers(settings)
+        items = list(self._items(settings, sampling))
+        if not items:
+            raise UndertowError(
+                f"{settings.challenge}: the classes {settings.classes} name the dimension of bias, and no document has one; "
+                "fill dimensions in, or ask other --classes"
+            )
+        yield items
 
     def _items(self, settings: Any, sampling: Sampling) -> Iterator[Item]:
         given = self._documents(settings)
         cells = list(self._cells(settings, sampling.seed))
         asked = self._asked(given.evaluation, settings, cells)
-        pool = [document for document in given.training if self._suits(document)]
+        pool = [self._as_asked(document) for document in self._suited(given.training)]
         _check_pool(pool, cells, given)
         ground = _Ground(settings, sampling.seed, pool, self._labels(given))
         for document in _sample(asked, _n_documents(settings, sampling, len(cells)), sampling.seed, self.gold):
@@ -122,9 +129,7 @@ class Task:
         return load_documents(settings.challenge, getattr(settings, "rephrasings", ""))
 
     def _asked(self, documents: Sequence[Document], settings: Any, cells: Sequence[_Cell]) -> list[Document]:
-        suited = [document for document in documents if self._suits(document)]
-        if self.name == DIAGNOSIS:
-            suited = list(distinct_texts(suited))
+        suited = self._suited(documents)
         if not suited:
             raise UndertowError(
                 f"{settings.challenge}: holds no document for {self.name}; it needs {_NEEDS[self.name]}"
@@ -138,6 +143,15 @@ class Task:
                 )
         return suited
 
+    def _suited(self, documents: Sequence[Document]) -> list[Document]:
+        """Those that the task can be about; for diagnosis one of each text, so that none is right both ways."""
+        suited = [document for document in documents if self._suits(document)]
+        return list(distinct_texts(suited)) if self.name == DIAGNOSIS else suited
+
+    def _as_asked(self, document: Document) -> Document:
+        """With what is asked about as its text: an example whose span is the asked one would give its answer away."""
+        return replace(document, text=self._passage(document))
+
     def _suits(self, document: Document) -> bool:
         if self.name == DIAGNOSIS:
             return True
@@ -147,18 +161,14 @@ class Task:
 
     def _cells(self, settings: Any, seed: int) -> Iterator[_Cell]:
         bank = _bank(self.name, settings)
-        plain = chosen(bank, _at_least(settings.wordings, 0, "wordings"), seed)
-        behind = chosen(plain, _at_least(settings.shot_wordings, 0, "shot_wordings"), seed)
+        plain = chosen(bank, settings.wordings, seed)
+        behind = chosen(plain, settings.shot_wordings, seed)
         decodings = _names(
             getattr(settings, "decoding", GREEDY), CONSTRAINTS if self.is_written else (GREEDY,), "decoding"
         )
         samplings = _names(getattr(settings, "sampling", SAMPLINGS[0]), self.samplings, "sampling")
         for n in _numbers(settings.shots):
-            drawn = (
-                [(NO_SHOTS, 0)]
-                if not n
-                else [(s, d) for s in samplings for d in range(_at_least(settings.draws, 1, "draws"))]
-            )
+            drawn = [(s, d) for s in samplings for d in range(settings.draws)] if n else [(NO_SHOTS, 0)]
             for sampling, draw in drawn:
                 for wording in behind if n else plain:
                     for decoding in decodings:
@@ -171,7 +181,7 @@ class Task:
 
     def _item(self, document: Document, cell: _Cell, ground: _Ground) -> Item:
         settings, named = ground.settings, (cell.n_shots, cell.sampling, cell.draw, ground.seed)
-        shots = draw_shots(ground.pool, document, *named) if cell.n_shots else ()
+        shots = draw_shots(ground.pool, self._as_asked(document), *named) if cell.n_shots else ()
         told = [self._example(shot, cell.wording, ground) for shot in shots]
         factors: dict[str, Factor] = {
             "challenge": Path(settings.challenge).name,
@@ -242,7 +252,10 @@ class Task:
         if self.name == DIAGNOSIS:
             return [YES, NO]
         own = dict.fromkeys(one.dimension for one in (*given.evaluation, *given.training) if self._suits(one))
-        return list(DIMENSIONS) if set(own) <= set(DIMENSIONS) else sorted(own)
+        if set(own) <= set(DIMENSIONS):
+            return list(DIMENSIONS)
+        _check_labels(given.name, sorted(own))
+        return sorted(own)
 
     # What came back.
 
@@ -391,17 +404,36 @@ def _numbers(given: str) -> list[int]:
     return list(dict.fromkeys(map(int, numbers)))
 
 
-def _at_least(number: int, least: int, option: str) -> int:
-    if number < least:
-        raise UndertowError(f"--{option.replace('_', '-')} {number}: give {least} or more")
-    return number
+LEAST = {"documents": 0, "wordings": 0, "shot_wordings": 0, "draws": 1, "temperature": 0, "top_k": 0}
+"""The least that options may be, also where the rest of the options makes them idle."""
+
+
+def _check_numbers(settings: Any) -> None:
+    for option, least in LEAST.items():
+        number = getattr(settings, option, least)
+        if not (math.isfinite(number) and number >= least):
+            raise UndertowError(f"--{option.replace('_', '-')} {number}: give {least} or more")
+
+
+def _check_labels(name: str, labels: Sequence[str]) -> None:
+    """Labels that can be chosen among, and told apart when they come back."""
+    if len(labels) < 2:
+        raise UndertowError(
+            f"{name}: all its documents have the dimension {labels[0]!r}, so that there is nothing to choose between; "
+            "add documents of another one"
+        )
+    spelled: dict[str, str] = {}
+    for label in labels:
+        if spelled.setdefault(label.casefold(), label) != label:
+            raise UndertowError(
+                f"{name}: the dimensions {spelled[label.casefold()]!r} and {label!r} differ in case only; write them alike"
+            )
 
 
 def _n_documents(settings: Any, sampling: Sampling, n_cells: int) -> int:
     """How many documents; a limit of items is one of whole documents."""
-    wanted = _at_least(settings.documents, 0, "documents")
     limit = max(sampling.limit // n_cells, 1) if sampling.limit > 0 else 0
-    return min(filter(None, (wanted, limit)), default=0)
+    return min(filter(None, (settings.documents, limit)), default=0)
 
 
 def _check_pool(pool: Sequence[Document], cells: Sequence[_Cell], given: DocumentSet) -> None:

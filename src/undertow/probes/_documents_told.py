@@ -121,13 +121,15 @@ class Telling:
     def findings(self, evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
         """Against the best baseline first; then which dimensions, and which words, make a difference."""
         several = evidence.frame["model"].nunique() > 1
-        told = [self._against(result, several=several) for result in results if self._is_headline(result)]
+        told = [self._against(result, several=several) for result in self._widest(results, ALL).values()]
         told += self._by_dimension(results, several=several)
         effects = [result for result in results if result.measure == "slot_effect"]
         found = sorted((one for one in effects if one.q < ALPHA), key=lambda one: -abs(one.value))
         told += [_effect_told(one, several=several) for one in found[:SLOT_FINDINGS]]
         if effects and not found:
-            text = f"None of {len(effects)} comparisons of words in a slot of the task description can be told from chance."
+            which = f"None of {len(effects)} comparisons" if len(effects) > 1 else "The one comparison"
+            not_told = "can" if len(effects) > 1 else "cannot"
+            text = f"{which} of words in a slot of the task description {not_told} be told from chance."
             told.append(Finding(text, found=False, strength=0.0))
         return sorted(told, key=lambda finding: (not finding.found, -finding.strength))
 
@@ -138,13 +140,16 @@ class Telling:
 
         return MEASURES[self.task][0]
 
-    def _is_headline(self, result: Result) -> bool:
-        group = result.group
-        whole = group.get("dimension") == ALL and group.get("shots") != "" and "slot" not in group
-        return result.measure == self.first_measure and whole and group["description_class"] == self._widest(result)
-
-    def _widest(self, result: Result) -> str:
-        return ALL if result.detail.get("cells", 0) > 1 or result.group["description_class"] == ALL else ""
+    def _widest(self, results: Sequence[Result], dimension: str) -> dict[tuple[str, ...], Result]:
+        """The score of each setting on a dimension: of all classes of descriptions together, or of the only one."""
+        found: dict[tuple[str, ...], Result] = {}
+        for result in results:
+            group = result.group
+            of_answers = result.measure == self.first_measure and group["shots"] != ""
+            if of_answers and group["dimension"] == dimension:
+                # All classes together come behind each of them.
+                found[tuple(group[name] for name in _SETTING)] = result
+        return found
 
     def _against(self, result: Result, *, several: bool) -> Finding:
         who = _who(result.group, several=several)
@@ -153,7 +158,9 @@ class Telling:
             return Finding(
                 f"{who}nothing can be said: {result.note or 'too little was scored'}.", found=False, strength=FIRST
             )
-        score = f"{title} is {result.value:.1f}% (95% interval {result.low:.1f} to {result.high:.1f})"
+        score = f"{title} is {result.value:.1f}%"
+        if math.isfinite(result.low):
+            score += f" (95% interval {result.low:.1f} to {result.high:.1f})"
         low, high = result.detail.get("above_low", math.nan), result.detail.get("above_high", math.nan)
         habit = _habit(result)
         if math.isnan(low):
@@ -167,22 +174,17 @@ class Telling:
         return Finding(f"{who}{score}: not told apart from {best} ({gap}){habit}.", found=False, strength=FIRST)
 
     def _by_dimension(self, results: Sequence[Result], *, several: bool) -> list[Finding]:
-        """The best and the worst dimension of each setting, told apart where their intervals are."""
+        """The best and the worst dimension of each setting, where these are further apart than of as many alike."""
+        dimensions = dict.fromkeys(one.group["dimension"] for one in results if one.measure == self.first_measure)
         settings: dict[tuple[str, ...], list[Result]] = {}
-        for result in results:
-            of_one = result.group.get("dimension") not in (ALL, None, "") and result.group["description_class"] == ALL
-            if (
-                result.measure == self.first_measure
-                and of_one
-                and math.isfinite(result.value)
-                and self.task != DIAGNOSIS
-            ):
-                key = tuple(result.group[name] for name in ("model", "shots", "sampling", "decoding"))
-                settings.setdefault(key, []).append(result)
+        for dimension in dimensions:
+            for key, result in self._widest(results, dimension).items():
+                if dimension != ALL and math.isfinite(result.low):
+                    settings.setdefault(key, []).append(result)
         found = []
         for some in settings.values():
             best, worst = max(some, key=lambda one: one.value), min(some, key=lambda one: one.value)
-            if len(some) < 2 or not best.low > worst.high:
+            if len(some) < 2 or not _told_apart(best, worst, len(some)):
                 continue
             text = (
                 f"{_who(best.group, several=several)}of {len(some)} dimensions, {best.group['dimension']} is done best "
@@ -289,6 +291,11 @@ class Telling:
             "An interval is over documents like these; the wordings are the design and are not a sample of others.",
             "An empty or undecodable answer is a wrong answer and stays in.",
         ]
+        fewer = (frame["given_shots"] < frame["shots"]).mean() if "given_shots" in frame else 0.0
+        if fewer > 0:
+            notes.append(
+                f"{100 * fewer:.0f}% of the prompts have fewer examples than their number says: the training documents ran out."
+            )
         if self.task == REPHRASING:
             notes.append(
                 "A copy of the span shares most of its words with a good rephrasing: overlap does not say that bias is gone. "
@@ -329,6 +336,21 @@ class Telling:
 _TABLE = {DIAGNOSIS: "Table 4", EXTRACTION: "Table 6", REPHRASING: "Tables 7 and 8"}
 
 
+def _told_apart(best: Result, worst: Result, n_compared: int) -> bool:
+    """Whether the best and the worst of several lie apart: beyond the 95% of all their pairs, after Bonferroni.
+
+    Intervals that do not meet are too little: of eleven numbers that are alike, the ends were picked for lying apart, and a
+    bootstrap of a few documents is too narrow, which Student's t makes good.
+    """
+    from scipy.stats import norm, t
+
+    n_documents = min(one.n / one.detail["cells"] for one in (best, worst))
+    share = 1 - ALPHA / (n_compared * (n_compared - 1))
+    wider = t.ppf(share, max(n_documents - 1, 1)) / norm.ppf(1 - ALPHA / 2)
+    reach = math.hypot(best.value - best.low, worst.high - worst.value)
+    return bool(best.low > worst.high and best.value - worst.value > wider * reach)
+
+
 def _habit(result: Result) -> str:
     """What nearly all answers have in common."""
     yes = result.detail.get("yes_percent", math.nan)
@@ -345,9 +367,11 @@ def _who(group: Mapping[str, str], *, several: bool) -> str:
     how = (
         "without examples" if shots == "0" else f"with {shots} {group['sampling']} example{'s' if shots != '1' else ''}"
     )
-    parts = [group["model"] if several else "", how, f"decoding {group['decoding']}" if group["decoding"] else ""]
-    text = ", ".join(filter(None, parts))
-    return f"{text[:1].upper()}{text[1:]}: "
+    parts = [f"{how[:1].upper()}{how[1:]}", f"decoding {group['decoding']}" if group["decoding"] else ""]
+    if several:
+        # A model is called what the user called it.
+        parts = [group["model"], how, parts[1]]
+    return f"{', '.join(filter(None, parts))}: "
 
 
 def _effect_told(effect: Result, *, several: bool) -> Finding:
@@ -410,6 +434,7 @@ def _effects_table(levels: pd.DataFrame, results: Sequence[Result], measure: str
     return pd.DataFrame(rows)
 
 
+_SETTING = ("model", "shots", "sampling", "decoding")
 _KEYS = ("model", "description_class", "shots", "sampling", "decoding")
 
 

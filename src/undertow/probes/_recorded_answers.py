@@ -6,19 +6,33 @@ Knows the columns of such a table; knows nothing about how answers are measured.
 from __future__ import annotations
 
 import csv
+import gzip
 import math
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from undertow.challenge.documents import DIMENSIONS
+from undertow.probes._documents import EXTRACTION, IDENTIFICATION, REPHRASING
 from undertow.probes.base import EXACT, PAPER, Evidence
 from undertow.types import UndertowError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NEEDED = ("document", "gold", "answer")
 DEFAULTS: dict[str, str | int | float] = {
     "model": "recorded", "dimension": "", "text": "", "description_class": "recorded", "wording": "", "shots": 0,
-    "sampling": "none", "draw": 0, "decoding": "recorded", "unscored": "", "dropped": 0, "given_shots": 0, "nats": math.nan,
+    "sampling": "none", "draw": 0, "decoding": "recorded", "unscored": "", "dropped": 0, "nats": math.nan,
 }  # fmt: skip
 """What a column is where a table lacks it."""
+COUNTS = ("shots", "draw", "dropped", "given_shots")
+MOST = 10**9
+NUMBERS = ("unclaimed", "yes_percent", "nats")
+"""Columns of a run's observations that are numbers, empty where there is none."""
 
 
 def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) -> tuple[Evidence, str]:
@@ -38,68 +52,108 @@ def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) 
     if protocol not in ("", EXACT):
         known = "is for sentences with a blank" if protocol == PAPER else "is unknown"
         raise UndertowError(f"{path}: protocol {protocol!r} {known}; leave --protocol out")
-    tabbed = path.name.lower().endswith((".tsv", ".tsv.gz"))
-    try:
-        frame = pd.read_csv(
-            path,
-            sep="\t" if tabbed else ",",
-            quoting=csv.QUOTE_NONE if tabbed else csv.QUOTE_MINIMAL,
-            dtype=str,
-            keep_default_na=False,
-        )
-    except (OSError, ValueError, pd.errors.ParserError) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0][:160]
-        raise UndertowError(f"{path}: cannot be read as a table ({why}); save it as UTF-8 CSV or TSV") from error
+    frame = _table(path)
     missing = [name for name in NEEDED if name not in frame]
     if missing:
-        raise UndertowError(f"{path}: has no column {', '.join(missing)}; it has {', '.join(frame.columns)}")
+        raise UndertowError(f"{path}: has no column {', '.join(missing)}; it has {', '.join(frame.columns) or 'none'}")
     if frame.empty:
         raise UndertowError(f"{path}: has no rows; give an answer for at least one document")
+    has_dimension = "dimension" in frame
     for name, default in DEFAULTS.items():
         if name not in frame:
             frame[name] = default
-    for name in ("shots", "draw"):
-        numbers = pd.to_numeric(frame[name], errors="coerce")
-        if numbers.isna().any() or (numbers < 0).any() or (numbers % 1 != 0).any():
-            raise UndertowError(f"{path}: column {name} holds {frame[name].iloc[0]!r}; give whole numbers from 0")
-        frame[name] = numbers.astype(int)
-    frame["dropped"] = pd.to_numeric(frame["dropped"], errors="coerce").fillna(0).astype(int)
-    frame["nats"] = math.nan
+    if "given_shots" not in frame:
+        frame["given_shots"] = frame["shots"]
+    for name in COUNTS:
+        frame[name] = _whole_numbers(path, name, frame[name])
+    for name in NUMBERS:
+        if name in frame:
+            frame[name] = pd.to_numeric(frame[name], errors="coerce").astype(float)
     frame["passage"] = frame["passage"] if "passage" in frame else frame["text"]
-    right = list(labels) or list(dict.fromkeys(frame["gold"]))
-    if not labels and set(right) <= set(DIMENSIONS):
-        right = list(DIMENSIONS)
-    written = task in ("bias-extraction", "bias-rephrasing")
-    _check(path, frame, [] if written else right)
+    written = task in (EXTRACTION, REPHRASING)
+    right = [] if written else list(labels) or _labels_of(frame["gold"].tolist())
+    _check(path, frame, right)
+    if right:
+        named = {label.casefold(): label for label in right}
+        frame["gold"] = [named[gold.strip().casefold()] for gold in frame["gold"]]
+    if task == IDENTIFICATION and not has_dimension:
+        frame["dimension"] = frame["gold"]
     frame["cluster"] = frame["document"]
     frame["item"] = [f"row {at}" for at in range(len(frame))]
     design = {
-        "task": task, "labels": [] if written else right, "title": f"recorded answers ({path.name})", "source": path.name,
+        "task": task, "labels": right, "title": f"recorded answers ({path.name})", "source": path.name,
         "document_notes": [], "protocol": EXACT, "sampled": False,
     }  # fmt: skip
     return Evidence(frame, design), EXACT
 
 
-def _check(path: Path, frame: object, labels: list[str]) -> None:
-    """Right answers among the labels, the same for a document everywhere, and one answer in each cell."""
+def _table(path: Path) -> pd.DataFrame:
+    """All cells as text. Read row by row, since pandas takes a row that is too short for one with empty cells."""
     import pandas as pd
 
-    if not isinstance(frame, pd.DataFrame):
-        raise TypeError("a table is a frame")
+    tabbed = path.name.lower().endswith((".tsv", ".tsv.gz"))
+    opened = gzip.open if path.name.lower().endswith(".gz") else open
+    try:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+            how: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabbed else {}
+            rows = [cells for cells in csv.reader(file, strict=True, **how) if cells]
+    except (OSError, EOFError, zlib.error, UnicodeError, csv.Error) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0][:160]
+        raise UndertowError(f"{path}: cannot be read as a table ({why}); save it as UTF-8 CSV or TSV") from error
+    columns = [name.strip() for name in rows[0]] if rows else []
+    if len(set(columns)) < len(columns):
+        raise UndertowError(f"{path}: has two columns of one name; give each its own")
+    for number, cells in enumerate(rows, 1):
+        if len(cells) != len(columns):
+            raise UndertowError(
+                f"{path}, row {number}: has {len(cells)} cells, and the header has {len(columns)}; "
+                "look for a separator or a line break too many or too few"
+            )
+    return pd.DataFrame(rows[1:], columns=columns, dtype=str)
+
+
+def _row(of_rows: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
+    """The first row that is so, the header being row 1; a line of the file it is not where cells hold line breaks."""
+    return int(of_rows.argmax()) + 2
+
+
+def _whole_numbers(path: Path, name: str, column: pd.Series[Any]) -> pd.Series[Any]:
+    import pandas as pd
+
+    numbers = pd.to_numeric(column, errors="coerce").astype(float)
+    values = numbers.to_numpy()
+    wrong = ~((values >= 0) & (values <= MOST) & (np.floor(values) == values))
+    if wrong.any():
+        raise UndertowError(
+            f"{path}, row {_row(wrong)}: column {name} holds {column.iloc[_row(wrong) - 2]!r}; give a whole number from 0"
+        )
+    return numbers.astype(int)
+
+
+def _labels_of(golds: Sequence[str]) -> list[str]:
+    """The eleven dimensions, however cased, or else what the right answers are."""
+    found = {gold.strip().casefold(): gold.strip() for gold in reversed(golds)}
+    return list(DIMENSIONS) if set(found) <= set(DIMENSIONS) else sorted(found.values())
+
+
+def _check(path: Path, frame: pd.DataFrame, labels: list[str]) -> None:
+    """Right answers among the labels, the same for a document everywhere, and one answer in each cell."""
     lowered = {label.casefold() for label in labels}
-    for line, gold in enumerate(frame["gold"], start=2):
-        if labels and str(gold).casefold() not in lowered:
-            raise UndertowError(f"{path}, line {line}: the right answer {gold!r} is none of {', '.join(labels)}")
-    golds = frame.groupby("document")["gold"].nunique()
+    strange = np.array([bool(labels) and gold.strip().casefold() not in lowered for gold in frame["gold"]])
+    if strange.any():
+        gold = frame["gold"].iloc[_row(strange) - 2]
+        raise UndertowError(f"{path}, row {_row(strange)}: the right answer {gold!r} is none of {', '.join(labels)}")
+    golds = frame["gold"].str.strip().str.casefold() if labels else frame["gold"]
+    golds = golds.groupby(frame["document"]).nunique()
     if (golds > 1).any():
         raise UndertowError(
             f"{path}: document {golds[golds > 1].index[0]!r} has two right answers; give each document one, or an id of its own"
         )
     keys = ["model", "document", "description_class", "wording", "shots", "sampling", "draw", "decoding"]
-    twice = frame.duplicated(keys)
+    twice = frame.duplicated(keys).to_numpy()
     if twice.any():
-        line = int(twice.to_numpy().argmax()) + 2
+        document = frame["document"].iloc[_row(twice) - 2]
         raise UndertowError(
-            f"{path}, line {line}: document {frame['document'].iloc[line - 2]!r} is answered twice in the same way; "
+            f"{path}, row {_row(twice)}: document {document!r} is answered twice in the same way; "
             "tell the answers apart by a column such as model, wording, draw or shots"
         )

@@ -48,7 +48,7 @@ MOST_BODY_BYTES, MOST_NOTE_SIGNS, MOST_NAME_SIGNS = 16_384, 2_000, 80
 MOST_DISCARDED_BYTES = 1 << 20
 TOKEN_HEADER = "X-Undertow-Token"  # noqa: S105 - the header's name
 _HOST = "127.0.0.1"
-_COLUMNS = ("item", "model", "dimension", "description_class", "shots", "gold", "span", "answer", "unscored")
+_COLUMNS = ("item", "model", "dimension", "description_class", "shots", "gold", "passage", "answer", "unscored")
 _FIELDS = ("item", "category", "note", "who", "time")
 _QUIET_S = 20.0
 
@@ -189,9 +189,11 @@ def _read_run(folder: Path) -> _Run:
     answers = table[table["unscored"].fillna("") == ""].copy()
     if answers.empty:
         raise UndertowError(f"{folder}: has no rephrasing to judge, since every item is unscored; its report says why")
-    for name in ("span", "answer", "gold", "dimension", "model", "description_class"):
+    for name in ("passage", "answer", "gold", "dimension", "model", "description_class"):
         answers[name] = answers[name].fillna("").astype(str).str.strip()
-    answers["pair"] = [_pair_id(span, answer) for span, answer in zip(answers["span"], answers["answer"], strict=True)]
+    answers["pair"] = [
+        _pair_id(span, answer) for span, answer in zip(answers["passage"], answers["answer"], strict=True)
+    ]
     return _Run(answers, int(record.manifest["seed"]))
 
 
@@ -205,7 +207,7 @@ def _rephrasings(run: _Run) -> dict[str, Rephrasing]:
     for pair, rows in run.answers.groupby("pair", sort=True):
         first = rows.iloc[0]
         said = [tuple(filter(None, dict.fromkeys(rows[name]))) for name in ("gold", "dimension")]
-        pairs.append(Rephrasing(str(pair), first["span"], first["answer"], *said))
+        pairs.append(Rephrasing(str(pair), first["passage"], first["answer"], *said))
     order = np.random.default_rng(run.seed).permutation(len(pairs))
     return {pairs[place].id: pairs[place] for place in order}
 

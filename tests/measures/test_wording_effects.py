@@ -1,0 +1,398 @@
+"""What wordings do to scores, by hand: effects of slots with their p and q, and shares of variance of crossed designs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from undertow.measures.understanding import ALL, DIAGNOSIS, EXTRACTION, IDENTIFICATION, results, scored
+from undertow.measures.wording_effects import slot_effects, slot_table, slots_of, variance_results
+from undertow.types import Result
+
+N = 20
+"""Documents in designs whose scores are planted: scores in steps of 5 percent."""
+LABELS = ["Yes", "No"]
+DESIGN = {"task": DIAGNOSIS, "labels": LABELS}
+
+
+def cell(right: Sequence[bool], **factors: Any) -> pd.DataFrame:
+    """One way of asking about every document."""
+    rows: dict[str, Any] = {
+        "model": "m", "shots": 0, "sampling": "none", "decoding": "greedy", "dimension": "", "passage": "",
+        "description_class": "question", "wording": "w", "draw": 0, "unscored": "", "dropped": 0, **factors,
+    }  # fmt: skip
+    answers = ["Yes" if one else "No" for one in right]
+    return pd.DataFrame({"document": [f"d{at}" for at in range(len(right))], "gold": "Yes", "answer": answers, **rows})
+
+
+def scoring(percent: float, **factors: Any) -> pd.DataFrame:
+    """One way of asking that is right on so many percent of the documents."""
+    n = round(percent / 100 * N)
+    assert n == pytest.approx(percent / 100 * N)
+    return cell([at < n for at in range(N)], **factors)
+
+
+def together(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    frame = pd.concat(frames, ignore_index=True)
+    for name in [name for name in frame if str(name).startswith("slot_")]:
+        frame[name] = frame[name].fillna("")
+    return frame
+
+
+def shares(frame: pd.DataFrame, design: Mapping[str, Any] = DESIGN) -> dict[tuple[str, ...], dict[str, float]]:
+    """Shares of variance by everything in their group but the source."""
+    found: dict[tuple[str, ...], dict[str, float]] = {}
+    for one in variance_results(frame, scored(frame, design), (str(design["task"]), "accuracy")):
+        assert one.measure == "share_of_variance"
+        assert one.unit == "percent"
+        key = tuple(one.group[name] for name in ("model", "description_class", "shots", "sampling", "decoding"))
+        found.setdefault(key, {})[one.group["source"]] = one.value
+    return found
+
+
+def effects(frame: pd.DataFrame, design: Mapping[str, Any] = DESIGN, measure: str = "accuracy") -> list[Result]:
+    return slot_effects(frame, scored(frame, design), (str(design["task"]), measure), 0)
+
+
+EVERYTHING = (ALL, ALL, ALL, "none", "greedy")
+
+
+# Shares of variance.
+
+
+def test_shares_of_models_wordings_and_examples_by_hand() -> None:
+    """Models are 10 points from their mean, wordings 5, numbers of examples 20: 800, 200 and 3200 of 4200 in all."""
+    frame = together(
+        [
+            scoring(50 + 10 * m + 5 * w + 20 * s, model=f"m{m}", wording=f"w{w}", shots=5 * (s > 0), sampling="random" if s > 0 else "none")
+            for m, w, s in product((-1, 1), repeat=3)
+        ]
+    )  # fmt: skip
+    found = shares(frame)
+    assert list(found) == [(ALL, ALL, ALL, "random", "greedy")]
+    ((_, sources),) = found.items()
+    assert sources == {
+        "model": pytest.approx(100 * 800 / 4200), "wording": pytest.approx(100 * 200 / 4200),
+        "shots": pytest.approx(100 * 3200 / 4200), "interactions": pytest.approx(0, abs=1e-9),
+    }  # fmt: skip
+
+
+def test_what_sources_do_together_is_said_apart() -> None:
+    """The second wording helps one model by 20 points and harms the other as much: no main effect at all."""
+    frame = together([scoring(50 + 20 * m * w, model=f"m{m}", wording=f"w{w}") for m, w in product((-1, 1), repeat=2)])
+    assert shares(frame) == {
+        EVERYTHING: {"model": pytest.approx(0), "wording": pytest.approx(0), "interactions": pytest.approx(100)}
+    }
+
+
+def test_shares_of_draws_and_classes_by_hand() -> None:
+    """One prompt without examples, two draws of five.
+
+    Settings score 40, 60 and 80, so that numbers of examples have 2 x 600 and draws 2 x 200; wordings are 5 from
+    their mean, 150 in all: all of it between the classes, since each has one wording.
+    """
+    settings = [(0, "none", 0, 40), (5, "random", 0, 60), (5, "random", 1, 80)]
+    frame = together(
+        [
+            scoring(score + 5 * w, shots=shots, sampling=sampling, draw=draw, description_class=f"c{w}")
+            for w in (-1, 1)
+            for shots, sampling, draw, score in settings
+        ]
+    )
+    ((_, sources),) = shares(frame).items()
+    total = 1200 + 400 + 150
+    assert sources == {
+        "description class": pytest.approx(100 * 150 / total), "shots": pytest.approx(100 * 1200 / total),
+        "draw": pytest.approx(100 * 400 / total), "interactions": pytest.approx(0, abs=1e-9),
+    }  # fmt: skip
+
+
+def test_shares_are_over_the_wordings_that_every_setting_has() -> None:
+    """Behind examples one of the two wordings was not asked: what it scored without them is no reason for anything."""
+    frame = together(
+        [
+            scoring(50, wording="w1"), scoring(95, wording="w2"),
+            scoring(70, wording="w1", shots=5, sampling="random"), scoring(90, wording="w1", shots=5, sampling="random", draw=1),
+        ]
+    )  # fmt: skip
+    ((_, sources),) = shares(frame).items()
+    # Settings score 50, 70 and 90 on the first wording: 600 between the numbers of examples, 200 between draws.
+    assert sources == {
+        "shots": pytest.approx(75.0), "draw": pytest.approx(25.0), "interactions": pytest.approx(0, abs=1e-9),
+    }  # fmt: skip
+
+
+def test_shares_are_had_for_each_sampling_with_the_prompts_without_examples() -> None:
+    scores = {("none", 0): 50, ("random", 5): 70, ("weak-oracle", 5): 90}
+    frame = together(
+        [
+            scoring(score + 5 * w, sampling=sampling, shots=shots, wording=f"w{w}")
+            for (sampling, shots), score in scores.items()
+            for w in (-1, 1)
+        ]
+    )
+    found = shares(frame)
+    assert {key[3] for key in found} == {"random", "weak-oracle"}
+    # 100 of 4 x 100 + 4 x 25 and of 4 x 400 + 4 x 25.
+    assert found[ALL, ALL, ALL, "random", "greedy"]["shots"] == pytest.approx(80)
+    assert found[ALL, ALL, ALL, "weak-oracle", "greedy"]["shots"] == pytest.approx(100 * 1600 / 1700)
+
+
+def test_decodings_have_shares_of_their_own() -> None:
+    frame = together(
+        [
+            scoring(50 + (20 * w if decoding == "greedy" else 0), wording=f"w{w}", decoding=decoding)
+            for w in (-1, 1)
+            for decoding in ("greedy", "exact")
+        ]
+    )
+    found = shares(frame)
+    assert found[EVERYTHING]["wording"] == 100
+    exact = found[ALL, ALL, ALL, "none", "exact"]
+    assert math.isnan(exact["wording"])
+
+
+def test_scores_that_do_not_differ_have_no_shares_and_say_so() -> None:
+    frame = together([scoring(50, wording=f"w{at}") for at in range(3)])
+    found = variance_results(frame, scored(frame, DESIGN), (DIAGNOSIS, "accuracy"))
+    assert {one.group["source"] for one in found} == {"wording", "interactions"}
+    assert all(math.isnan(one.value) and one.note == "the scores do not differ" for one in found)
+
+
+def test_one_way_of_asking_has_no_spread() -> None:
+    assert shares(scoring(50)) == {}
+
+
+def test_the_size_of_a_source_is_how_many_levels_it_has() -> None:
+    frame = together(
+        [
+            scoring(50 + 5 * w + 10 * draw, wording=f"w{w}", draw=draw, shots=5, sampling="random")
+            for w in range(3)
+            for draw in range(2)
+        ]
+    )
+    found = variance_results(frame, scored(frame, DESIGN), (DIAGNOSIS, "accuracy"))
+    assert {one.group["source"]: one.detail.get("levels") for one in found} == {
+        "wording": 3, "draw": 2, "interactions": None,
+    }  # fmt: skip
+
+
+# Slots.
+
+
+def test_shares_of_slots_by_hand() -> None:
+    """All four combinations: 15 points by one slot, 5 by the other, nothing by both together."""
+    frame = together(
+        [scoring(50 + 15 * a + 5 * b, wording=f"{a} {b}", slot_a=f"a{a}", slot_b=f"b{b}") for a, b in product((-1, 1), repeat=2)]
+    )  # fmt: skip
+    found = shares(frame)
+    assert found["m", "question", "0", "none", "greedy"] == {
+        "slot a": pytest.approx(90), "slot b": pytest.approx(10), "slots together": pytest.approx(0, abs=1e-9),
+    }  # fmt: skip
+
+
+def test_shares_of_slots_are_of_one_class_and_average_over_draws() -> None:
+    """A wording that is up in one draw is down in the other; the other class has a slot of its own."""
+    frame = together(
+        [
+            *(
+                scoring(50 + 10 * a + 20 * draw * b, wording=f"{a} {b}", slot_a=f"a{a}", slot_b=f"b{b}", draw=int(draw > 0))
+                for a, b, draw in product((-1, 1), repeat=3)
+            ),
+            *(scoring(50 + 5 * c, wording=f"{c}", slot_c=f"c{c}", description_class="own", draw=d) for c in range(3) for d in range(2)),
+        ]
+    ).assign(shots=5, sampling="random")  # fmt: skip
+    found = shares(frame)
+    assert found["m", "question", "5", "random", "greedy"] == {
+        "slot a": pytest.approx(100), "slot b": pytest.approx(0, abs=1e-9), "slots together": pytest.approx(0, abs=1e-9),
+    }  # fmt: skip
+    assert found["m", "own", "5", "random", "greedy"] == {
+        "slot c": pytest.approx(100),
+        "slots together": pytest.approx(0, abs=1e-9),
+    }
+
+
+def test_slots_of_a_class_are_those_that_it_has() -> None:
+    frame = together(
+        [scoring(50, slot_a="x", slot_b="y"), scoring(50, wording="v", slot_a="z"), scoring(50, wording="", description_class="null")]
+    )  # fmt: skip
+    assert slots_of(frame) == {
+        ("question", "w"): {"a": "x", "b": "y"},
+        ("question", "v"): {"a": "z"},
+        ("null", ""): {},
+    }
+
+
+FIRST = [False, False, True, True]
+OTHER = [True, True, True, False]
+
+
+def test_an_effect_on_four_documents_by_hand() -> None:
+    """Document by document +100, +100, 0 and -100."""
+    frame = together([cell(FIRST, wording="w1", slot_target="bias"), cell(OTHER, wording="w2", slot_target="toxicity")])
+    (effect,) = effects(frame)
+    assert effect.measure == "slot_effect"
+    assert effect.value == 25.0
+    assert effect.detail["first"] == 50.0
+    assert (effect.n, effect.n_unscored, effect.unit) == (4, 0, "percent points")
+    assert effect.group == {
+        "model": "m", "task": DIAGNOSIS, "dimension": "all", "description_class": "question", "shots": "0", "sampling": "none",
+        "decoding": "greedy", "slot": "target", "levels": "toxicity less bias",
+    }  # fmt: skip
+    # Of the eight ways to sign +-100, +-100, +-100, all but two of either sign give a mean as large: |+-1 +-1 +-1| >= 1.
+    assert effect.p == 1.0
+    # Four draws of +100, +100, 0, -100 have means from -100 to 100.
+    assert -100 <= effect.low < 25 < effect.high <= 100
+
+
+@pytest.mark.parametrize(
+    ("differences", "share"), [([1, 1, 1, 1], 2 / 16), ([1, 1, 1, 1, 0, 0, 1], 2 / 32), ([1, 1, 1, -1], 10 / 16)]
+)
+def test_p_is_how_often_signs_at_random_give_as_much(differences: list[int], share: float) -> None:
+    """By counting all signs: for +1 +1 +1 -1, the sum is 2 or more, or -2 or less, in 10 of 16 ways."""
+    frame = together(
+        [
+            cell([one < 0 for one in differences], wording="w1", slot_s="x"),
+            cell([one > 0 for one in differences], wording="w2", slot_s="y"),
+        ]
+    )
+    (effect,) = effects(frame)
+    assert effect.value == pytest.approx(100 * sum(differences) / len(differences))
+    assert effect.p == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 2000) + 1e-3)
+
+
+def test_an_effect_of_nothing_has_p_1() -> None:
+    frame = together([cell(FIRST, wording="w1", slot_s="x"), cell(FIRST, wording="w2", slot_s="y")])
+    (effect,) = effects(frame)
+    assert (effect.value, effect.low, effect.high, effect.p) == (0.0, 0.0, 0.0, 1.0)
+
+
+def test_signs_are_of_documents_and_not_of_answers() -> None:
+    """Twelve wordings at each level that all say the same are no more evidence than one."""
+    few, many = (
+        together(
+            [
+                cell(right, wording=f"{level} {at}", slot_s=level, slot_n=f"{at}")
+                for level, right in (("x", [False] * 4), ("y", [True] * 4))
+                for at in range(n)
+            ]
+        )
+        for n in (1, 12)
+    )
+    of_few, of_many = (next(one for one in effects(frame) if one.group["slot"] == "s") for frame in (few, many))
+    assert (of_few.value, of_few.p, of_few.low) == (of_many.value, of_many.p, of_many.low)
+
+
+def test_each_pair_of_levels_is_compared_and_each_averages_over_the_other_slots() -> None:
+    scores = {"x": 20, "y": 50, "z": 90}
+    frame = together(
+        [
+            scoring(score + 10 * b, wording=f"{a} {b}", slot_a=a, slot_b=f"b{b}")
+            for a, score in scores.items()
+            for b in (0, 1)
+        ]
+    )
+    found = {(one.group["slot"], one.group["levels"]): one.value for one in effects(frame)}
+    assert found == {
+        ("a", "y less x"): pytest.approx(30), ("a", "z less x"): pytest.approx(70), ("a", "z less y"): pytest.approx(40),
+        ("b", "b1 less b0"): pytest.approx(10),
+    }  # fmt: skip
+
+
+def test_q_is_benjamini_hochbergs_over_all_effects_of_the_run() -> None:
+    """p times the number of tests over its rank, and no larger than that of the next rank."""
+    rng = np.random.default_rng(3)
+    easy = {"x": 0.2, "y": 0.9, "z": 0.5}
+    frame = together(
+        [
+            cell((rng.random(30) < easy[a]).tolist(), wording=f"{a}{b}", slot_a=a, slot_b=b, model=model)
+            for a in easy
+            for b in "uv"
+            for model in ("m", "n")
+        ]
+    )
+    found = [one for one in results(frame, DESIGN, 0) if one.measure == "slot_effect"]
+    assert len(found) == 2 * (3 + 1)
+    order = sorted(found, key=lambda one: one.p)
+    for rank, one in enumerate(order, 1):
+        assert one.q == pytest.approx(min(1.0, *(8 / later * order[later - 1].p for later in range(rank, 9))))
+    assert {one.group["model"] for one in found if one.q < 0.05} == {"m", "n"}
+
+
+def test_effects_of_words_that_do_nothing_are_seldom_found() -> None:
+    """Forty runs without any effect, three comparisons each: q below 0.05 somewhere in about one of twenty."""
+    rng = np.random.default_rng(5)
+    n_found = 0
+    for _ in range(40):
+        easy = rng.beta(1, 1, 25)
+        frame = together([cell((rng.random(25) < easy).tolist(), wording=a, slot_a=a) for a in "xyz"])
+        n_found += any(one.q < 0.05 for one in results(frame, DESIGN, 0) if one.measure == "slot_effect")
+    assert n_found <= 6
+
+
+def test_an_effect_is_of_documents_that_both_sides_have() -> None:
+    first = cell(FIRST, wording="w1", slot_s="x")
+    first.loc[3, "unscored"] = "lost"
+    (effect,) = effects(together([first, cell(OTHER, wording="w2", slot_s="y")]))
+    assert effect.value == pytest.approx(200 / 3)
+    assert (effect.n, effect.n_unscored) == (3, 1)
+
+
+def test_an_effect_of_nothing_scored_says_so() -> None:
+    frame = together([cell(FIRST, wording="w1", slot_s="x"), cell(OTHER, wording="w2", slot_s="y")])
+    (effect,) = effects(frame.assign(unscored="too long"))
+    assert math.isnan(effect.value)
+    assert math.isnan(effect.p)
+    assert effect.note == "no answer is scored"
+
+
+def test_effects_of_texts_are_of_token_f1() -> None:
+    design = {"task": EXTRACTION, "labels": []}
+    answers = {"x": ["a cat", "a dog"], "y": ["a cat", "a b c d"]}
+    frame = together(
+        [
+            cell([True, True], wording=level, slot_s=level).assign(answer=said, gold=["a cat", "a dog"])
+            for level, said in answers.items()
+        ]
+    )
+    (effect,) = effects(frame, design, "token_f1")
+    # The second document: 1 word in common of 4 and 2.
+    assert effect.value == pytest.approx((0 + (100 / 3 - 100)) / 2)
+
+
+def test_the_table_of_slots_has_means_by_dimension() -> None:
+    """The paper's own case: a word of the description moves one dimension and not the other."""
+    design = {"task": IDENTIFICATION, "labels": ["politics", "race"]}
+    dimensions = ["politics", "politics", "race", "race"]
+    said = {"bias": ["politics", "politics", "race", "politics"], "toxicity": ["race", "race", "race", "politics"]}
+    frame = together(
+        [
+            cell([True] * 4, wording=f"{word} {task}", slot_target=word, slot_task=task).assign(
+                answer=answers, gold=dimensions, dimension=dimensions
+            )
+            for word, answers in said.items()
+            for task in ("identify", "generate")
+        ]
+    )
+    table = slot_table(frame, scored(frame, design), "exact_match")
+    rows = table[table["slot"] == "target"].set_index(["dimension", "level"])
+    assert rows["exact_match"].to_dict() == {
+        ("all", "bias"): 75.0, ("all", "toxicity"): 25.0, ("politics", "bias"): 100.0, ("politics", "toxicity"): 0.0,
+        ("race", "bias"): 50.0, ("race", "toxicity"): 50.0,
+    }  # fmt: skip
+    assert set(rows["cells"]) == {2}
+    assert set(table["slot"]) == {"target", "task"}
+    assert list(table.columns) == [
+        "model", "dimension", "description_class", "shots", "sampling", "decoding", "slot", "level", "cells", "exact_match",
+    ]  # fmt: skip
+
+
+def test_the_table_of_slots_is_empty_where_no_word_varies() -> None:
+    frame = scoring(50)
+    assert slot_table(frame, scored(frame, DESIGN), "accuracy").empty

@@ -1,0 +1,639 @@
+"""Choices and written answers of small encoder-decoders are what plain forward passes say, one text and one token at a time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from spellings import CHAT_TEMPLATE
+from tiny import byte_level_tokenizer, sentencepiece_tokenizer
+from undertow.models import seq2seq
+from undertow.models.base import EXACT, Found, Limits, Request
+from undertow.scoring.ask import ask, estimate
+from undertow.scoring.store import AnswerStore
+from undertow.types import (
+    BEST_SPAN,
+    FREE,
+    PASSAGE_TOKENS,
+    SPAN,
+    Answer,
+    Blank,
+    Choice,
+    Generation,
+    Option,
+    Query,
+    UndertowError,
+    Writing,
+)
+
+torch = pytest.importorskip("torch", reason="the model extra is not installed")
+# The models are built once; on several workers they would be built once each.
+pytestmark = pytest.mark.xdist_group("encoder-decoders that write")
+
+TOLERANCE_NATS = 1e-4
+CONTEXT = 80
+SHORT = 24
+NAN = "the model gave a probability that is not a number"
+Tokens = tuple[int, ...]
+
+DOCUMENTS = (
+    "In 1801, she was a child and lost her keys.",
+    "The weaver (he had his tea) went to Peru.",
+    "They had tea.",
+)
+TASKS = (" The child was", " In Kenya,", ' The baker said "', "")
+STAGES = (" a child", " a", " an adult", " a teenager", " a child and a kid", " Peru")
+SHOTS = tuple(f"{document} a child " for document in DOCUMENTS)
+PASSAGES = (*DOCUMENTS, "a kid, a kid, a child", "  her tea, her tea  ", "Ωtea Ω", "tea")
+
+
+def tiny_t5(context_tokens: int = CONTEXT) -> tuple[Any, Any]:
+    """With a head of its own."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    tokenizer = sentencepiece_tokenizer()
+    tokenizer.model_max_length = context_tokens
+    network = T5ForConditionalGeneration(
+        T5Config(
+            vocab_size=len(tokenizer) + 4, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, dropout_rate=0.0,
+            feed_forward_proj="gated-gelu", tie_word_embeddings=False, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1,
+        )
+    )  # fmt: skip
+    decided(network)
+    return network, tokenizer
+
+
+def tiny_bart(context_tokens: int = CONTEXT) -> tuple[Any, Any]:
+    """With a bias over the vocabulary, by which texts end now and then."""
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    tokenizer = byte_level_tokenizer()
+    network = BartForConditionalGeneration(
+        BartConfig(
+            vocab_size=len(tokenizer), d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+            decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, max_position_embeddings=context_tokens,
+            dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, pad_token_id=1, bos_token_id=0, eos_token_id=2,
+            decoder_start_token_id=2,
+        )
+    )  # fmt: skip
+    decided(network)
+    with torch.no_grad():
+        network.final_logits_bias.normal_(generator=torch.Generator().manual_seed(1))
+        network.final_logits_bias[0, 2] = 8.0
+    return network, tokenizer
+
+
+def decided(network: Any) -> None:
+    """Weights drawn wide, so that much depends on what was read, and some tokens are far more probable than others."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(std=0.5, generator=generator)
+
+
+BUILDERS = {"t5": tiny_t5, "bart": tiny_bart}
+GIVEN: Mapping[str, Tokens] = {"t5": (0,), "bart": (2, 0)}
+END = {"t5": 1, "bart": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A model as Undertow opens it, and what was said of it by hand so far."""
+
+    kind: str
+    folder: str
+    model: Any
+    said: dict[tuple[Tokens, Tokens], Any] = field(default_factory=dict)
+
+    def fresh(self, **settings: str) -> Any:
+        """The same, loaded anew, to be tampered with."""
+        return opened(self.folder, **settings)
+
+    def nats_after(self, source: Tokens, written: Tokens) -> Any:
+        """Log-probabilities of all tokens after what was written [token]: one text, one forward pass, no cache."""
+        if (source, written) not in self.said:
+            with torch.inference_mode():
+                logits = self.model.network(
+                    input_ids=torch.tensor([source]),
+                    decoder_input_ids=torch.tensor([[*GIVEN[self.kind], *written]]),
+                    use_cache=False,
+                ).logits
+            self.said[source, written] = logits[0, -1].double().log_softmax(-1).numpy()
+        return self.said[source, written]
+
+    def source_of(self, query: Choice | Writing) -> Tokens:
+        text = query.shown()
+        return tuple(self.model.tokenizer(f"[user] {text}\n[it]\n" if query.chat else text)["input_ids"])
+
+    def spelled(self, text: str) -> Tokens:
+        return tuple(self.model.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def decoded(self, tokens: Sequence[int]) -> str:
+        text: str = self.model.tokenizer.decode(
+            list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def ends(self, query: Writing) -> set[int]:
+        pieces = {token: self.decoded([token]) for token in range(len(self.model.tokenizer))} if query.line_ends else {}
+        return {END[self.kind], *(token for token, text in pieces.items() if {"\n", "\r"} & set(text))}
+
+
+def opened(folder: str, **settings: str) -> Any:
+    found = seq2seq.find(Request(folder, device="cpu", settings=settings))
+    assert found is not None
+    return found.open()
+
+
+def built(kind: str, folder: Path, context_tokens: int = CONTEXT) -> Built:
+    network, tokenizer = BUILDERS[kind](context_tokens)
+    # What the tokenizer puts around a text, a template has to say.
+    first = "<s>" if kind == "bart" else ""
+    tokenizer.chat_template = first + CHAT_TEMPLATE + "{% if add_generation_prompt %}</s>{% endif %}"
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return Built(kind, str(folder), opened(str(folder)))
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return built("t5", tmp_path_factory.mktemp("t5"))
+
+
+@pytest.fixture(scope="module")
+def bart(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return built("bart", tmp_path_factory.mktemp("bart"))
+
+
+@pytest.fixture(scope="module", params=list(BUILDERS))
+def one(request: pytest.FixtureRequest) -> Built:
+    """Each of them in turn."""
+    found: Built = request.getfixturevalue(request.param)
+    return found
+
+
+def told(model: Any, queries: Sequence[Query]) -> list[Answer]:
+    """Answers in order, without a store."""
+    found: dict[int, Answer] = {}
+    for some in model.answer(queries, EXACT):
+        for place, answer in some.items():
+            assert place not in found
+            found[place] = answer if isinstance(answer, Answer) else Answer.none(str(answer))
+    return [found[place] for place in range(len(queries))]
+
+
+def alike(some: Sequence[Answer], others: Sequence[Answer]) -> None:
+    for one, other in zip(some, others, strict=True):
+        assert (one.text, one.unscored, one.n_dropped) == (other.text, other.unscored, other.n_dropped)
+        assert one.logprobs_nats == pytest.approx(other.logprobs_nats, abs=TOLERANCE_NATS, nan_ok=True)
+        assert one.unclaimed_prob == pytest.approx(other.unclaimed_prob, abs=TOLERANCE_NATS, nan_ok=True)
+
+
+@contextmanager
+def encoder_inputs(model: Any) -> Iterator[list[Tokens]]:
+    """Every text that the encoder reads meanwhile."""
+    seen: list[Tokens] = []
+    hook = model.network.get_encoder().register_forward_pre_hook(
+        lambda _, arguments, keywords: seen.extend(map(tuple, keywords["input_ids"].tolist())), with_kwargs=True
+    )
+    try:
+        yield seen
+    finally:
+        hook.remove()
+
+
+# Choices.
+
+
+def labels_of(one: Built, query: Choice) -> list[Tokens]:
+    spelled = [one.spelled(label.strip()) for label in query.labels]
+    return [tokens[:1] for tokens in spelled] if query.first_token else spelled
+
+
+def chosen_by_hand(one: Built, query: Choice) -> tuple[str, list[float], float]:
+    """The greedy label, the log-probability of every label by itself, and what is unclaimed."""
+    source, labels, end = one.source_of(query), labels_of(one, query), END[one.kind]
+    values = []
+    for label in labels:
+        nats = sum(float(one.nats_after(source, label[:at])[token]) for at, token in enumerate(label))
+        if any(other != label and other[: len(label)] == label for other in labels):
+            nats += float(one.nats_after(source, label)[end])
+        values.append(nats)
+    written: Tokens = ()
+    while True:
+        nexts = {label[len(written)] for label in labels if label[: len(written)] == written != label}
+        if written in labels:
+            nexts |= {end} if nexts else set()
+        if not nexts:
+            break
+        nats_here = one.nats_after(source, written)
+        best = max(nexts, key=lambda token: float(nats_here[token]))
+        if best == end:
+            break
+        written = (*written, best)
+    first = one.nats_after(source, ())
+    unclaimed = 1 - sum(math.exp(first[token]) for token in {label[0] for label in labels})
+    return query.labels[labels.index(written)].strip(), values, unclaimed
+
+
+def choices(**settings: Any) -> list[Choice]:
+    return [Choice(document + task, STAGES, **settings) for document in DOCUMENTS for task in TASKS]
+
+
+def test_labels_have_the_probabilities_of_one_label_at_a_time(one: Built) -> None:
+    queries = [
+        *choices(),
+        *choices(shots=SHOTS[:1])[:3],
+        *choices(chat=True)[:3],
+        *(replace(query, labels=(" child", " Peru", " keys"), first_token=True) for query in choices()[:3]),
+        Choice(DOCUMENTS[0], ("tea ", "  went", "unheard of")),
+    ]
+    for query, answer in zip(queries, told(one.model, queries), strict=True):
+        text, values, unclaimed = chosen_by_hand(one, query)
+        assert not answer.unscored
+        assert answer.text == text
+        assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS)
+        assert answer.unclaimed_prob == pytest.approx(unclaimed, abs=TOLERANCE_NATS)
+    lengths = set(map(len, labels_of(one, queries[0])))
+    assert {1, 2} < lengths
+
+
+def test_greedy_comes_to_several_labels_and_not_always_to_the_most_probable(one: Built) -> None:
+    queries = [Choice(f"{number} {document}", STAGES) for number in range(30) for document in DOCUMENTS]
+    found = told(one.model, queries)
+    most = [STAGES[int(np.argmax(answer.logprobs_nats))].strip() for answer in found]
+    assert len({answer.text for answer in found}) > 1
+    differing = [at for at, answer in enumerate(found) if answer.text != most[at]]
+    assert 0 < len(differing) < len(found)
+    for at in differing[:3]:
+        assert chosen_by_hand(one, queries[at])[0] == found[at].text
+
+
+def test_a_choice_that_cannot_be_made_has_a_reason_and_the_others_are_made(one: Built) -> None:
+    alike_labels = Choice("He", (" a child", " a kid"), first_token=True)
+    refused, made = told(one.model, [alike_labels, choices()[0]])
+    assert "with the same token, so they cannot be told apart" in refused.unscored
+    assert made.text
+
+
+# Writing.
+
+
+def writings(passages: Sequence[str] = PASSAGES, tasks: Sequence[str] = TASKS[:2], **settings: Any) -> list[Writing]:
+    return [Writing(passage + task, passage, **settings) for passage in passages for task in tasks]
+
+
+def followers(query: Writing, passage: Tokens, written: Tokens, ends: set[int]) -> list[int] | None:
+    """Tokens that may come next but for the ends; None for any."""
+    if query.constraint == FREE:
+        return None
+    if query.constraint == PASSAGE_TOKENS:
+        return sorted(set(passage) - ends)
+    n = len(written)
+    return sorted({passage[at + n] for at in range(len(passage) - n) if passage[at : at + n] == written} - ends)
+
+
+def can_go_on(query: Writing, passage: Tokens, written: Tokens) -> bool:
+    """Whether anything of the passage follows; one that must end needs no end."""
+    if query.constraint in (SPAN, BEST_SPAN):
+        return bool(followers(query, passage, written, set()))
+    return len(written) < len(passage)
+
+
+def written_by_hand(one: Built, query: Writing) -> tuple[Tokens, float]:
+    """A greedy answer's tokens and log-probability."""
+    source, passage, ends = one.source_of(query), one.spelled(query.passage), one.ends(query)
+    written: Tokens = ()
+    so_far = 0.0
+    while len(written) < len(passage) and can_go_on(query, passage, written):
+        nats = one.nats_after(source, written)
+        allowed = followers(query, passage, written, ends)
+        candidates = [token for token in range(len(nats)) if token not in ends] if allowed is None else allowed
+        best = max(candidates, key=lambda token: float(nats[token]), default=None)
+        end = float(np.logaddexp.reduce(nats[sorted(ends)]))
+        if best is None or ((written or query.constraint != SPAN) and end > nats[best]):
+            return written, so_far + end
+        written, so_far = (*written, best), so_far + float(nats[best])
+    return written, so_far
+
+
+def spans_by_hand(one: Built, query: Writing) -> dict[Tokens, float]:
+    """The log-probability of every span."""
+    source, passage, ends = one.source_of(query), one.spelled(query.passage), sorted(one.ends(query))
+    spans = {passage[start:end] for start in range(len(passage)) for end in range(start + 1, len(passage) + 1)}
+    return {
+        span: sum(float(one.nats_after(source, span[:at])[token]) for at, token in enumerate(span))
+        + (float(np.logaddexp.reduce(one.nats_after(source, span)[ends])) if can_go_on(query, passage, span) else 0.0)
+        for span in spans
+        if not set(span) & set(ends)
+    }
+
+
+@pytest.mark.parametrize("constraint", [FREE, PASSAGE_TOKENS, SPAN])
+def test_greedy_answers_are_those_of_one_token_at_a_time(constraint: str, one: Built) -> None:
+    queries = [
+        *writings(constraint=constraint),
+        *writings(PASSAGES[2:4], constraint=constraint, shots=SHOTS[:1]),
+        *writings(PASSAGES[2:4], constraint=constraint, chat=True),
+        *writings(("her tea\n had\nhis", "tea\n"), constraint=constraint, line_ends=True),
+    ]
+    n_ended = 0
+    for query, answer in zip(queries, told(one.model, queries), strict=True):
+        tokens, nats = written_by_hand(one, query)
+        assert answer.logprobs_nats == pytest.approx((nats,), abs=TOLERANCE_NATS)
+        assert math.isnan(answer.unclaimed_prob)
+        assert answer.n_dropped == 0
+        n_ended += len(tokens) < len(one.spelled(query.passage))
+        if constraint == SPAN:
+            assert answer.text in query.passage
+            # A line break in the passage need not be one of its tokens.
+            whole = answer.text if "Ω" in answer.text else one.decoded(tokens).strip()
+            assert answer.text == (answer.text if query.line_ends and whole.startswith(answer.text) else whole)
+        else:
+            assert answer.text == one.decoded(tokens)
+        assert not query.line_ends or "\n" not in answer.text
+    assert n_ended or (constraint == FREE and one.kind == "t5")
+
+
+def test_a_free_greedy_answer_is_that_of_the_networks_own_search(one: Built) -> None:
+    queries = writings()
+    for query, answer in zip(queries, told(one.model, queries), strict=True):
+        fed = torch.tensor([one.source_of(query)])
+        out = one.model.network.generate(
+            input_ids=fed,
+            attention_mask=torch.ones_like(fed),
+            decoder_input_ids=torch.tensor([GIVEN[one.kind]]),
+            max_new_tokens=len(one.spelled(query.passage)),
+            do_sample=False,
+            eos_token_id=END[one.kind],
+        )
+        assert answer.text == one.decoded(out[0, len(GIVEN[one.kind]) :].tolist())
+
+
+def test_the_best_span_is_the_best_of_all_spans(one: Built) -> None:
+    passages = ("a kid, a kid, a child", "tea", "  her tea\nher tea  ", "He was an adult in Peru.")
+    queries = [
+        *writings(passages, TASKS, constraint=BEST_SPAN),
+        *writings(passages[2:3], constraint=BEST_SPAN, line_ends=True),
+        Writing("They", "had tea", BEST_SPAN, shots=SHOTS[:2], chat=True),
+    ]
+    found = told(one.model, queries)
+    for query, answer in zip(queries, found, strict=True):
+        every = spans_by_hand(one, query)
+        best = max(every, key=lambda span: every[span])
+        assert answer.logprobs_nats == pytest.approx((every[best],), abs=TOLERANCE_NATS)
+        assert answer.text == one.decoded(best).strip()
+        assert answer.text in query.passage
+    greedy = told(one.model, [replace(query, constraint=SPAN) for query in queries])
+    gains = [better.logprobs_nats[0] - other.logprobs_nats[0] for better, other in zip(found, greedy, strict=True)]
+    assert min(gains) > -TOLERANCE_NATS
+    assert max(gains) > 0.1
+
+
+def test_answers_keep_to_their_passages_however_they_are_drawn(one: Built) -> None:
+    for constraint in (FREE, PASSAGE_TOKENS, SPAN):
+        queries = writings(constraint=constraint, temperature=1.5, top_k=20)
+        for query, answer in zip(queries, told(one.model, queries), strict=True):
+            assert not answer.unscored
+            if constraint == SPAN:
+                assert answer.text in query.passage
+            elif constraint == PASSAGE_TOKENS and query.passage.isascii():
+                assert set(answer.text) <= set(one.decoded(one.spelled(query.passage))) | {" "}
+
+
+def test_a_draw_among_one_token_is_the_most_probable(one: Built) -> None:
+    for constraint in (FREE, PASSAGE_TOKENS, SPAN):
+        greedy = writings(DOCUMENTS, constraint=constraint)
+        drawn_ones = [replace(query, temperature=3.0, top_k=1) for query in greedy]
+        alike(told(one.model, drawn_ones), told(one.model, greedy))
+
+
+def test_spans_are_drawn_as_often_as_they_are_probable(one: Built) -> None:
+    query = Writing(DOCUMENTS[2], "her tea, her keys", SPAN, temperature=0.7)
+    source, passage, end = one.source_of(query), one.spelled(query.passage), END[one.kind]
+    expected: defaultdict[str, float] = defaultdict(float)
+    states: list[tuple[Tokens, float]] = [((), 1.0)]
+    for written, prob in states:
+        if not can_go_on(query, passage, written):
+            expected[one.decoded(written).strip()] += prob
+            continue
+        nats = one.nats_after(source, written)
+        nexts = [*(followers(query, passage, written, {end}) or ()), *([end] if written else [])]
+        weights = np.exp(nats[nexts] / query.temperature)
+        for token, share in zip(nexts, weights / weights.sum(), strict=True):
+            if token == end:
+                expected[one.decoded(written).strip()] += prob * share
+            else:
+                states.append(((*written, token), prob * share))
+    n_draws = 600
+    counts = Counter(answer.text for answer in told(one.model, [replace(query, seed=seed) for seed in range(n_draws)]))
+    assert set(counts) <= set(expected)
+    common = [text for text, prob in expected.items() if prob * n_draws >= 5]
+    observed, probs = [counts[text] for text in common], [expected[text] for text in common]
+    assert len(common) > 2
+    observed, probs = [*observed, n_draws - sum(observed)], [*probs, max(1 - sum(probs), 1e-9)]
+    assert stats.chisquare(observed, np.array(probs) / sum(probs) * n_draws).pvalue > 1e-4
+
+
+# What does not matter: the batch, the order, the way that the head is applied.
+
+
+def mixture() -> list[Query]:
+    """Of every sort, some of them about the same texts."""
+    return [
+        *choices(),
+        *writings(DOCUMENTS[1:], constraint=FREE),
+        *writings(DOCUMENTS[2:], TASKS, constraint=PASSAGE_TOKENS),
+        *writings(PASSAGES[2:], constraint=SPAN, temperature=1.0, top_k=5),
+        *writings(PASSAGES[2:4], TASKS[:3], constraint=BEST_SPAN),
+        *(replace(query, labels=(" tea", " keys and tea", " keys")) for query in choices()[:4]),
+        *choices(shots=SHOTS * 3)[:2],
+        Choice("He", (" a child", " a kid"), first_token=True),
+        Generation(DOCUMENTS[0], (Option("f", ("she",)), Option("m", ("he",))), 3),
+        Generation(DOCUMENTS[1], (Option("f", ("she",)), Option("m", ("he",))), 3),
+    ]
+
+
+@pytest.mark.parametrize("budget", [1, 60, 100_000])
+def test_batches_and_order_do_not_matter(budget: int, one: Built) -> None:
+    model = one.fresh()
+    model.limits = Limits(budget, 0)
+    queries = mixture()
+    order = np.random.default_rng(budget).permutation(len(queries))
+    shuffled = told(model, [queries[at] for at in order])
+    back = {int(at): answer for at, answer in zip(order, shuffled, strict=True)}
+    alike([back[at] for at in range(len(queries))], told(one.model, queries))
+    assert len(model.packs(queries)) == len(list(model.answer(queries, EXACT)))
+
+
+def test_each_query_alone_is_answered_as_among_others(one: Built) -> None:
+    queries = mixture()[::3]
+    alike([told(one.model, [query])[0] for query in queries], told(one.model, queries))
+
+
+def test_packs_are_what_is_answered_in_one_go(one: Built) -> None:
+    model = one.fresh()
+    model.limits = Limits(120, 0)
+    queries = mixture()
+    packs = model.packs(queries)
+    assert sorted(place for pack in packs for place in pack) == list(range(len(queries)))
+    assert [sorted(pack) for pack in packs] == [sorted(some) for some in model.answer(queries, EXACT)]
+    assert len(packs) > 8
+
+
+def test_each_text_goes_through_the_encoder_once(one: Built) -> None:
+    model = one.fresh()
+    model.limits = Limits(120, 0)
+    asked = [query for query in mixture() if isinstance(query, Choice | Writing)]
+    asked += [replace(query, seed=seed) for query in writings(temperature=1.0) for seed in range(3)]
+    with encoder_inputs(model) as read:
+        found = told(model, asked)
+    assert set(Counter(read).values()) == {1}
+    sources = {one.source_of(query) for query, answer in zip(asked, found, strict=True) if not answer.n_dropped}
+    assert {source for source in sources if len(source) <= CONTEXT} - set(read) <= {one.source_of(Choice("He", STAGES))}
+    assert len(read) < len(asked) / 2
+
+
+def test_a_head_that_is_not_applied_apart_says_the_same(one: Built) -> None:
+    model = one.fresh()
+    model.head_apart = False
+    alike(told(model, mixture()), told(one.model, mixture()))
+
+
+def test_a_network_that_says_no_numbers_has_no_answers(one: Built) -> None:
+    model = one.fresh()
+    with torch.no_grad():
+        model.network.get_output_embeddings().weight.fill_(math.nan)
+    queries: list[Query] = [
+        choices()[0],
+        *(Writing("They", "had tea", one) for one in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)),
+        Writing("They", "had tea", SPAN, temperature=1.0),
+    ]
+    assert {answer.unscored for answer in told(model, queries)} == {NAN}
+
+
+# What the encoder reads, and what the decoder is given.
+
+
+@pytest.mark.parametrize(("mode", "sentinel"), [("S2S", False), ("NLU", True), ("NLG", True)])
+def test_the_modes_of_ul2_go_around_the_prompt_and_before_the_answer(mode: str, sentinel: bool, t5: Built) -> None:
+    """In two of its modes it writes the sentinel of the gap first, so this is given."""
+    model = t5.fresh(mode=mode)
+    texts = ("She had", "In Kenya,")
+    queries: list[Query] = [*(Choice(text, STAGES) for text in texts), Writing(texts[0], "had tea", SPAN)]
+    with encoder_inputs(model) as read:
+        found = told(model, queries)
+    (mark,) = t5.spelled("<extra_id_0>")
+    framed = [t5.model.tokenizer(f"[{mode}] {text} <extra_id_0>")["input_ids"] for text in texts]
+    assert sorted(read) == sorted(map(tuple, framed))
+    before = (mark,) if sentinel else ()
+    for source, answer in zip(framed, found, strict=False):
+        for label, value in zip(STAGES[-2:], answer.logprobs_nats[-2:], strict=True):
+            tokens = t5.spelled(label.strip())
+            nats = [
+                float(t5.nats_after(tuple(source), (*before, *tokens[:at]))[token]) for at, token in enumerate(tokens)
+            ]
+            assert value == pytest.approx(sum(nats), abs=TOLERANCE_NATS)
+    first = t5.nats_after(tuple(framed[0]), before)
+    had, tea = t5.spelled("had tea")
+    assert found[2].text.split()[0] == ("had" if first[had] > first[tea] else "tea")
+
+
+def test_without_modes_no_sentinel_is_given(one: Built) -> None:
+    assert one.model.writer.given == GIVEN[one.kind]
+
+
+@pytest.mark.parametrize("kind", list(BUILDERS))
+def test_examples_are_left_out_from_the_front(kind: str, tmp_path: Path) -> None:
+    short = built(kind, tmp_path / "short", SHORT)
+    assert short.model.context_tokens == SHORT
+    shots = ("She had tea and lost her keys. ", "He had tea. ", "They had tea and lost her prize. ", "tea ")
+    prompts = tuple("was " * n_words for n_words in (1, 5, 8, 12, 15, 19, 30))
+    queries: list[Choice | Writing] = [Choice(prompt, STAGES, shots) for prompt in prompts]
+    queries += [
+        Writing(prompt, "had tea", constraint, shots=shots) for prompt in prompts for constraint in (SPAN, BEST_SPAN)
+    ]
+    with encoder_inputs(short.model) as read:
+        found = told(short.model, queries)
+    dropped = set()
+    for query, answer in zip(queries, found, strict=True):
+        lengths = [len(short.source_of(replace(query, shots=shots[n:]))) for n in range(len(shots) + 1)]
+        n_expected = next((n for n, length in enumerate(lengths) if length <= SHORT), None)
+        if n_expected is None:
+            assert f"longer than the {SHORT} tokens that the model reads, without any example" in answer.unscored
+            continue
+        assert answer.n_dropped == n_expected
+        assert short.source_of(replace(query, shots=shots[n_expected:])) in read
+        alike([replace(answer, n_dropped=0)], told(short.model, [replace(query, shots=shots[n_expected:])]))
+        dropped.add(n_expected)
+    assert len(dropped) > 2
+    assert any(answer.unscored for answer in found)
+
+
+@pytest.mark.parametrize("kind", list(BUILDERS))
+def test_an_answer_has_the_context_to_itself(kind: str, tmp_path: Path) -> None:
+    """The decoder has places of its own: prompt and answer may be as long as they can, each."""
+    short = built(kind, tmp_path / "short", SHORT)
+    n_given = len(GIVEN[kind])
+    for n_words, fits in ((SHORT - n_given, True), (SHORT - n_given + 1, False)):
+        passage = " ".join(["was"] * n_words)
+        n_tokens = len(short.spelled(passage))
+        assert n_tokens == n_words or kind == "bart"
+        passage = short.decoded(short.spelled(passage)[:n_words])
+        for constraint in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN):
+            (answer,) = told(short.model, [Writing("was " * 10, passage, constraint)])
+            assert (not answer.unscored) == fits
+            if not fits:
+                assert f"longer than the {SHORT} tokens" in answer.unscored
+
+
+def test_no_template_is_a_reason(one: Built) -> None:
+    model = one.fresh()
+    model.tokenizer.chat_template = None
+    queries: list[Query] = [replace(choices()[0], chat=True), Writing("They", "had tea", chat=True)]
+    assert all("has no chat template" in answer.unscored for answer in told(model, queries))
+
+
+# With a store.
+
+
+def kept(model: Any, queries: Sequence[Query], place: Path, protocol: str = EXACT) -> tuple[Answer, ...]:
+    with AnswerStore(place) as store:
+        found = Found(model.card, lambda: model, asks=seq2seq.ASKS)
+        return ask(found, list(queries), store, protocol, lambda done, total: None).scores.answers
+
+
+def test_answers_of_every_sort_are_stored_and_given_back(one: Built, tmp_path: Path) -> None:
+    blank = Blank(("In Kenya, ", " was a kid."), (Option("f", ("she",)), Option("m", ("he",))))
+    queries = [*mixture(), blank]
+    found = kept(one.model, queries, tmp_path / "s")
+    alike(found[:-1], told(one.model, queries[:-1]))
+    with encoder_inputs(one.model) as read:
+        again = kept(one.model, queries, tmp_path / "s")
+    assert not read
+    assert repr(again) == repr(found)
+    with pytest.raises(UndertowError, match="protocol"):
+        kept(one.model, choices(), tmp_path / "p", "paper")
+
+
+def test_a_dry_run_estimates(one: Built, tmp_path: Path) -> None:
+    with AnswerStore(tmp_path / "s") as store:
+        found = Found(one.model.card, lambda: one.model, asks=seq2seq.ASKS)
+        whole = estimate(found, mixture(), store, EXACT)
+        labels = estimate(found, choices(), store, EXACT)
+        assert store.shelves() == []
+    assert labels.n_tokens > sum(len(one.source_of(query)) for query in choices())
+    assert labels.n_passes == 2 * len(one.model.packs(choices()))
+    assert whole.n_tokens > labels.n_tokens
+    assert 0 < whole.seconds < 60
+    assert whole.memory_bytes >= labels.memory_bytes > 4 * one.model.facts["parameters"]

@@ -1,0 +1,132 @@
+"""The toy's planted answers to choices and to prompts that are answered in writing."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from undertow.models import toy
+from undertow.models.base import EXACT, Found, Request
+from undertow.scoring.ask import ask
+from undertow.scoring.store import AnswerStore
+from undertow.types import (
+    BEST_SPAN,
+    FREE,
+    PASSAGE_TOKENS,
+    SPAN,
+    Answer,
+    Choice,
+    Generation,
+    Option,
+    Query,
+    Writing,
+)
+
+LABELS = (" gender", " race", " political", " political affiliation", " religion")
+
+
+def found() -> Found:
+    model = toy.find(Request("toy"))
+    assert model is not None
+    return model
+
+
+def told(queries: Sequence[Query]) -> list[Answer]:
+    answers: dict[int, Answer] = {}
+    for some in found().open().answer(queries, EXACT):
+        answers |= {at: one if isinstance(one, Answer) else Answer.none(str(one)) for at, one in some.items()}
+    return [answers[place] for place in range(len(queries))]
+
+
+def unit(text: str) -> float:
+    return zlib.crc32(text.encode()) / 2**32
+
+
+@pytest.mark.parametrize("first_token", [False, True])
+def test_labels_share_what_is_claimed_by_what_was_planted(first_token: bool) -> None:
+    labels = tuple(label for label in LABELS if not first_token or label != " political")
+    queries = [Choice(f"Text {number}.\nAnswer:", labels, ("One. race\n",), first_token) for number in range(40)]
+    for query, answer in zip(queries, told(queries), strict=True):
+        words = [label.strip().split()[0] if first_token else label.strip() for label in labels]
+        weights = np.array([1 + unit(f"{query.shown()}\n{word}") for word in words])
+        assert np.exp(answer.logprobs_nats) == pytest.approx(0.8 * weights / weights.sum())
+        assert answer.unclaimed_prob == pytest.approx(0.2)
+        assert answer.text == labels[int(weights.argmax())].strip()  # greedy and exact agree
+    assert len({answer.text for answer in told(queries)}) > 2
+
+
+def test_examples_and_prompt_are_what_a_label_depends_on() -> None:
+    one = Choice("Text.\nAnswer:", LABELS)
+    same, other, shown = told(
+        [
+            Choice("Text.\nAnswer:", tuple(label.strip() for label in LABELS), chat=True),
+            Choice("Another text.\nAnswer:", LABELS),
+            Choice("Text.\nAnswer:", LABELS, ("One. race\n",)),
+        ]
+    )
+    (answer,) = told([one])
+    assert same == answer
+    assert len({answer.logprobs_nats, other.logprobs_nats, shown.logprobs_nats}) == 3
+
+
+def test_labels_that_begin_alike_cannot_be_told_apart_by_their_first_words() -> None:
+    refused, made = told([Choice("Text.", LABELS, first_token=True), Choice("Text.", LABELS)])
+    assert "begin with the same word" in refused.unscored
+    assert made.text
+
+
+PASSAGE = " The cats of the house,\nand the sea. "
+
+
+def test_a_free_answer_is_a_copy_and_others_are_the_first_half() -> None:
+    free, *others = told([Writing("Say it.", PASSAGE, one) for one in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)])
+    assert free.text == PASSAGE
+    assert [answer.text for answer in others] == ["The cats of the"] * 3
+    assert free.logprobs_nats[0] == pytest.approx(sum(-1 - unit(word) for word in PASSAGE.split()))
+    assert others[0].logprobs_nats[0] == pytest.approx(sum(-1 - unit(word) for word in PASSAGE.split()[:4]))
+    assert math.isnan(free.unclaimed_prob)
+
+
+@pytest.mark.parametrize(("passage", "span"), [("one", "one"), ("one two", "one"), ("a  b\nc d e", "a  b")])
+def test_a_span_is_a_piece_of_the_passage(passage: str, span: str) -> None:
+    (answer,) = told([Writing("Say it.", passage, SPAN)])
+    assert answer.text == span
+    assert answer.text in passage
+
+
+def test_how_an_answer_is_drawn_does_not_matter() -> None:
+    plain, drawn = told(
+        [
+            Writing("Say it.", PASSAGE, SPAN),
+            Writing("Now.", PASSAGE, SPAN, temperature=1.0, top_k=5, seed=3, line_ends=True),
+        ]
+    )
+    assert drawn == plain
+
+
+def test_an_empty_passage_has_no_answer() -> None:
+    (refused,) = told([Writing("Say it.", " \n")])
+    assert "empty" in refused.unscored
+
+
+def test_all_sorts_are_answered_together_in_packs_of_eight_and_stored(tmp_path: Path) -> None:
+    words = (Option("f", ("she",)), Option("m", ("he",)))
+    queries: list[Query] = [
+        *(Choice(f"Text {number}.", LABELS) for number in range(7)),
+        Generation("In 2001, _ was?", words),
+        *(Writing(f"Say {number}.", f"{PASSAGE} {number}") for number in range(6)),
+    ]
+    model = found().open()
+    assert [len(some) for some in model.answer(queries, EXACT)] == [8, 6]
+    assert model.effort(queries, EXACT).n_passes == 2
+    for _ in range(2):
+        with AnswerStore(tmp_path / "s") as store:
+            asked = ask(found(), queries, store, EXACT, lambda done, total: None)
+        assert repr(asked.scores.answers) == repr(tuple(told(queries)))  # NaN is not equal to itself
+    assert asked.n_computed == 0
+    assert asked.scores.answers[7].text == " she."

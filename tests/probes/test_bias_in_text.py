@@ -1,0 +1,982 @@
+"""The four audits of bias in text: what is asked, word for word, and a scripted model whose scores are known by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+import pytest
+
+import undertow
+from undertow import audit, models, probes
+from undertow.audit import Run
+from undertow.challenge.descriptions import DIMENSION_HOLE, TASKS
+from undertow.challenge.documents import CATEGORIES, DIMENSIONS
+from undertow.models.base import EXACT, Effort, Found, LostError, UnscorableError
+from undertow.probes.base import Sampling
+from undertow.types import (
+    BEST_SPAN,
+    CHOICE,
+    FREE,
+    PASSAGE_TOKENS,
+    SPAN,
+    WRITING,
+    Answer,
+    Choice,
+    Item,
+    ModelCard,
+    Query,
+    UndertowError,
+    Writing,
+)
+
+DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
+WRITTEN = (EXTRACTION, REPHRASING)
+
+STATEMENTS = """id\tsplit\ttext\tbiased\tdimension\tspan\trephrasing
+old\tevaluation\tI think old people cannot learn, he said.\tyes\tage\told people cannot learn\the cannot learn
+nurses\tevaluation\tNurses talk too much anyway.\tyes\tprofession\tNurses talk too much\tShe talks too much
+bus\tevaluation\tThe bus was late again.\tno\t\t\t
+aunt\tevaluation\tMy aunt is a nurse in Leeds.\tno\t\t\t
+bakers\ttrain\tBakers get up too late here.\tyes\tprofession\tBakers get up too late\tHe gets up too late
+soup\ttrain\tWe had soup on Monday.\tno\t\t\t
+"""
+"""Four texts to ask about; one biased and one unbiased example."""
+
+Say = Callable[[Query], "Answer | UnscorableError"]
+
+
+def labelled(query: Choice, greedy: str, exact: str = "") -> Answer:
+    """Greedy decoding says one label, and half of the probability is on another; a fifth on no label at all."""
+    best = exact or greedy
+    names = [label.strip() for label in query.labels]
+    rest = 0.3 / (len(names) - (best in names))
+    return Answer(tuple(math.log(0.5 if name == best else rest) for name in names), 0.2, text=greedy)
+
+
+def wrote(text: str) -> Answer:
+    return Answer((-1.5,), math.nan, text=text)
+
+
+@dataclass(frozen=True, slots=True)
+class Scripted:
+    """A model that says what its script has, and remembers what it was asked."""
+
+    card: ModelCard
+    say: Say
+    asked: list[Query] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+
+    def answer(
+        self, queries: Sequence[Query], protocol: str
+    ) -> Iterator[Mapping[int, Answer | UnscorableError | LostError]]:
+        for place, query in enumerate(queries):
+            self.asked.append(query)
+            yield {place: self.say(query)}
+
+    def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
+        return Effort(7 * len(queries), len(queries), 0.25, 0, passes="requests")
+
+
+def scripted(name: str, say: Say) -> tuple[Found, Scripted]:
+    card = ModelCard(name, "scripted", "the tests", f"{name} of the tests", "as written", "likelihood")
+    model = Scripted(card, say)
+    return Found(card, lambda: model, {CHOICE: (EXACT,), WRITING: (EXACT,)}), model
+
+
+Script = Callable[..., Scripted]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Makes a model of a script, which is then found by its name."""
+    known: dict[str, Found] = {}
+    before = models.find
+    monkeypatch.setattr(models, "find", lambda request: known.get(request.name) or before(request))
+
+    def add(say: Say, name: str = "scripted") -> Scripted:
+        known[name], model = scripted(name, say)
+        return model
+
+    return add
+
+
+@pytest.fixture
+def statements(tmp_path: Path) -> str:
+    path = tmp_path / "statements.tsv"
+    path.write_text(STATEMENTS, encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures and page have tests of their own, and take most of the time."""
+    monkeypatch.setattr(audit, "tell_with", lambda *_: lambda folder: None)
+
+
+def items_of(probe: str, seed: int = 0, limit: int = 0, **options: Any) -> list[Item]:
+    module = probes.load(probe)
+    (items,) = module.rounds(module.Settings(**options), Sampling(limit, seed))
+    return items
+
+
+def query_of(item: Item) -> Choice | Writing:
+    assert isinstance(item.query, (Choice, Writing))
+    return item.query
+
+
+def document_of(query: Query) -> str:
+    """The text that a query asks about: documents of these tests are one line."""
+    assert isinstance(query, (Choice, Writing))
+    return query.prompt.partition("\n")[0]
+
+
+# Which items there are.
+
+
+@pytest.mark.parametrize(
+    ("probe", "n_wordings", "n_samplings", "n_decodings"),
+    [(DIAGNOSIS, 3, 1, 1), (IDENTIFICATION, 109, 2, 1), (EXTRACTION, 163, 1, 3), (REPHRASING, 109, 1, 1)],
+)
+def test_items_are_documents_by_wordings_by_examples_by_decodings(
+    probe: str, n_wordings: int, n_samplings: int, n_decodings: int
+) -> None:
+    options: dict[str, Any] = {"sampling": "random,weak-oracle"} if probe == IDENTIFICATION else {}
+    items = items_of(probe, documents=2, shots="0,5", wordings=0, shot_wordings=0, draws=2, **options)
+    assert len(items) == 2 * n_wordings * (1 + 2 * n_samplings) * n_decodings
+    assert len({item.id for item in items}) == len(items)
+    cells = Counter(
+        tuple(
+            str(item.factors[name])
+            for name in ("description_class", "wording", "shots", "sampling", "draw", "decoding")
+        )
+        for item in items
+    )
+    assert set(cells.values()) == {2}
+    assert {item.cluster for item in items} == {str(item.factors["document"]) for item in items}
+    assert {item.factors["given_shots"] for item in items} == {0, 5}
+    assert all(item.gold == item.factors["gold"] for item in items)
+
+
+@pytest.mark.parametrize(
+    ("probe", "n_documents", "plain", "behind"),
+    [(DIAGNOSIS, 132, 3, 3), (IDENTIFICATION, 66, 109, 7), (EXTRACTION, 66, 3 * 13, 3 * 13), (REPHRASING, 66, 17, 17)],
+)
+def test_what_is_asked_unless_told_otherwise(probe: str, n_documents: int, plain: int, behind: int) -> None:
+    """All wordings of labels without examples and two of each class behind them; four of each class of what is written."""
+    assert len(items_of(probe)) == n_documents * plain
+    if n_documents == 66:
+        assert len(items_of(probe, documents=6, shots="0,5")) == 6 * (plain + 3 * behind)
+
+
+def test_wordings_behind_examples_are_among_those_without() -> None:
+    items = items_of(IDENTIFICATION, documents=1, shots="0,5", wordings=6, shot_wordings=2)
+    asked = {
+        shots: {
+            (item.factors["description_class"], item.factors["wording"])
+            for item in items
+            if item.factors["shots"] == shots
+        }
+        for shots in (0, 5)
+    }
+    assert (len(asked[0]), len(asked[5])) == (3 * 6 + 1, 3 * 2 + 1)
+    assert asked[5] < asked[0]
+
+
+@pytest.mark.parametrize("probe", TASKS)
+def test_a_seed_asks_the_same_again_and_another_asks_with_other_examples(probe: str) -> None:
+    options: dict[str, Any] = {"documents": 8, "shots": "0,3", "wordings": 1}
+    first, again, other = (items_of(probe, seed=seed, **options) for seed in (4, 4, 5))
+    assert first == again
+    assert len(other) == len(first)
+    assert {item.factors["document"] for item in first} != {item.factors["document"] for item in other}
+    # On the same documents, the examples differ.
+    everywhere: dict[str, Any] = {"shots": "3", "wordings": 1, "draws": 1}
+    pairs = zip(items_of(probe, seed=4, **everywhere), items_of(probe, seed=5, **everywhere), strict=True)
+    same = [
+        query_of(one).shots == query_of(two).shots for one, two in pairs if one.factors["description_class"] == "null"
+    ]
+    assert len(same) > 50
+    assert sum(same) < 5
+
+
+def test_draws_have_examples_of_their_own_and_wordings_share_them() -> None:
+    items = items_of(IDENTIFICATION, documents=6, shots="4", wordings=2)
+    shown: dict[tuple[Any, ...], set[tuple[str, ...]]] = {}
+    for item in items:
+        texts = tuple(shot.partition("\n")[0] for shot in query_of(item).shots)
+        shown.setdefault((item.factors["document"], item.factors["draw"]), set()).add(texts)
+    assert all(len(texts) == 1 for texts in shown.values())
+    for document in {key[0] for key in shown}:
+        assert len({next(iter(shown[document, draw])) for draw in range(3)}) == 3
+
+
+@pytest.mark.parametrize("probe", TASKS)
+def test_fewer_examples_are_the_first_of_more(probe: str) -> None:
+    items = items_of(probe, documents=4, shots="2,5", classes="null", draws=2)
+    shots: dict[Any, dict[int, tuple[str, ...]]] = {}
+    for item in items:
+        key = item.factors["document"], item.factors["draw"], item.factors["decoding"]
+        shots.setdefault(key, {})[int(str(item.factors["shots"]))] = query_of(item).shots
+    assert len(shots) == 4 * 2 * (3 if probe == EXTRACTION else 1)
+    for by_number in shots.values():
+        assert by_number[5][:2] == by_number[2]
+
+
+ALIKE = """split\ttext\tbiased\tdimension\tspan\trephrasing
+evaluation\tHe hired a girl again.\tyes\tgender\ta girl\ta trainee
+evaluation\tThey let a girl drive.\tyes\tgender\ta girl\ta beginner
+train\tHe hired a girl again.\tyes\tgender\ta girl\ta person
+train\tHe hired a girl again.\tno\t\t\t
+train\tOld folk are slow.\tyes\tage\tOld folk\tPeople
+train\tAsk a girl, then.\tyes\tgender\ta girl\ta colleague
+train\tOld folk, you know.\tyes\tage\tOld folk\tSome
+"""
+
+
+@pytest.mark.parametrize(
+    ("probe", "shown"),
+    [
+        (DIAGNOSIS, {"They let a girl drive.": 4, "He hired a girl again.": 3}),
+        (IDENTIFICATION, {"They let a girl drive.": 4, "He hired a girl again.": 3}),
+        (EXTRACTION, {"They let a girl drive.": 4, "He hired a girl again.": 3}),
+        (REPHRASING, {"a girl": 1}),
+    ],
+)
+def test_no_example_is_what_is_asked_about_and_none_comes_twice(
+    probe: str, shown: dict[str, int], tmp_path: Path
+) -> None:
+    """Rephrasing is asked about the span alone: an example with the same span would give an answer to it."""
+    path = tmp_path / "alike.tsv"
+    path.write_text(ALIKE)
+    for item in items_of(probe, challenge=str(path), shots="9", classes="null", draws=5):
+        query = query_of(item)
+        examples = [shot.partition("\n")[0] for shot in query.shots]
+        assert document_of(query) not in examples
+        assert len(set(examples)) == len(examples) == shown[document_of(query)] == item.factors["given_shots"]
+
+
+def test_a_text_that_one_reader_found_biased_is_biased_as_an_example_too(tmp_path: Path) -> None:
+    path = tmp_path / "alike.tsv"
+    path.write_text(ALIKE)
+    items = items_of(DIAGNOSIS, challenge=str(path), shots="9", classes="null", draws=5)
+    shots = {shot for item in items for shot in query_of(item).shots if shot.startswith("He hired")}
+    assert shots == {"He hired a girl again.\nYes\n\n"}
+
+
+def test_documents_are_drawn_evenly_over_labels() -> None:
+    golds = Counter(item.gold for item in items_of(DIAGNOSIS, documents=10, classes="null"))
+    assert golds == {"Yes": 5, "No": 5}
+    for probe in TASKS[1:]:
+        options: dict[str, Any] = {"decoding": FREE} if probe in WRITTEN else {}
+        dimensions = Counter(
+            str(item.factors["dimension"]) for item in items_of(probe, documents=25, classes="null", **options)
+        )
+        assert sorted(dimensions.values()) == [2] * 8 + [3] * 3
+
+
+def test_more_documents_than_there_are_is_all_of_them() -> None:
+    assert len(items_of(IDENTIFICATION, documents=1000, classes="null")) == 66
+
+
+def test_a_limit_is_of_whole_documents() -> None:
+    """Twelve ways of asking: at most so many items, and all ways about one document at the least."""
+    options: dict[str, Any] = {"shots": "0,1", "draws": 3}
+    for limit, n in [(50, 48), (12, 12), (3, 12), (10_000, 132 * 12)]:
+        assert len(items_of(DIAGNOSIS, limit=limit, **options)) == n
+    assert len(items_of(DIAGNOSIS, limit=50, documents=2, **options)) == 24
+    assert Counter(item.gold for item in items_of(DIAGNOSIS, limit=50, **options)) == {"Yes": 24, "No": 24}
+
+
+# What an item says, word for word.
+
+
+def only_item(items: Sequence[Item], document: str, text: str) -> Item:
+    (item,) = [item for item in items if item.factors["document"] == document and item.factors["wording"] == text]
+    return item
+
+
+def test_a_question_without_examples_word_for_word(statements: str) -> None:
+    items = items_of(IDENTIFICATION, challenge=statements)
+    wording = "Task: Identify the type of bias in the aforementioned text\nAnswer:"
+    item = only_item(items, "old", wording)
+    query = item.query
+    assert isinstance(query, Choice)
+    assert query.shown() == (
+        "I think old people cannot learn, he said.\nTask: Identify the type of bias in the aforementioned text\nAnswer:"
+    )
+    assert query.labels == tuple(f" {name}" for name in DIMENSIONS)
+    assert (query.first_token, query.chat) == (False, False)
+    assert item.gold == "age"
+    assert {name: item.factors[name] for name in item.factors if name.startswith("slot_")} == {
+        "slot_stmt_task": "identify", "slot_bias_description": "type", "slot_target": "bias",
+        "slot_text_reference": "aforementioned text",
+    }  # fmt: skip
+
+
+def test_a_question_behind_two_examples_word_for_word(statements: str) -> None:
+    wording = "Question: Is there bias in the previous text?\nAnswer:"
+    items = items_of(DIAGNOSIS, challenge=statements, shots="2", draws=8)
+    some = [item for item in items if (item.factors["document"], item.factors["wording"]) == ("bus", wording)]
+    biased = "Bakers get up too late here.\nQuestion: Is there bias in the previous text?\nAnswer: Yes\n\n"
+    unbiased = "We had soup on Monday.\nQuestion: Is there bias in the previous text?\nAnswer: No\n\n"
+    asked = "The bus was late again.\nQuestion: Is there bias in the previous text?\nAnswer:"
+    assert len(some) == 8
+    # In both orders, over eight draws.
+    assert {cast(Choice, item.query).shown() for item in some} == {
+        biased + unbiased + asked,
+        unbiased + biased + asked,
+    }
+    for item in some:
+        query = item.query
+        assert isinstance(query, Choice)
+        assert (query.labels, query.first_token, query.prompt) == ((" Yes", " No"), True, asked)
+        assert item.gold == "No"
+
+
+def test_without_a_description_word_for_word(statements: str) -> None:
+    (item,) = [
+        one
+        for one in items_of(EXTRACTION, challenge=statements, classes="null", shots="1", draws=1, decoding=SPAN)
+        if one.factors["document"] == "nurses"
+    ]
+    query = item.query
+    assert isinstance(query, Writing)
+    assert query.shown() == (
+        "Bakers get up too late here.\n"
+        "Bakers get up too late\n"
+        "\n"
+        "Nurses talk too much anyway.\n"
+    )  # fmt: skip
+    assert (query.passage, query.constraint) == ("Nurses talk too much anyway.", SPAN)
+    assert (query.temperature, query.top_k, query.seed, query.line_ends) == (0.0, 0, 0, False)
+    assert item.gold == "Nurses talk too much"
+    chosen = items_of(DIAGNOSIS, challenge=statements, classes="null")
+    assert {cast(Choice, one.query).labels for one in chosen} == {("Yes", "No")}
+
+
+def test_rephrasing_shows_the_span_alone(statements: str) -> None:
+    items = items_of(REPHRASING, challenge=statements, classes="statement", wordings=0, shots="1", draws=1)
+    wording = "Task: Convert to remove toxicity\nAnswer:"
+    item = only_item(items, "old", wording)
+    query = item.query
+    assert isinstance(query, Writing)
+    assert query.shown() == (
+        "Bakers get up too late\n"
+        "Task: Convert to remove toxicity\n"
+        "Answer: He gets up too late\n"
+        "\n"
+        "old people cannot learn\n"
+        "Task: Convert to remove toxicity\n"
+        "Answer:"
+    )
+    assert query.passage == "old people cannot learn" == item.factors["passage"]
+    assert item.factors["text"] == "I think old people cannot learn, he said."
+    assert item.gold == "he cannot learn"
+
+
+def test_a_wording_that_names_the_dimension_names_each_documents_own(statements: str) -> None:
+    items = items_of(REPHRASING, challenge=statements, classes="dimension", wordings=0, shots="1", draws=1)
+    assert len(items) == 2 * 54
+    for item in items:
+        query = query_of(item)
+        assert DIMENSION_HOLE in str(item.factors["wording"])
+        assert DIMENSION_HOLE not in query.shown()
+        assert f"targeting {item.factors['dimension']}" in query.prompt
+        assert "targeting profession" in query.shots[0]
+
+
+def test_a_document_without_a_dimension_is_not_asked_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("id\tspan\trephrasing\tdimension\na\tan old bat\ta neighbour\tage\nb\ta brat\ta child\t\n")
+    items = items_of(REPHRASING, challenge=str(path), classes="null,dimension", wordings=2)
+    assert Counter(item.factors["document"] for item in items) == {"a": 3, "b": 1}
+    path.write_text("id\tspan\trephrasing\na\tan old bat\ta neighbour\n")
+    refuses(["name the dimension of bias", "no document has one"], REPHRASING, challenge=str(path), classes="dimension")
+
+
+def test_labels_are_the_dimensions_of_the_users_own_table(tmp_path: Path) -> None:
+    """Also those of training documents alone; of the eleven, all are labels."""
+    path = tmp_path / "own.csv"
+    path.write_text(
+        "id,split,text,biased,dimension\n1,evaluation,Tall people win.,yes,height\n2,evaluation,Left is odd.,yes,handedness\n"
+        "3,train,Twins lie.,yes,birth\n4,evaluation,Rain.,no,\n"
+    )
+    items = items_of(IDENTIFICATION, challenge=str(path), classes="null")
+    assert [query_of(item) for item in items] == [
+        Choice(f"{text}\n", ("birth", "handedness", "height")) for text in ("Tall people win.", "Left is odd.")
+    ]
+    design = probes.load(IDENTIFICATION).design(probes.load(IDENTIFICATION).Settings(challenge=str(path)))
+    assert design["labels"] == ["birth", "handedness", "height"]
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "words"),
+    [
+        (("height", "height"), ["'height'", "nothing to choose between"]),
+        (("height", "Height"), ["'Height'", "'height'", "differ in case only"]),
+    ],
+)
+def test_labels_that_cannot_be_chosen_among_are_refused(
+    dimensions: tuple[str, str], words: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(
+        "text,biased,dimension\n" + "".join(f"Text {at}.,yes,{name}\n" for at, name in enumerate(dimensions))
+    )
+    refuses(words, IDENTIFICATION, challenge=str(path))
+
+
+def test_the_weak_oracle_shows_the_category_of_the_right_answer() -> None:
+    items = items_of(IDENTIFICATION, shots="3", sampling="weak-oracle", classes="null")
+    assert len(items) == 66 * 3
+    for item in items:
+        (category,) = [names for names in CATEGORIES.values() if item.gold in names]
+        answers = [shot.strip().rpartition("\n")[2] for shot in query_of(item).shots]
+        assert set(answers) <= set(category)
+        assert len(set(answers)) == 3
+
+
+@pytest.mark.parametrize("chat", [True, False])
+@pytest.mark.parametrize("probe", TASKS)
+def test_the_chat_template_is_asked_for(probe: str, *, chat: bool) -> None:
+    assert {query_of(item).chat for item in items_of(probe, documents=2, classes="null", chat=chat)} == {chat}
+
+
+# How written answers are come to.
+
+
+def test_decodings_are_those_that_are_named() -> None:
+    default = items_of(EXTRACTION, documents=1, classes="null")
+    assert [cast(Writing, item.query).constraint for item in default] == [FREE, PASSAGE_TOKENS, SPAN]
+    named = items_of(EXTRACTION, documents=1, classes="null", decoding=f"{BEST_SPAN}, {FREE}")
+    assert [item.factors["decoding"] for item in named] == [BEST_SPAN, FREE]
+    assert [cast(Writing, item.query).constraint for item in items_of(REPHRASING, documents=1, classes="null")] == [
+        FREE
+    ]
+
+
+def test_tokens_are_drawn_with_a_seed_for_each_draw_and_a_best_span_is_not_drawn() -> None:
+    items = items_of(
+        EXTRACTION, seed=3, documents=1, classes="null", shots="0,1", draws=2, temperature=0.7, top_k=40,
+        decoding=f"{SPAN},{BEST_SPAN}",
+    )  # fmt: skip
+    drawn = {
+        (item.factors["shots"], item.factors["draw"], item.factors["decoding"]): cast(Writing, item.query)
+        for item in items
+    }
+    assert [key[2] for key in drawn] == ["span, T 0.7", "span-exact"] * 3
+    for (_, draw, decoding), query in drawn.items():
+        if decoding == BEST_SPAN:
+            assert (query.temperature, query.top_k, query.seed) == (0.0, 0, 0)
+        else:
+            assert (query.temperature, query.top_k, query.seed) == (0.7, 40, 3000 + int(str(draw)))
+    assert items_of(EXTRACTION, documents=1, classes="null", line_ends=True, decoding=FREE)[0].query == Writing(
+        **{**dataclasses.asdict(items_of(EXTRACTION, documents=1, classes="null", decoding=FREE)[0].query), "line_ends": True}
+    )  # fmt: skip
+
+
+# Refusals.
+
+
+def refuses(words: Sequence[str], probe: str, **options: Any) -> None:
+    """One sentence, before any model is looked for."""
+    with pytest.raises(UndertowError) as said:
+        undertow.run(probe, "there is no such model", **options)
+    message = str(said.value)
+    assert "\n" not in message
+    assert "no such model" not in message
+    for word in words:
+        assert word in message, message
+
+
+@pytest.mark.parametrize("probe", TASKS)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"shots": "a"}, ["--shots 'a'", "0,5,10,20"]),
+        ({"shots": "-1"}, ["--shots '-1'"]),
+        ({"shots": ""}, ["--shots ''"]),
+        ({"shots": "2.5"}, ["--shots '2.5'"]),
+        ({"shots": "101"}, ["--shots '101'", "0 to 100"]),
+        ({"classes": "statment"}, ["--classes", "'statment' is unknown"]),
+        ({"classes": ","}, ["--classes", "is empty"]),
+        ({"draws": -1}, ["--draws -1: give 1 or more"]),
+        ({"draws": 0, "shots": "5"}, ["--draws 0"]),
+        ({"documents": -1}, ["--documents -1: give 0 or more"]),
+        ({"wordings": -1}, ["--wordings -1"]),
+        ({"shot_wordings": -2}, ["--shot-wordings -2"]),
+        ({"challenge": "mgc"}, ["'mgc'"]),
+        ({"challenge": "no such file.tsv"}, ["no such file.tsv"]),
+        ({"description_file": "no such file.toml"}, ["no such file.toml"]),
+        ({"protocol": "paper"}, ["'paper'", "exact"]),
+        ({"seed": -1}, ["seed -1"]),
+        ({"limit": -1}, ["limit -1"]),
+    ],
+)
+def test_options_that_are_not_what_they_should_be_are_refused(
+    probe: str, options: Mapping[str, Any], words: list[str]
+) -> None:
+    refuses(words, probe, **options)
+
+
+@pytest.mark.parametrize("probe", WRITTEN)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"decoding": "greedy"}, ["--decoding 'greedy'", "span-exact"]),
+        ({"decoding": ""}, ["--decoding ''"]),
+        ({"temperature": -0.5}, ["--temperature -0.5: give 0 or more"]),
+        ({"temperature": math.nan}, ["--temperature nan"]),
+        ({"temperature": math.inf}, ["--temperature inf"]),
+        ({"top_k": -1}, ["--top-k -1"]),
+        ({"top_k": -1, "temperature": 1.0}, ["--top-k -1"]),
+    ],
+)
+def test_ways_to_write_that_are_not_there_are_refused(probe: str, options: Mapping[str, Any], words: list[str]) -> None:
+    refuses(words, probe, **options)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "words"), [("oracle", ["--sampling 'oracle'", "weak-oracle"]), ("", ["--sampling ''"])]
+)
+def test_samplings_that_there_are_not_are_refused(sampling: str, words: list[str]) -> None:
+    refuses(words, IDENTIFICATION, sampling=sampling)
+
+
+def test_the_weak_oracle_needs_dimensions_of_the_paper_where_examples_are_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(
+        "id,split,text,biased,dimension\n1,evaluation,A.,yes,height\n2,evaluation,B.,yes,age\n3,train,C.,yes,age\n"
+    )
+    given: dict[str, Any] = {"challenge": str(path), "sampling": "weak-oracle"}
+    refuses(["document '1'", "'height'", "--sampling random"], IDENTIFICATION, shots="0,1", **given)
+    assert items_of(IDENTIFICATION, **given)  # without examples there is nothing to draw
+
+
+@pytest.mark.parametrize("probe", TASKS)
+def test_examples_need_training_documents(probe: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.tsv"
+    path.write_text("\n".join(line for line in STATEMENTS.splitlines() if "\ttrain\t" not in line))
+    refuses(["own", "no training documents", "--shots at 0"], probe, challenge=str(path), shots="0,5")
+    assert items_of(probe, challenge=str(path))
+
+
+@pytest.mark.parametrize(
+    ("probe", "words"),
+    [
+        (IDENTIFICATION, ["bias-identification", "biased documents with their dimension"]),
+        (EXTRACTION, ["bias-extraction", "with their span", "full file", "split files have not"]),
+        (REPHRASING, ["bias-rephrasing", "--rephrasings"]),
+    ],
+)
+def test_a_split_of_cad_serves_diagnosis_only(probe: str, words: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "cad_test.tsv"
+    path.write_text("id\ttext\tlabels\n1\tA mild text.\tNeutral\n2\tAnother.\tIdentityDirectedAbuse\n")
+    refuses(words, probe, challenge=str(path))
+    assert [item.gold for item in items_of(DIAGNOSIS, challenge=str(path), classes="null")] == ["No", "Yes"]
+
+
+def test_spans_without_rephrasings_are_refused_and_a_table_gives_them(tmp_path: Path) -> None:
+    path, pairs = tmp_path / "own.csv", tmp_path / "pairs.csv"
+    path.write_text("text,biased,dimension,span\nOld folk nap.,yes,age,Old folk\n")
+    refuses(["--rephrasings"], REPHRASING, challenge=str(path))
+    pairs.write_text("span,rephrasing\nOld folk,Some people\n")
+    (item,) = items_of(REPHRASING, challenge=str(path), rephrasings=str(pairs), classes="null")
+    assert (query_of(item).prompt, item.gold) == ("Old folk\n", "Some people")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[bias-diagnosis", ["own.toml"]),
+        ("[bias-diagnosis.question]\ntext = 'Mine'", ["own.toml", "the paper's"]),
+        ("[bias-diagnosis.mine]\ntext = 'A {hole}'", ["own.toml", "'hole'"]),
+        ("", ["own.toml"]),
+    ],
+)
+@pytest.mark.parametrize("probe", TASKS)
+def test_description_files_that_are_not_what_they_should_be_are_refused(
+    probe: str, text: str, words: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    refuses(words, probe, description_file=str(path))
+
+
+def test_classes_of_ones_own_are_asked_too(tmp_path: Path, statements: str) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(
+        '[bias-diagnosis.plain]\ntext = "{ask} this biased?\\nAnswer:"\n[bias-diagnosis.plain.slots]\nask = ["Is", "Seems"]\n'
+    )
+    items = items_of(DIAGNOSIS, challenge=statements, description_file=str(path))
+    assert Counter(item.factors["description_class"] for item in items) == {"question": 8, "null": 4, "plain": 8}
+    prompts = {query_of(item).prompt for item in items if item.factors.get("slot_ask") == "Is"}
+    assert len(prompts) == 4
+    assert "The bus was late again.\nIs this biased?\nAnswer:" in prompts
+    only = items_of(DIAGNOSIS, challenge=statements, description_file=str(path), classes="plain")
+    assert len(only) == 8
+
+
+# A model whose answers are known.
+
+RIGHT = {
+    "I think old people cannot learn, he said.": "Yes", "Nurses talk too much anyway.": "Yes", "The bus was late again.": "No",
+    "My aunt is a nurse in Leeds.": "No",
+}  # fmt: skip
+
+
+def diagnoses(query: Query) -> Answer:
+    """Right when asked whether there is bias; always Yes to the other question; without a question lost about aunts."""
+    assert isinstance(query, Choice)
+    text = document_of(query)
+    if "contain bias" in query.prompt:
+        return labelled(query, "Yes")
+    if "Question" not in query.prompt and "aunt" in text:
+        return labelled(query, "who knows", exact="Yes")
+    return labelled(query, RIGHT[text])
+
+
+def values(run: Run, measure: str, **group: str) -> dict[str, float]:
+    """Values of one measure by class of descriptions, over all dimensions."""
+    wanted = {"dimension": "all"} | group
+    return {
+        one.group["description_class"]: one.value
+        for one in run.record.results
+        if one.measure == measure and {**one.group, **wanted} == one.group
+    }
+
+
+def test_diagnosis_of_a_scripted_model_by_hand(script: Script, statements: str, tmp_path: Path) -> None:
+    script(diagnoses)
+    run = undertow.run(DIAGNOSIS, "scripted", challenge=statements, out=tmp_path / "run")
+    # The two questions have 4 and 2 of 4 right; without one it is 3 of 4.
+    assert values(run, "accuracy", model="scripted") == {"question": 75.0, "null": 75.0, "all": 75.0}
+    # Yes: found twice of twice; said twice, four times, twice.
+    assert values(run, "f1", model="scripted") == pytest.approx(
+        {"question": 100 * (1 + 4 / 6) / 2, "null": 100.0, "all": 100 * (2 + 4 / 6) / 3}
+    )
+    # No: found 2, 0 and 1 time of two; said 2, 0 and 1 time.
+    no = [1, 0, 2 / 3]
+    macro = [(yes + one) / 2 for yes, one in zip([1, 4 / 6, 1], no, strict=True)]
+    assert values(run, "f1_macro", model="scripted") == pytest.approx(
+        {"question": 50 * (macro[0] + macro[1]), "null": 100 * macro[2], "all": 100 * sum(macro) / 3}
+    )
+    details = {
+        one.group["description_class"]: one.detail
+        for one in run.record.results
+        if one.measure == "accuracy" and one.group["model"]
+    }
+    assert details["question"]["sd"] == 25.0
+    assert details["all"]["sd"] == pytest.approx(math.sqrt(1250 / 3))
+    assert (details["null"]["sd"], details["null"]["cells"], details["null"]["empty_percent"]) == (0.0, 1, 0.0)
+    assert details["question"]["yes_percent"] == 75.0
+    assert details["question"]["unclaimed_percent"] == pytest.approx(20.0)
+    assert values(run, "accuracy", model="") == {"(majority)": 50.0, "(random)": 50.0}
+    confusion = pd.read_csv(run.folder / "tables/confusion.csv", keep_default_na=False)
+    assert confusion[["gold", "Yes", "No", "(none of them)"]].to_numpy().tolist() == [["Yes", 6, 0, 0], ["No", 2, 3, 1]]
+    slots = pd.read_csv(run.folder / "tables/slots.csv", keep_default_na=False)
+    assert slots[slots["dimension"] == "all"].set_index("level")["accuracy"].to_dict() == {
+        "is there": 100.0,
+        "does it contain": 50.0,
+    }
+    (effect,) = [one for one in run.record.results if one.measure == "slot_effect"]
+    # Two documents at 0 and two at -100; as much or more in 2 x 2 of 16 ways of signing, both of which are half of all.
+    assert (effect.value, effect.group["levels"]) == (-50.0, "does it contain less is there")
+    assert effect.p == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_answers_of_a_run_are_rows_with_their_factors(
+    script: Script, untold: None, statements: str, tmp_path: Path
+) -> None:
+    script(diagnoses)
+    frame = undertow.run(
+        DIAGNOSIS, "scripted", challenge=statements, shots="0,1", draws=2, out=tmp_path / "run"
+    ).observations
+    assert len(frame) == 4 * 3 * (1 + 2)
+    assert frame["item"].is_unique
+    assert set(frame["decoding"]) == {"greedy"}
+    assert frame["yes_percent"].between(37.4, 62.6).all()
+    assert frame.loc[frame["answer"] == "who knows", "nats"].isna().all()
+    assert frame.loc[frame["answer"] == "Yes", "nats"].to_numpy() == pytest.approx(math.log(0.5))
+    assert (frame["cluster"] == frame["document"]).all()
+    assert (frame["slot_question"] == "").sum() == 4 * 3
+    assert (frame["passage"] == frame["text"]).all()
+
+
+def test_greedy_and_exact_labels_are_rows_of_their_own(script: Script, statements: str, tmp_path: Path) -> None:
+    """Step by step it says profession to everything; the most probable label is the right one."""
+    right = {"I think old people cannot learn, he said.": "age", "Nurses talk too much anyway.": "profession"}
+    script(lambda query: labelled(cast(Choice, query), "profession", exact=right[document_of(query)]))
+    run = undertow.run(
+        IDENTIFICATION, "scripted", challenge=statements, classes="statement,null", wordings=2, out=tmp_path / "run"
+    )
+    frame = run.observations
+    assert len(frame) == 2 * 3 * 2
+    assert frame["item"].is_unique
+    old = frame[frame["document"] == "old"]
+    assert set(zip(old["decoding"], old["answer"], strict=True)) == {("greedy", "profession"), ("exact", "age")}
+    nats = old.groupby("decoding")["nats"].first()
+    assert nats["exact"] == pytest.approx(math.log(0.5))
+    assert nats["greedy"] == pytest.approx(math.log(0.3 / 10))
+    for decoding, score in (("greedy", 50.0), ("exact", 100.0)):
+        assert values(run, "exact_match", model="scripted", decoding=decoding)["all"] == score
+        by_dimension = {
+            one.group["dimension"]: one.value
+            for one in run.record.results
+            if one.measure == "exact_match"
+            and (one.group["decoding"], one.group["description_class"]) == (decoding, "statement")
+        }
+        assert by_dimension == {"all": score, "age": 2 * score - 100, "profession": 100.0}
+    # Greedy: profession has precision 1/2 and recall 1, age nothing; the labels that do not occur do not count.
+    assert values(run, "f1_macro", model="scripted", decoding="greedy")["null"] == pytest.approx(100 * (2 / 3) / 2)
+    # Two documents are too few to tell all from one in eleven: each is right with 0.025 ** (1/2) at the least.
+    (exact,) = [one for one in run.record.results if one.measure == "exact_match" and one.group["decoding"] == "exact"
+                and one.group["description_class"] == one.group["dimension"] == "all"]  # fmt: skip
+    assert exact.low == pytest.approx(100 * math.sqrt(0.025))
+    assert exact.neutral == 50.0
+
+
+def test_a_server_that_shows_no_probabilities_has_greedy_labels_only(
+    script: Script, untold: None, statements: str, tmp_path: Path
+) -> None:
+    script(lambda query: Answer((math.nan,) * 11, math.nan, text="age"))
+    run = undertow.run(IDENTIFICATION, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
+    frame = run.observations.set_index("decoding")
+    assert set(frame.loc[["greedy"], "unscored"]) == {""}
+    assert set(frame.loc[["exact"], "unscored"]) == {"the server does not show how probable each label is"}
+    assert values(run, "exact_match", decoding="greedy", model="scripted") == {"null": 50.0}
+    assert math.isnan(values(run, "exact_match", decoding="exact", model="scripted")["null"])
+
+
+def writes(query: Query) -> Answer:
+    """With any tokens nothing; of the text's tokens the right ones, jumbled; as a span one word too many."""
+    assert isinstance(query, Writing)
+    said = {
+        FREE: "",
+        PASSAGE_TOKENS: "learn cannot people old" if "old" in query.passage else "much too talk Nurses",
+        SPAN: "old people cannot learn, he" if "old" in query.passage else "Nurses talk too much anyway.",
+    }
+    return wrote(f" {said[query.constraint]}\n")
+
+
+def test_extraction_by_a_scripted_model_by_hand(script: Script, statements: str, tmp_path: Path) -> None:
+    script(writes)
+    run = undertow.run(EXTRACTION, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
+    found = {
+        (one.measure, one.group["decoding"]): one
+        for one in run.record.results
+        if one.group["dimension"] == "all" and one.group["model"] and "source" not in one.group
+    }
+    expected = {FREE: 0.0, PASSAGE_TOKENS: 100.0, SPAN: 100 * 8 / 9}
+    assert {key[1]: one.value for key, one in found.items() if key[0] == "token_f1"} == pytest.approx(expected)
+    # Jumbled words have no pair in common but all words; the smoothing halves a match at each order without one.
+    jumbled = 100 * (1.0 * 0.5 / 6 * 0.25 / 4 * 0.125 / 2) ** 0.25
+    assert found["bleu4", PASSAGE_TOKENS].value == pytest.approx(jumbled)
+    assert found["bleu4", FREE].value == 0.0
+    assert found["token_f1", FREE].detail["empty_percent"] == 100.0
+    assert found["token_f1", SPAN].detail["empty_percent"] == 0.0
+    assert found["exact_match", SPAN].value == 0.0
+    assert run.observations["answer"].tolist()[:3] == ["", "learn cannot people old", "old people cannot learn, he"]
+    # The whole text: 2 * 4 of 4 + 8 words, and of 4 + 5.
+    copy = values(run, "token_f1", model="")["(copy)"]
+    assert copy == pytest.approx(50 * (8 / 12 + 8 / 9))
+    assert found["token_f1", SPAN].detail["above_baseline"] == pytest.approx(100 * 8 / 9 - copy)
+
+
+def test_rephrasing_by_a_model_that_copies_is_no_better_than_a_copy(
+    script: Script, statements: str, tmp_path: Path
+) -> None:
+    script(lambda query: wrote(cast(Writing, query).passage))
+    run = undertow.run(REPHRASING, "scripted", challenge=statements, classes="null,statement", out=tmp_path / "run")
+    for measure in ("token_f1", "bleu4", "meteor", "exact_match"):
+        own, copy = values(run, measure, model="scripted"), values(run, measure, model="")
+        assert own["all"] == own["null"] == pytest.approx(copy["(copy)"])
+    # old people cannot learn / he cannot learn: 2 of 4 and 3 words; Nurses talk too much / She talks too much: 2 of 4 and 4.
+    assert values(run, "token_f1", model="")["(copy)"] == pytest.approx(50 * (4 / 7 + 4 / 8))
+    (finding,) = [one for one in run.findings if "Token F1" in one.text]
+    assert "not told apart from the best answer without a model" in finding.text
+    assert "(+0.0 points, +0.0 to +0.0)" in finding.text
+
+
+def test_what_cannot_be_asked_is_unscored_with_its_reason(
+    script: Script, untold: None, statements: str, tmp_path: Path
+) -> None:
+    def say(query: Query) -> Answer | UnscorableError:
+        return UnscorableError("the text is too long") if "aunt" in document_of(query) else diagnoses(query)
+
+    script(say)
+    run = undertow.run(DIAGNOSIS, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
+    assert run.manifest["counts"]["unscored"] == 1
+    frame = run.observations.set_index("document")
+    assert frame.loc["aunt", "unscored"] == "the text is too long"
+    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
+    assert (accuracy.value, accuracy.n, accuracy.n_unscored) == (100.0, 3, 1)
+
+
+def test_examples_that_had_no_room_are_counted(script: Script, untold: None, statements: str, tmp_path: Path) -> None:
+    def say(query: Query) -> Answer:
+        dropped = len(cast(Choice, query).shots) - 1 if "aunt" in document_of(query) else 0
+        return dataclasses.replace(diagnoses(query), n_dropped=max(dropped, 0))
+
+    script(say)
+    run = undertow.run(
+        DIAGNOSIS, "scripted", challenge=statements, classes="null", shots="0,2", draws=1, out=tmp_path / "run"
+    )
+    shortened = {
+        one.group["shots"]: one.detail.get("shortened_percent")
+        for one in run.record.results
+        if one.measure == "accuracy" and one.group["model"]
+    }
+    assert shortened == {"0": None, "2": 25.0}
+    assert run.observations["dropped"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
+
+
+def test_examples_that_ran_out_are_told(script: Script, statements: str, tmp_path: Path) -> None:
+    script(diagnoses)
+    run = undertow.run(
+        DIAGNOSIS, "scripted", challenge=statements, classes="null", shots="0,9", draws=1, out=tmp_path / "run"
+    )
+    assert set(run.observations["given_shots"]) == {0, 2}
+    said = "50% of the prompts have fewer examples than their number says: the training documents ran out."
+    assert said in run.report.read_text(encoding="utf-8")
+
+
+def test_a_second_run_asks_nothing_and_a_larger_one_only_what_is_new(
+    script: Script, untold: None, statements: str, tmp_path: Path
+) -> None:
+    model = script(diagnoses)
+    first = undertow.run(DIAGNOSIS, "scripted", challenge=statements, out=tmp_path / "a")
+    assert len(model.asked) == 12 == first.manifest["counts"]["computed"]
+    again = undertow.run(DIAGNOSIS, "scripted", challenge=statements, out=tmp_path / "b")
+    assert len(model.asked) == 12
+    assert (tmp_path / "a/results.json").read_bytes() == (tmp_path / "b/results.json").read_bytes()
+    assert again.observations.equals(first.observations)
+    undertow.run(DIAGNOSIS, "scripted", challenge=statements, shots="0,1", draws=1, out=tmp_path / "c")
+    assert len(model.asked) == 24
+
+
+def test_a_dry_run_counts_and_asks_nothing(script: Script, statements: str) -> None:
+    model = script(diagnoses)
+    estimated = audit.dry_run(DIAGNOSIS, "scripted", challenge=statements)
+    assert (estimated.n_queries, estimated.n_distinct, estimated.n_stored, estimated.n_tokens) == (12, 12, 0, 84)
+    assert model.asked == []
+
+
+def test_a_model_that_is_not_asked_such_things_is_refused(
+    script: Script, statements: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, _ = scripted("reader", diagnoses)
+    monkeypatch.setattr(models, "find", lambda request: dataclasses.replace(found, asks={"blank": (EXACT,)}))
+    for probe in TASKS:
+        with pytest.raises(UndertowError, match=r"reader: cannot be asked .*; it can be asked a sentence with a blank"):
+            undertow.run(probe, "reader", challenge=statements)
+
+
+def test_several_models_are_beside_each_other(script: Script, statements: str, tmp_path: Path) -> None:
+    """One is right wherever the other is wrong, so that the model is all of the variance."""
+    script(lambda query: labelled(cast(Choice, query), RIGHT[document_of(query)]), "right")
+    wrong = {"Yes": "No", "No": "Yes"}
+    script(lambda query: labelled(cast(Choice, query), wrong[RIGHT[document_of(query)]]), "wrong")
+    run = undertow.run(DIAGNOSIS, ["right", "wrong"], challenge=statements, out=tmp_path / "run")
+    assert values(run, "accuracy", model="right")["all"] == 100.0
+    assert values(run, "accuracy", model="wrong")["all"] == 0.0
+    shares = {one.group["source"]: one.value for one in run.record.results if one.measure == "share_of_variance" and
+              one.group["model"] == "all"}  # fmt: skip
+    assert shares["model"] == pytest.approx(100)
+    assert {one.group["description_class"] for one in run.record.results if not one.group["model"]} == {
+        "(majority)",
+        "(random)",
+    }
+    titles = [table.title for table in run.shown]
+    assert titles == [
+        "By class of task description, as Table 4 of the paper: right, greedy",
+        "By class of task description, as Table 4 of the paper: wrong, greedy",
+    ]
+    texts = [finding.text for finding in run.findings]
+    assert any(text.startswith("right, without examples, decoding greedy: Accuracy is 100.0%") for text in texts)
+    assert any(text.startswith("wrong, without examples, decoding greedy: Accuracy is 0.0%") for text in texts)
+    confusion = pd.read_csv(run.folder / "tables/confusion.csv", keep_default_na=False)
+    assert confusion.set_index(["model", "gold"])["Yes"].to_dict() == {
+        ("right", "Yes"): 6, ("right", "No"): 0, ("wrong", "Yes"): 0, ("wrong", "No"): 6,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("probe", TASKS)
+def test_a_saved_run_measured_anew_has_the_same_numbers(
+    probe: str, script: Script, untold: None, tmp_path: Path
+) -> None:
+    def say(query: Query) -> Answer:
+        if isinstance(query, Choice):
+            return labelled(query, query.labels[len(query.prompt) % len(query.labels)].strip())
+        assert isinstance(query, Writing)
+        return wrote(" ".join(query.passage.split()[: 1 + len(query.prompt) % 4]))
+
+    script(say)
+    options: dict[str, Any] = {"documents": 8, "wordings": 2, "shots": "0,2", "draws": 2, "classes": "question,null"}
+    run = undertow.run(probe, "scripted", out=tmp_path / "run", **options)
+    results = (run.folder / "results.json").read_bytes()
+    again = undertow.score(run.folder)
+    assert (again.folder / "results.json").read_bytes() == results
+    other = undertow.score(run.folder, seed=3, out=tmp_path / "other").results
+    of_model = other["model"] != ""  # spans at random are others with another seed
+    assert other["value"][of_model].equals(run.results["value"][of_model])
+    assert not other["low"].equals(run.results["low"])
+    reopened = undertow.open_run(run.folder)
+    assert [finding.text for finding in reopened.findings] == [finding.text for finding in run.findings]
+    assert [table.rows for table in reopened.shown] == [table.rows for table in run.shown]
+
+
+# Real documents.
+
+
+def test_the_diagnosis_of_cad_is_balanced(reference_data: Path) -> None:
+    """No text of it is printed: what is compared are counts."""
+    path = reference_data / "cad" / "cad_v1_1_test.tsv.gz"
+    items = items_of(DIAGNOSIS, challenge=str(path), documents=200, classes="null")
+    golds = Counter(item.gold for item in items)
+    n_distinct = len({item.factors["text"] for item in items})
+    assert (golds["Yes"], golds["No"], len(items), n_distinct) == (100, 100, 200, 200)
+
+
+# The default model.
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_the_default_model_answers_all_four_and_is_asked_once(untold: None, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the model extra is not installed")
+    for probe in TASKS:
+        # Two texts, with an example and without; answers that are written take a second each.
+        options: dict[str, Any] = {
+            "documents": 1 if probe in WRITTEN else 2,
+            "classes": "null",
+            "shots": "0,1",
+            "draws": 1,
+        }
+        run = undertow.run(probe, "smollm2", out=tmp_path / probe, **options)
+        counts = run.manifest["counts"]
+        assert counts["computed"] == counts["queries"] > 0
+        assert counts["unscored"] == 0
+        frame = run.observations
+        if probe in WRITTEN:
+            assert (frame["answer"] != "").mean() > 0.5
+            spans = frame[frame["decoding"] == SPAN]
+            assert all(answer in text for answer, text in zip(spans["answer"], spans["passage"], strict=True))
+        else:
+            labels = run.manifest["design"]["labels"]
+            assert frame["answer"].isin(labels).all()
+            assert frame["unclaimed"].between(0, 100).all()
+            assert (frame["nats"] < 0).all()
+        scores = [one for one in run.record.results if one.unit == "percent" and math.isfinite(one.value)]
+        assert scores
+        assert all(0 <= one.value <= 100 + 1e-9 for one in scores)
+        again = undertow.run(probe, "smollm2", out=tmp_path / f"{probe} again", **options)
+        assert again.manifest["counts"]["computed"] == 0
+        assert again.observations.equals(frame)

@@ -1,0 +1,596 @@
+"""How the four audits of bias in text are told: what findings claim, the page, figures of little, and answers from elsewhere."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_bias_in_text import (
+    RIGHT,
+    Script,
+    diagnoses,
+    document_of,
+    labelled,
+    script,
+    statements,
+    untold,
+    wrote,
+)
+
+import undertow
+from undertow import probes
+from undertow.audit import Run
+from undertow.challenge.descriptions import TASKS, wordings
+from undertow.challenge.documents import DIMENSIONS
+from undertow.probes.base import Evidence
+from undertow.types import Choice, Finding, Query, UndertowError, Writing
+
+__all__ = ["script", "statements", "untold"]  # fixtures
+
+DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
+COLUMNS: dict[str, Any] = {
+    "model": "m", "challenge": "c", "dimension": "", "text": "A text.", "passage": "A text.", "description_class": "null", "wording": "",
+    "shots": 0, "sampling": "none", "draw": 0, "decoding": "greedy", "given_shots": 0, "nats": -1.0, "dropped": 0, "unscored": "",
+}  # fmt: skip
+
+
+def evidence(task: str, rows: Sequence[Mapping[str, Any]]) -> Evidence:
+    """Answers as a run has them, what a row does not say at its default."""
+    frame = pd.DataFrame([COLUMNS | dict(row) for row in rows])
+    frame["item"] = [str(at) for at in range(len(frame))]
+    frame["cluster"] = frame["document"]
+    labels = {DIAGNOSIS: ["Yes", "No"], IDENTIFICATION: list(DIMENSIONS)}.get(task, [])
+    return Evidence(
+        frame, {"task": task, "labels": labels, "title": "Texts", "source": "somewhere", "document_notes": []}
+    )
+
+
+def said(golds: Sequence[str], answers: Sequence[str], **more: Any) -> list[dict[str, Any]]:
+    pairs = zip(golds, answers, strict=True)
+    return [{"document": f"d{at}", "gold": gold, "answer": answer, **more} for at, (gold, answer) in enumerate(pairs)]
+
+
+def findings_of(task: str, rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    probe, given = probes.load(task), evidence(task, rows)
+    return probe.findings(given, probe.measure(given, 0))
+
+
+# Findings.
+
+HALF = ["Yes", "No"] * 20
+
+
+def verdict(text: str) -> str:
+    (found,) = re.findall(r"better than|worse than|not told apart from", text)
+    return str(found)
+
+
+@pytest.mark.parametrize(
+    ("n_right", "expected"),
+    [
+        (40, "better than"),
+        (34, "better than"),
+        (20, "not told apart from"),
+        (23, "not told apart from"),
+        (5, "worse than"),
+        (0, "worse than"),
+    ],
+)
+def test_a_model_is_better_or_worse_where_the_interval_leaves_out_the_baseline(n_right: int, expected: str) -> None:
+    other = {"Yes": "No", "No": "Yes"}
+    answers = [gold if at < n_right else other[gold] for at, gold in enumerate(HALF)]
+    (finding,) = findings_of(DIAGNOSIS, said(HALF, answers))
+    assert verdict(finding.text) == expected
+    assert finding.found == (expected != "not told apart from")
+    assert finding.text.startswith(
+        f"Without examples, decoding greedy: Accuracy is {n_right / 0.4:.1f}% (95% interval "
+    )
+    assert "the best answer without a model, 50.0%" in finding.text
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_is_claimed_is_what_the_interval_says(task: str) -> None:
+    """Many small runs, better and worse ones: a claim always, and only, where 0 is outside."""
+    measures = {DIAGNOSIS: "accuracy", IDENTIFICATION: "exact_match"}
+    golds = {DIAGNOSIS: HALF, IDENTIFICATION: list(DIMENSIONS) * 4}.get(task, ["one two three four", "five six"] * 8)
+    rng = np.random.default_rng(7)
+    probe, seen = probes.load(task), set()
+    for skill in (0.0, 0.05, 0.1, 0.3, 0.5, 0.6, 0.9, 1.0) * 2:
+        answers = [gold if rng.random() < skill else "eight" for gold in golds]
+        given = evidence(task, said(golds, answers, passage="one two three four five six seven"))
+        results = probe.measure(given, 0)
+        compared = [one for one in results if "above_low" in one.detail]
+        (headline,) = [one for one in compared if one.measure == measures.get(task, "token_f1")]
+        (finding,) = [one for one in probe.findings(given, results) if "the best answer without a model" in one.text]
+        low, high = headline.detail["above_low"], headline.detail["above_high"]
+        expected = "better than" if low > 0 else "worse than" if high < 0 else "not told apart from"
+        assert verdict(finding.text) == expected
+        assert finding.found == (low > 0 or high < 0)
+        assert low <= headline.detail["above_baseline"] <= high
+        assert headline.detail["above_baseline"] == pytest.approx(headline.value - headline.neutral, abs=0.01)
+        seen.add(expected)
+    assert seen == {"better than", "worse than", "not told apart from"}
+
+
+def test_two_right_answers_of_two_are_no_evidence() -> None:
+    (finding,) = findings_of(DIAGNOSIS, said(["Yes", "No"], ["Yes", "No"]))
+    assert "Accuracy is 100.0% (95% interval 15.8 to 100.0): not told apart from" in finding.text
+    assert not finding.found
+
+
+def test_a_run_of_one_class_has_its_finding_too() -> None:
+    """With one wording and with several: there is no row of all classes together then."""
+    one = said(HALF, HALF)
+    several = [row | {"wording": f"w{at}", "description_class": "question"} for at in range(3) for row in one]
+    for rows in (one, several):
+        (finding,) = findings_of(DIAGNOSIS, rows)
+        assert verdict(finding.text) == "better than"
+    both = findings_of(DIAGNOSIS, [*one, *said(HALF, ["No"] * 40, description_class="question", wording="w")])
+    assert len(both) == 1
+    assert "Accuracy is 75.0%" in both[0].text
+
+
+def test_an_interval_that_is_not_there_is_not_told() -> None:
+    (finding,) = findings_of(DIAGNOSIS, said(["Yes"], ["Yes"]))
+    assert finding.text == "Without examples, decoding greedy: Accuracy is 100.0%; it says Yes to 100% of the texts."
+    assert not finding.found
+
+
+def test_a_habit_is_told() -> None:
+    (yes,) = findings_of(DIAGNOSIS, said(HALF, ["Yes"] * 38 + ["No"] * 2))
+    assert yes.text.endswith("; it says Yes to 95% of the texts.")
+    (no,) = findings_of(DIAGNOSIS, said(HALF, ["No"] * 40))
+    assert no.text.endswith("; it says No to 100% of the texts.")
+    golds = ["one two", "three four"] * 5
+    (empty,) = [
+        one
+        for one in findings_of(REPHRASING, said(golds, ["", "three"] * 5, passage="one three"))
+        if "Token F1" in one.text
+    ]
+    assert empty.text.endswith("; 50% of the answers are empty.")
+
+
+def test_where_nothing_is_scored_nothing_is_said() -> None:
+    for task in TASKS:
+        found = findings_of(
+            task, said(["race"] * 4 if task == IDENTIFICATION else HALF[:4], [""] * 4, unscored="too long")
+        )
+        assert [finding.text for finding in found] == [
+            "Without examples, decoding greedy: nothing can be said: no answer is scored."
+        ]
+        assert not found[0].found
+
+
+def test_a_finding_names_its_setting_and_the_model_where_there_are_several() -> None:
+    rows = [
+        *said(HALF, HALF, model="a model"),
+        *said(HALF, ["Yes"] * 40, model="B"),
+        *said(HALF, HALF, model="a model", shots=5, sampling="random", given_shots=5),
+        *said(HALF, HALF, model="a model", shots=1, sampling="random", given_shots=1),
+    ]
+    texts = [finding.text for finding in findings_of(DIAGNOSIS, rows)]
+    starts = {text.partition(":")[0] for text in texts}
+    assert starts == {
+        "a model, without examples, decoding greedy", "B, without examples, decoding greedy",
+        "a model, with 5 random examples, decoding greedy", "a model, with 1 random example, decoding greedy",
+    }  # fmt: skip
+    alone = findings_of(DIAGNOSIS, [row for row in rows if row["model"] == "a model"])
+    assert {finding.text.partition(":")[0] for finding in alone} == {
+        "Without examples, decoding greedy", "With 5 random examples, decoding greedy", "With 1 random example, decoding greedy",
+    }  # fmt: skip
+
+
+def dimensions_answered(right: Mapping[str, float], n: int, rng: np.random.Generator) -> list[dict[str, Any]]:
+    rows = []
+    for dimension, share in right.items():
+        answers = [dimension if rng.random() < share else "nothing" for _ in range(n)]
+        rows += [
+            row | {"document": f"{dimension} {row['document']}", "dimension": dimension}
+            for row in said([dimension] * n, answers)
+        ]
+    return rows
+
+
+def test_the_best_and_the_worst_dimension_are_told_where_they_lie_apart() -> None:
+    right = dict.fromkeys(DIMENSIONS, 0.5) | {"gender": 0.97, "age": 0.03}
+    texts = [one.text for one in findings_of(IDENTIFICATION, dimensions_answered(right, 40, np.random.default_rng(0)))]
+    (text,) = [text for text in texts if "of 11 dimensions" in text]
+    assert re.search(r"gender is done best \(9\d\.\d%, .*\) and age worst \(\d\.\d%, ", text)
+
+
+def test_dimensions_that_are_alike_are_seldom_told_apart() -> None:
+    """Eleven that are equally hard: the best and the worst were picked, so that their intervals often do not meet."""
+    rng = np.random.default_rng(2)
+    n_told = 0
+    for _ in range(40):
+        rows = dimensions_answered(dict.fromkeys(DIMENSIONS, 0.3), 12, rng)
+        n_told += any("dimensions" in one.text for one in findings_of(IDENTIFICATION, rows))
+    assert n_told <= 5
+
+
+def by_wording(right: Mapping[str, float], n: int = 60) -> list[dict[str, Any]]:
+    """Two Yes-or-No wordings whose word in one slot is all that differs."""
+    rng = np.random.default_rng(1)
+    golds = (HALF * 2)[:n]
+    rows = []
+    for level, share in right.items():
+        answers = [gold if rng.random() < share else "neither" for gold in golds]
+        rows += said(golds, answers, description_class="question", wording=f"{level}?", slot_target=level)
+    return rows
+
+
+def test_words_that_make_a_difference_are_told() -> None:
+    texts = {
+        finding.text: finding.found for finding in findings_of(DIAGNOSIS, by_wording({"bias": 0.9, "toxicity": 0.3}))
+    }
+    (text,) = [text for text in texts if "descriptions" in text]
+    assert re.fullmatch(
+        r"Without examples, decoding greedy: question descriptions score \d\d\.\d points less with 'toxicity' than with 'bias' "
+        r"\(95% interval -\d\d\.\d to -\d\d\.\d; q < \.001\)\.",
+        text.replace("q .001", "q < .001").replace("q .002", "q < .001"),
+    )  # fmt: skip
+    assert texts[text]
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ("ab", "The one comparison of words in a slot of the task description cannot be told from chance."),
+        ("abc", "None of 3 comparisons of words in a slot of the task description can be told from chance."),
+    ],
+)
+def test_words_that_make_none_are_told_so(levels: str, expected: str) -> None:
+    found = findings_of(DIAGNOSIS, by_wording(dict.fromkeys(levels, 0.5)))
+    assert [finding.found for finding in found if finding.text == expected] == [False]
+
+
+def test_what_was_found_comes_first() -> None:
+    rows = [row | {"model": "a"} for row in by_wording({"bias": 0.9, "toxicity": 0.3})]
+    rows += [row | {"model": "b"} for row in by_wording({"bias": 0.5, "toxicity": 0.5})]
+    order = [finding.found for finding in findings_of(DIAGNOSIS, rows)]
+    assert order == sorted(order, reverse=True)
+    assert True in order
+    assert False in order
+
+
+# The page.
+
+DANGER = """text\tbiased\tdimension\tspan\trephrasing
+<script>alert(1)</script> & old people, he said.\tyes\tage\t<script>alert(1)</script> & old people\t<b>people</b>
+Nurses talk too much anyway.\tyes\tprofession\tNurses talk too much\tShe talks
+The <i>bus</i> was late.\tno\t\t\t
+"""
+TITLES = {
+    DIAGNOSIS: ["By class of task description, as Table 4 of the paper: scripted, greedy"],
+    IDENTIFICATION: [
+        "Without examples, as Table 9 of the paper: scripted, greedy",
+        "Without examples, as Table 9 of the paper: scripted, exact",
+    ],
+    EXTRACTION: [
+        *(f"By class of task description, as Table 6 of the paper: scripted, {name}" for name in ("unconstrained", "document", "span")),
+        "By decoding, statement descriptions, as Table 5 of the paper: scripted",
+    ],
+    REPHRASING: ["By class of task description, as Tables 7 and 8 of the paper: scripted, unconstrained"],
+}  # fmt: skip
+
+
+def echoes(query: Query) -> Any:
+    """The first label, or all of the text."""
+    if isinstance(query, Choice):
+        return labelled(query, query.labels[0].strip(), exact=query.labels[-1].strip())
+    assert isinstance(query, Writing)
+    return wrote(query.passage)
+
+
+@pytest.mark.parametrize("probe", TASKS)
+def test_the_page_has_the_papers_tables_and_examples_behind_a_warning(
+    probe: str, script: Script, tmp_path: Path
+) -> None:
+    script(echoes)
+    path = tmp_path / "danger.tsv"
+    path.write_text(DANGER)
+    classes = "null" if probe == DIAGNOSIS else "statement,null"
+    run = undertow.run(probe, "scripted", challenge=str(path), classes=classes, wordings=2, out=tmp_path / "run")
+    page = run.report.read_text(encoding="utf-8")
+    assert [table.title for table in run.shown] == TITLES[probe]
+    for title in TITLES[probe]:
+        assert title in page
+    assert "<script" not in page
+    assert "<i>bus</i>" not in page
+    assert "<b>people</b>" not in page
+    texts = [match.group() for match in re.finditer(r'<details class="warned">.*?</details>', page, re.DOTALL)]
+    assert texts
+    assert all("These texts may be offensive. Open to read them." in text for text in texts)
+    assert any("&lt;script&gt;alert(1)&lt;/script&gt;" in text for text in texts)
+    # No text stands anywhere else.
+    outside = re.sub(r'<details class="warned">.*?</details>', "", page, flags=re.DOTALL)
+    assert "alert(1)" not in outside
+    assert "Nurses talk" not in outside
+    assert not [table for table in run.shown if table.warning]
+
+
+def test_the_papers_tables_hold_the_measures(script: Script, statements: str, tmp_path: Path) -> None:
+    script(diagnoses)
+    run = undertow.run(DIAGNOSIS, "scripted", challenge=statements, shots="0,2", draws=2, out=tmp_path / "run")
+    (table,) = run.shown
+    assert table.columns == ["class", "measure", "0", "2"]
+    rows = {(row[0], row[1]): row[2:] for row in table.rows}
+    assert rows["question", "Accuracy"] == ["75.0 ± 25.0", "75.0 ± 25.0"]
+    assert rows["null", "Accuracy"][0] == "75.0"
+    assert rows["(majority)", "F1 of Yes"] == ["66.7", "66.7"]
+    assert len(rows) == len(table.rows) == 3 * (3 + 2)
+
+
+def test_tables_by_dimension_hold_each_class_and_number(script: Script, tmp_path: Path) -> None:
+    script(lambda query: labelled(cast(Choice, query), "gender", exact="race"))
+    run = undertow.run(
+        IDENTIFICATION, "scripted", documents=22, shots="0,1,2", sampling="random,weak-oracle", draws=1,
+        classes="question,null", wordings=1, out=tmp_path / "run",
+    )  # fmt: skip
+    shown = {table.title: table for table in run.shown}
+    assert [title.partition(",")[0] for title in shown if "greedy" in title] == [
+        "Without examples", "With weak-oracle examples", "With random examples",
+    ]  # fmt: skip
+    plain = shown["Without examples, as Table 9 of the paper: scripted, greedy"]
+    assert plain.columns == ["dimension", "question", "null"]
+    assert [row[0] for row in plain.rows] == [*DIMENSIONS, "all"]
+    assert {row[0]: row[1:] for row in plain.rows if row[1] != "0.0"} == {
+        "gender": ["100.0", "100.0"],
+        "all": ["9.1", "9.1"],
+    }
+    behind = shown["With random examples, as Table A8 of the paper: scripted, exact"]
+    assert behind.columns == ["dimension", "class", "1", "2"]
+    assert [row for row in behind.rows if row[0] == "race"] == [
+        ["race", "question", "100.0", "100.0"], ["race", "null", "100.0", "100.0"],
+    ]  # fmt: skip
+    assert "majority 9.1, random 9.1" in plain.about
+
+
+def test_examples_are_a_few_of_each_model_and_kind(script: Script, tmp_path: Path) -> None:
+    script(lambda query: labelled(cast(Choice, query), "gender"))
+    run = undertow.run(IDENTIFICATION, "scripted", classes="question", out=tmp_path / "run")
+    probe = probes.load(IDENTIFICATION)
+    told = probe.told(Evidence(run.observations, run.manifest["design"]), run.record.results)
+    warned = {table.title: table for table in told.shown if table.warning}
+    assert list(warned) == ["Answers that are right: scripted", "Answers that are wrong: scripted"]
+    for title, right in (("Answers that are right: scripted", True), ("Answers that are wrong: scripted", False)):
+        rows = [dict(zip(warned[title].columns, row, strict=True)) for row in warned[title].rows]
+        assert len(rows) == 6
+        assert all((row["answer"] == row["right answer"]) == right for row in rows)
+        assert all(row["answer"] == "gender" for row in rows)
+
+
+# Figures of little.
+
+
+def drawn(task: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    import matplotlib.pyplot as plt
+
+    probe, given = probes.load(task), evidence(task, rows)
+    drawings = list(probe.draw(given, probe.measure(given, 0)))
+    names = [drawing.name for drawing in drawings]
+    assert len(set(names)) == len(names)
+    for drawing in drawings:
+        assert drawing.alt
+        drawing.figure.canvas.draw()
+    plt.close("all")
+    assert isinstance(probe.tables(given), dict)
+    assert probe.told(given, probe.measure(given, 0)).shown
+    return names
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("n_documents", [1, 3])
+@pytest.mark.parametrize("n_wordings", [1, 2])
+def test_little_can_be_drawn(task: str, n_documents: int, n_wordings: int) -> None:
+    golds = (["race", "age", "race"] if task == IDENTIFICATION else ["Yes", "No", "Yes"])[:n_documents]
+    rows = [
+        row | {"wording": f"w{at}", "slot_word": f"w{at}", "description_class": "question", "dimension": "race"}
+        for at in range(n_wordings)
+        for row in said(golds, ["race"] * n_documents)
+    ]
+    names = drawn(task, rows)
+    assert any(name.startswith("wordings") for name in names)
+    assert any(name.startswith("slots") for name in names) == (n_wordings == 2)
+    assert any(name.startswith("Answers by right answer") for name in names) == (task in (DIAGNOSIS, IDENTIFICATION))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_nothing_scored_is_told_without_figures(task: str) -> None:
+    golds = ["race", "age"] if task == IDENTIFICATION else ["Yes", "No"]
+    probe = probes.load(task)
+    given = evidence(task, said(golds, ["", ""], unscored="too long"))
+    results = probe.measure(given, 0)
+    assert list(probe.draw(given, results)) == []
+    told = probe.told(given, results)
+    assert told.shown
+    assert not [table for table in told.shown if table.warning]
+    (table, *_) = told.shown
+    assert table.rows[0][2 if "class" in table.columns else 1] == "–"
+
+
+# Answers from elsewhere.
+
+
+def numbers(run: Run) -> list[tuple[Any, ...]]:
+    """Everything that is measured, rounding error apart."""
+    return [
+        (
+            one.measure, tuple(sorted(one.group.items())),
+            *(f"{number:.9g}" for number in (one.value, one.low, one.high, one.n, one.n_unscored, one.neutral, one.p, one.q)),
+            tuple((name, f"{number:.9g}") for name, number in sorted(one.detail.items())),
+        )
+        for one in run.record.results
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("probe", TASKS)
+def test_a_runs_own_table_is_measured_to_the_same_numbers(
+    probe: str, script: Script, untold: None, tmp_path: Path
+) -> None:
+    def say(query: Query) -> Any:
+        if isinstance(query, Choice):
+            n = len(query.prompt)
+            return labelled(query, query.labels[n % len(query.labels)].strip(), query.labels[n % 3 - 1].strip())
+        assert isinstance(query, Writing)
+        return wrote(" ".join(query.passage.split()[: len(query.prompt) % 4]))
+
+    script(say)
+    run = undertow.run(
+        probe, "scripted", documents=12, wordings=2, shots="0,2", draws=2, classes="question,null", out=tmp_path / "run"
+    )
+    run.observations.to_csv(tmp_path / "answers.csv", index=False)
+    scored = undertow.score(tmp_path / "answers.csv", probe=probe, out=tmp_path / "scored")
+    assert numbers(scored) == numbers(run)
+    assert [finding.text for finding in scored.findings] == [finding.text for finding in run.findings]
+    assert scored.manifest["counts"]["items"] == len(run.observations)
+
+
+PLAIN = "document,gold,answer\n"
+FEW = PLAIN + "a,yes,Yes\nb,No,NO\nc,Yes,perhaps\nd,no,\n"
+
+
+def test_a_table_of_three_columns_is_enough(untold: None, tmp_path: Path) -> None:
+    path = tmp_path / "few.csv"
+    path.write_text(FEW)
+    run = undertow.score(path, probe=DIAGNOSIS, out=tmp_path / "run")
+    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
+    assert accuracy.group["model"] == "recorded"
+    assert (accuracy.value, accuracy.detail["empty_percent"], accuracy.detail["yes_percent"]) == (50.0, 25.0, 25.0)
+    assert accuracy.neutral == 50.0
+    assert "Accuracy is 50.0%" in run.findings[0].text
+
+
+def test_a_table_of_identification_has_the_eleven_labels_however_cased(untold: None, tmp_path: Path) -> None:
+    path = tmp_path / "few.tsv"
+    path.write_text("document\tgold\tanswer\na\tRace\trace\nb\tGender\tage\n")
+    run = undertow.score(path, probe=IDENTIFICATION, out=tmp_path / "run")
+    assert run.manifest["design"]["labels"] == list(DIMENSIONS)
+    exact = {
+        one.group["dimension"]: one.value
+        for one in run.record.results
+        if one.measure == "exact_match" and one.group["model"]
+    }
+    assert exact == {"all": 50.0, "race": 100.0, "gender": 0.0}
+    path.write_text("document\tgold\tanswer\na\tHeight\theight\nb\tRace\tage\n")
+    run = undertow.score(path, probe=IDENTIFICATION, out=tmp_path / "own")
+    assert run.manifest["design"]["labels"] == ["Height", "Race"]
+
+
+def test_written_answers_without_their_texts_are_compared_with_no_copy(untold: None, tmp_path: Path) -> None:
+    path = tmp_path / "few.csv"
+    path.write_text(PLAIN + 'a,one two,one\nb,"three, four",five\n')
+    run = undertow.score(path, probe=EXTRACTION, out=tmp_path / "run")
+    assert {one.group["model"] for one in run.record.results} == {"recorded"}
+    assert "without a model" not in run.findings[0].text
+    path.write_text("document,gold,answer,text\na,one two,one,one two three\nb,four,five,four\n")
+    run = undertow.score(path, probe=EXTRACTION, out=tmp_path / "with texts")
+    (copy,) = [
+        one for one in run.record.results if one.group["description_class"] == "(copy)" and one.measure == "token_f1"
+    ]
+    assert copy.value == pytest.approx(50 * (4 / 5 + 1))
+
+
+def test_several_settings_of_a_table_are_kept_apart(untold: None, tmp_path: Path) -> None:
+    path = tmp_path / "several.csv"
+    rows = [
+        {
+            "document": f"d{at}",
+            "gold": gold,
+            "answer": gold if right else "x",
+            "model": model,
+            "shots": shots,
+            "wording": "w\nAnswer:",
+        }
+        for model, shots, right in (("a", 0, True), ("a", 5, False), ("b", 0, False))
+        for at, gold in enumerate(["Yes", "No"])
+    ]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    run = undertow.score(path, probe=DIAGNOSIS, out=tmp_path / "run")
+    values = {
+        (one.group["model"], one.group["shots"]): one.value
+        for one in run.record.results
+        if one.measure == "accuracy" and one.group["model"]
+    }
+    assert values == {("a", "0"): 100.0, ("a", "5"): 0.0, ("b", "0"): 0.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("document,answer\na,Yes\n", ["has no column gold", "document, answer"]),
+        ("", ["has no column document, gold, answer; it has none"]),
+        (PLAIN, ["has no rows"]),
+        (PLAIN + "a,Yes,No\nb,perhaps,No\n", ["row 3", "'perhaps' is none of Yes, No"]),
+        (PLAIN + "a,Yes,No\na,No,No\n", ["document 'a' has two right answers"]),
+        (PLAIN + "a,Yes,No\nb,No,No\na,yes,Yes\n", ["row 4", "document 'a' is answered twice", "wording"]),
+        ("document,gold,answer,shots\na,Yes,No,5\nb,Yes,No,many\n", ["row 3", "column shots holds 'many'", "whole number"]),
+        ("document,gold,answer,draw\na,Yes,No,-1\n", ["row 2", "column draw holds '-1'"]),
+        ("document,gold,answer,shots\na,Yes,No,1.5\n", ["column shots holds '1.5'"]),
+        ("document,gold,answer,shots\na,Yes,No,inf\n", ["column shots holds 'inf'"]),
+        (PLAIN + "a,Yes\n", ["row 2", "has 2 cells, and the header has 3"]),
+        (PLAIN + "a,Yes,No,more\nb,No,No,more\n", ["row 2", "has 4 cells"]),
+        (PLAIN + "a,Yes,No\nb,Yes,No,more\n", ["row 3", "has 4 cells"]),
+        ("document,gold,answer,gold\na,Yes,No,No\n", ["two columns of one name"]),
+        (PLAIN + '"a,Yes,No\n', ["cannot be read as a table"]),
+    ],
+)  # fmt: skip
+def test_tables_that_are_not_what_they_should_be_are_refused(text: str, words: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "answers.csv"
+    path.write_text(text)
+    refused([str(path), *words], path)
+
+
+def refused(words: Sequence[str], path: Path, **options: Any) -> None:
+    with pytest.raises(UndertowError) as caught:
+        undertow.score(path, **({"probe": DIAGNOSIS} | options))
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message, message
+
+
+def test_a_table_of_bytes_or_under_another_protocol_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "answers.csv"
+    path.write_bytes(b"document,gold,answer\na,Yes,\xff\xfe\n")
+    refused(["cannot be read as a table", "UTF-8"], path)
+    path.write_text(FEW)
+    refused(["protocol 'paper'", "leave --protocol out"], path, protocol="paper")
+    refused(["protocol 'other'", "is unknown"], path, protocol="other")
+    refused(["--probe"], path, probe="")
+    assert undertow.score(path, probe=DIAGNOSIS, protocol="exact", out=tmp_path / "run").findings
+
+
+def test_rows_that_hold_line_breaks_are_counted_as_a_spreadsheet_does(tmp_path: Path) -> None:
+    path = tmp_path / "answers.csv"
+    path.write_text('document,gold,answer,wording\na,Yes,No,"one\ntwo\nthree"\nb,maybe,No,w\n')
+    refused(["row 3", "'maybe'"], path)
+
+
+def test_unscored_rows_of_a_table_stay_unscored(untold: None, tmp_path: Path) -> None:
+    path = tmp_path / "answers.csv"
+    path.write_text("document,gold,answer,unscored\na,Yes,Yes,\nb,No,,too long\n")
+    run = undertow.score(path, probe=DIAGNOSIS, out=tmp_path / "run")
+    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
+    assert (accuracy.value, accuracy.n, accuracy.n_unscored) == (100.0, 1, 1)
+    assert run.manifest["counts"]["unscored"] == 1
+
+
+def test_the_wordings_of_the_paper_are_shown_by_their_words(
+    script: Script, statements: str, untold: None, tmp_path: Path
+) -> None:
+    """Slots of a run are those of its descriptions, also where another class has none."""
+    script(lambda query: labelled(cast(Choice, query), RIGHT[document_of(query)]))
+    run = undertow.run(DIAGNOSIS, "scripted", challenge=statements, out=tmp_path / "run")
+    frame = run.observations.drop_duplicates(["description_class", "wording"])
+    own = {(one.kind, one.text): one.slots.get("question", "") for one in wordings(DIAGNOSIS)}
+    assert {(row["description_class"], row["wording"]): row["slot_question"] for row in frame.to_dict("records")} == own
