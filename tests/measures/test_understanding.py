@@ -339,6 +339,8 @@ def test_overlap_of_texts_by_hand_and_by_the_packages_it_is_from(task: str) -> N
     assert only(found, "bleu4").value == pytest.approx(corpus.score, abs=1e-9)
     assert only(found, "meteor").value == pytest.approx(25 * sum(nltk_meteor(*pair) for pair in PAIRS))
     assert only(found, "token_f1").detail["empty_percent"] == 25.0
+    # Their dimensions are not known, and there is no row for what is not known.
+    assert {one.group["dimension"] for one in found} == {ALL}
     assert only(found, "token_f1").n == 4
 
 

@@ -172,14 +172,20 @@ def test_one_way_of_asking_has_no_spread() -> None:
 def test_the_size_of_a_source_is_how_many_levels_it_has() -> None:
     frame = together(
         [
-            scoring(50 + 5 * w + 10 * draw, wording=f"w{w}", draw=draw, shots=5, sampling="random")
+            scoring(
+                50 + 5 * w + 10 * draw + shots,
+                wording=f"w{w}",
+                draw=draw,
+                shots=shots,
+                sampling="random" if shots else "none",
+            )
             for w in range(3)
-            for draw in range(2)
+            for shots, draw in ((0, 0), (5, 0), (5, 1))
         ]
     )
     found = variance_results(frame, scored(frame, DESIGN), (DIAGNOSIS, "accuracy"))
     assert {one.group["source"]: one.detail.get("levels") for one in found} == {
-        "wording": 3, "draw": 2, "interactions": None,
+        "wording": 3, "shots": 2, "draw": 2, "interactions": None,
     }  # fmt: skip
 
 
@@ -265,6 +271,26 @@ def test_p_is_how_often_signs_at_random_give_as_much(differences: list[int], sha
     (effect,) = effects(frame)
     assert effect.value == pytest.approx(100 * sum(differences) / len(differences))
     assert effect.p == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 2000) + 1e-3)
+
+
+def test_p_is_that_of_all_signs_where_differences_are_of_many_sizes() -> None:
+    """Five wordings at each level, so that documents differ by -100 to 100 in steps of 20; all 1024 ways to sign them."""
+    rng = np.random.default_rng(4)
+    easy = {"x": rng.random(10), "y": rng.random(10) + 0.12}
+    right = {level: rng.random((5, 10)) < chance for level, chance in easy.items()}
+    frame = together(
+        [
+            cell(right[level][at].tolist(), wording=f"{level}{at}", slot_s=level, slot_n=str(at))
+            for level in "xy"
+            for at in range(5)
+        ]
+    )
+    (effect,) = [one for one in effects(frame) if one.group["slot"] == "s"]
+    differences = right["y"].mean(axis=0) - right["x"].mean(axis=0)
+    signs = np.array(list(product((-1, 1), repeat=10)))
+    share = (np.abs(signs @ differences) >= abs(differences.sum()) - 1e-9).mean()
+    assert 0.1 < share < 0.9
+    assert effect.p == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 2000))
 
 
 def test_an_effect_of_nothing_has_p_1() -> None:

@@ -453,7 +453,7 @@ def test_a_runs_own_table_is_measured_to_the_same_numbers(
 
 
 PLAIN = "document,gold,answer\n"
-FEW = PLAIN + "a,yes,Yes\nb,No,NO\nc,Yes,perhaps\nd,no,\n"
+FEW = PLAIN + "a,yes,YES\nb,No,NO\nc,Yes,perhaps\nd,no,\n"
 
 
 def test_a_table_of_three_columns_is_enough(untold: None, tmp_path: Path) -> None:
@@ -516,6 +516,7 @@ def test_several_settings_of_a_table_are_kept_apart(untold: None, tmp_path: Path
         writer.writeheader()
         writer.writerows(rows)
     run = undertow.score(path, probe=DIAGNOSIS, out=tmp_path / "run")
+    assert list(run.observations["given_shots"]) == [0, 0, 5, 5, 0, 0]  # as many as it says, where it says no more
     values = {
         (one.group["model"], one.group["shots"]): one.value
         for one in run.record.results
