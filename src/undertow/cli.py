@@ -500,6 +500,10 @@ def show_challenge(  # noqa: PLR0913 - an option each
         strange = next((option for option, given in others.items() if given), "")
         if strange:
             raise UndertowError(f"{name}: {strange} is for sentences with a blank; leave it out")
+        if description_file and not descriptions:
+            raise UndertowError(
+                "--description-file goes with --descriptions, which prints wordings; add that, or leave it out"
+            )
         if descriptions:
             told = challenge.describe(name, Path(description_file) if description_file else None)
             _print_rows(told, _numbered(told), as_json=as_json, as_csv=as_csv)

@@ -55,7 +55,7 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
 }
 """The measures of each task, the one that its findings are about first."""
 N_RANDOM_SPANS = 20
-N_FLIPS = 2000
+N_FLIPS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
