@@ -290,8 +290,15 @@ def annotate(
         return
     if as_json:
         raise UndertowError("--json goes with --summary; leave it out to judge")
-    annotation.serve(run, who or getpass.getuser(), port, lambda url: typer.echo(f"Open {url} (Ctrl-C ends it)"))
+    annotation.serve(run, who or _account(), port, lambda url: typer.echo(f"Open {url} (Ctrl-C ends it)"))
     typer.echo(f"Judgements: {(run / annotation.ANNOTATIONS).resolve()}")
+
+
+def _account() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError) as error:
+        raise UndertowError("this account has no name; say whose judgement it is with --who NAME") from error
 
 
 @app.command()
@@ -508,7 +515,10 @@ def show_challenge(  # noqa: PLR0913 - an option each
             told = challenge.describe(name, Path(description_file) if description_file else None)
             _print_rows(told, _numbered(told), as_json=as_json, as_csv=as_csv)
         else:
-            documents = challenge.documents_table("undertow-statements" if name in challenge.TASKS else name)
+            chosen_name = "undertow-statements" if name in challenge.TASKS else name
+            documents = challenge.documents_table(chosen_name)
+            if chosen_name != "undertow-statements":
+                typer.echo("These texts may be offensive.", err=True)
             _print_rows(documents, f"{len(documents):,} documents", as_json=as_json, as_csv=as_csv)
         return
     names = [one.strip() for one in w.split(",") if one.strip()]

@@ -396,6 +396,10 @@ MANY = ", ".join(f"'w{number}'" for number in range(MAX_VARIANTS + 1))
         ("bias-diagnosis = 3", ["bias-diagnosis: needs classes"]),
         ("[bias-diagnosis]\nmine = 'x'", ["class 'mine'", "needs a text"]),
         *((f"[bias-diagnosis.{kind}]\ntext = 'x'", [f"class '{kind}'", "the paper's"]) for kind in CLASSES),
+        *(
+            (f"[bias-diagnosis.'{kind}']\ntext = 'x'", [f"class '{kind}'", "results keep this name"])
+            for kind in ("all", "All", "(majority)", "(mine)")
+        ),
         ("[bias-diagnosis.'']\ntext = 'x'", ["1 to 60 letters"]),
         ("[bias-diagnosis.'a,b']\ntext = 'x'", ["without commas"]),
         ('[bias-diagnosis."a\\nb"]\ntext = "x"', ["1 to 60 letters"]),

@@ -90,6 +90,22 @@ def test_only_the_two_columns_that_are_needed(tmp_path: Path) -> None:
     assert found.training == ()
 
 
+def test_a_document_whose_split_is_empty_is_asked_about_as_without_the_column(tmp_path: Path) -> None:
+    found = read_documents(write(tmp_path, "text,biased,split\nFirst.,no,\nThen.,no,train\nLast.,yes, \n", "own.csv"))
+    assert [document.text for document in found.evaluation] == ["First.", "Last."]
+    assert [document.text for document in found.training] == ["Then."]
+    pairs = rephrase_pairs(write(tmp_path, "span,rephrasing,split\nslow,calm,\nold,aged,train\n", "pairs.csv"))
+    assert ([one.text for one in pairs.evaluation], [one.text for one in pairs.training]) == (["slow"], ["old"])
+
+
+@pytest.mark.parametrize("name", ["overall", "all ages", "(un)married", "small (of body)"])
+def test_dimensions_that_only_look_like_names_of_results(name: str, tmp_path: Path) -> None:
+    (document,) = read_documents(
+        write(tmp_path, f"text,biased,dimension\nThey lie.,yes,{name}\n", "own.csv")
+    ).evaluation
+    assert document.dimension == name
+
+
 def test_quotes_are_the_files_in_csv_and_the_texts_in_tsv(tmp_path: Path) -> None:
     text = 'text,biased\n"He said, ""no"".\nTwice.",yes\nthen,no\n'
     found = read_documents(write(tmp_path, text, "quoted.csv"))
@@ -125,6 +141,13 @@ def test_columns_that_are_not_used_and_texts_that_stand_in_both_splits_are_noted
         (
             one("They lie.", "no", span="lie"),
             ", line 3: has a span and is not biased; empty that cell, or say that it is biased",
+        ),
+        *(
+            (
+                one("They lie.", dimension=name),
+                f", line 3: results keep the name {name!r} for themselves; call this dimension something else",
+            )
+            for name in ("all", "All", "(none of them)")
         ),
         (
             one("They lie.", rephrasing="They sit."),

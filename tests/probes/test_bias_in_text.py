@@ -584,6 +584,26 @@ def test_a_split_of_cad_serves_diagnosis_only(probe: str, words: list[str], tmp_
     assert [item.gold for item in items_of(DIAGNOSIS, challenge=str(path), classes="null")] == ["No", "Yes"]
 
 
+@pytest.mark.parametrize("seen", ["split of CAD", "own"])
+def test_documents_that_are_all_for_training_cannot_be_asked_about(seen: str, tmp_path: Path) -> None:
+    path = tmp_path / "cad_train.tsv"
+    if seen == "own":
+        path.write_text("text\tbiased\tdimension\tsplit\nOld folk nap.\tyes\tage\ttrain\nIt rains.\tno\t\t\n")
+        probe, n = IDENTIFICATION, 1
+    else:
+        path.write_text("id\ttext\tlabels\n1\tA mild text.\tNeutral\n2\tAnother.\tIdentityDirectedAbuse\n")
+        probe, n = DIAGNOSIS, 2
+    words = [
+        str(path),
+        f"all its {n} documents for {probe} are for training",
+        "folder with all split files",
+        "evaluation",
+    ]
+    refuses(words, probe, challenge=str(path))
+    # What no document has is said first.
+    refuses(["holds no document for bias-extraction", "span"], EXTRACTION, challenge=str(path))
+
+
 def test_spans_without_rephrasings_are_refused_and_a_table_gives_them(tmp_path: Path) -> None:
     path, pairs = tmp_path / "own.csv", tmp_path / "pairs.csv"
     path.write_text("text,biased,dimension,span\nOld folk nap.,yes,age,Old folk\n")
@@ -936,6 +956,94 @@ def test_a_saved_run_measured_anew_has_the_same_numbers(
     reopened = undertow.open_run(run.folder)
     assert [finding.text for finding in reopened.findings] == [finding.text for finding in run.findings]
     assert [table.rows for table in reopened.shown] == [table.rows for table in run.shown]
+
+
+# Answers from elsewhere.
+
+
+def recorded(probe: str, text: str, folder: Path) -> Run:
+    path = folder / "answers.csv"
+    path.write_text(text, encoding="utf-8")
+    return undertow.score(path, probe=probe, out=folder / probe)
+
+
+@pytest.mark.parametrize(
+    ("column", "span"), [("span", "one two"), ("passage", "one two"), ("text", ""), ("span", ""), ("span", " ")]
+)
+def test_a_recorded_rephrasing_is_compared_with_a_copy_of_the_span_alone(
+    column: str, span: str, untold: None, tmp_path: Path
+) -> None:
+    given = span or ("" if column == "span" else "He said one two three.")
+    run = recorded(REPHRASING, f"document,gold,answer,{column}\na,one three,one,{given}\n", tmp_path)
+    assert run.observations["passage"].tolist() == [span.strip()]
+    copy = values(run, "token_f1", model="")
+    assert copy == ({"(copy)": pytest.approx(50.0)} if span.strip() else {})
+    (score,) = [one for one in run.record.results if one.measure == "token_f1" and one.group["model"]]
+    assert math.isnan(score.neutral) == (not span.strip())
+    assert ("above_baseline" in score.detail) == bool(span.strip())
+
+
+def test_a_recorded_passage_goes_before_a_span_where_both_are_there(untold: None, tmp_path: Path) -> None:
+    text = "document,gold,answer,span,passage,text\na,x,x,the span,the passage,t\nb,y,y,the span,,t\n"
+    assert recorded(REPHRASING, text, tmp_path).observations["passage"].tolist() == ["the passage", "the span"]
+    assert recorded(EXTRACTION, text, tmp_path).observations["passage"].tolist() == ["the passage", "t"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "expected"),
+    [
+        ("shots", ["0", "5"], ["none", "random"]),
+        ("shots,sampling", ["0,", "5,", "5,weak-oracle"], ["none", "random", "weak-oracle"]),
+        ("shots,sampling", ["0,random", "5, random "], ["none", "random"]),
+        ("sampling", ["random"], ["none"]),
+    ],
+)
+def test_how_recorded_examples_were_drawn(
+    columns: str, rows: list[str], expected: list[str], untold: None, tmp_path: Path
+) -> None:
+    text = f"document,gold,answer,{columns}\n" + "".join(f"a,Yes,No,{row}\nb,No,No,{row}\n" for row in rows)
+    run = recorded(DIAGNOSIS, text, tmp_path)
+    assert run.observations["sampling"].tolist() == [one for one in expected for _ in "ab"]
+    told = {one.group["sampling"] for one in run.record.results if one.measure == "accuracy" and one.group["model"]}
+    assert told == set(expected)
+
+
+@pytest.mark.parametrize(
+    ("missing", "notes"),
+    [
+        ([], []),
+        (["a,v"], ["1 of 3 cells lacks answers for some documents, so its mean is over other texts"]),
+        (["a,v", "b,w"], ["2 of 3 cells lack answers for some documents, so their means are over different texts"]),
+    ],
+)
+def test_cells_of_a_table_that_lack_documents_are_told(missing: list[str], notes: list[str], tmp_path: Path) -> None:
+    rows = {f"{name},{wording}": f"{name},Yes,No,{wording}\n" for wording in "uvw" for name in "abc"}
+    text = "document,gold,answer,wording\n" + "".join(row for key, row in rows.items() if key not in missing)
+    run = recorded(DIAGNOSIS, text, tmp_path)
+    assert run.manifest["design"]["document_notes"] == notes
+    page = run.report.read_text(encoding="utf-8")
+    assert all(f"Documents: {note}." in page for note in notes)
+    assert ("answers for some documents" in page) == bool(notes)
+
+
+@pytest.mark.parametrize("name", ["all", "ALL", "(majority)"])
+@pytest.mark.parametrize(
+    ("probe", "columns", "column"),
+    [
+        (DIAGNOSIS, "document,gold,answer,description_class", "description_class"),
+        (EXTRACTION, "document,gold,answer,dimension", "dimension"),
+        (IDENTIFICATION, "document,answer,dimension,gold", "gold"),
+    ],
+)
+def test_names_that_results_keep_are_refused_in_a_table(
+    probe: str, columns: str, column: str, name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UndertowError) as caught:
+        recorded(probe, f"{columns}\na,Yes,No,good\nb,Yes,No,{name}\n", tmp_path)
+    message = str(caught.value)
+    assert message.endswith(
+        f"row 3: results keep the name {name!r} for themselves; call it something else in column {column}"
+    )
 
 
 # Real documents.

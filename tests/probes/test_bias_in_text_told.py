@@ -338,11 +338,11 @@ def test_tables_by_dimension_hold_each_class_and_number(script: Script, tmp_path
         "Without examples", "With weak-oracle examples", "With random examples",
     ]  # fmt: skip
     plain = shown["Without examples, as Table 9 of the paper: scripted, greedy"]
-    assert plain.columns == ["dimension", "question", "null"]
+    assert plain.columns == ["dimension", "question", "null", "of all answers"]
     assert [row[0] for row in plain.rows] == [*DIMENSIONS, "all"]
     assert {row[0]: row[1:] for row in plain.rows if row[1] != "0.0"} == {
-        "gender": ["100.0", "100.0"],
-        "all": ["9.1", "9.1"],
+        "gender": ["100.0", "100.0", "100.0"],
+        "all": ["9.1", "9.1", ""],
     }
     behind = shown["With random examples, as Table A8 of the paper: scripted, exact"]
     assert behind.columns == ["dimension", "class", "1", "2"]

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from undertow.challenge.documents import is_kept_name
 from undertow.challenge.prompts import LETTERS_OF_A_NAME
 from undertow.challenge.reading import closest, read_toml
 from undertow.challenge.template import Template
@@ -277,6 +278,8 @@ def _own_class(path: Path, task: str, kind: str, entry: Any) -> list[Wording]:
 def _check_name(place: str, kind: str) -> None:
     if kind in CLASSES:
         raise UndertowError(f"{place}: this name is the paper's; call your class something else")
+    if is_kept_name(kind):
+        raise UndertowError(f"{place}: results keep this name for themselves; call your class something else")
     if not kind.strip() or len(kind) > LETTERS_OF_A_NAME or "," in kind or not kind.isprintable():
         raise UndertowError(f"{place}: give it a name of 1 to {LETTERS_OF_A_NAME} letters, without commas")
 

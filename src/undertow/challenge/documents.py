@@ -146,6 +146,12 @@ def seen_in_training(evaluation: Iterable[Document], training: Iterable[Document
     return (f"{len(both):,} of the evaluation texts stand among the training ones too",) if both else ()
 
 
+def is_kept_name(name: str) -> bool:
+    """Whether results use such a name themselves: `all` for all levels together, brackets for what is no level of a user's."""
+    name = name.strip()
+    return name.casefold() == "all" or (name.startswith("(") and name.endswith(")"))
+
+
 def plain_name(path: Path) -> str:
     """The file's name without the ending of a table."""
     ends = [end for end in ENDINGS if path.name.lower().endswith(end)]
@@ -298,7 +304,7 @@ def _unused(columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def _split_of(row: Mapping[str, str], where: str) -> str:
-    split = row.get("split", EVALUATION).lower()
+    split = (row.get("split") or EVALUATION).lower()
     if split not in (EVALUATION, TRAINING):
         raise UndertowError(f"{where}: split is {row['split']!r}; write {EVALUATION} or {TRAINING}, or drop the column")
     return split
@@ -337,6 +343,13 @@ def _problem(document: Document) -> str:
     if not document.biased:
         extra = next((name for name in ("dimension", "span", "rephrasing") if getattr(document, name)), "")
         return extra and f"has a {extra} and is not biased; empty that cell, or say that it is biased"
+    return _problem_of_bias(document)
+
+
+def _problem_of_bias(document: Document) -> str:
+    """Likewise, of what a biased document has beside its text."""
+    if is_kept_name(document.dimension):
+        return f"results keep the name {document.dimension!r} for themselves; call this dimension something else"
     if document.span not in document.text:
         return f"the span {document.span!r} does not stand in the text; copy it from there, letter by letter"
     if document.rephrasing and not document.span:

@@ -111,44 +111,44 @@ class Scored:
         return list(dict.fromkeys(cell[0] for cell in self.cells))
 
 
-def scored(frame: pd.DataFrame, design: Mapping[str, Any]) -> dict[tuple[str, ...], Scored]:
+def scored(frame: pd.DataFrame, design: Mapping[str, Any], only: str = "") -> dict[tuple[str, ...], Scored]:
     """Scores of every setting (model, shots, sampling, decoding).
 
     Args:
         frame: a row per answer: the factors of `SETTING`, `document`, `dimension`, `description_class`, `wording`, `draw`, `gold`,
             `answer` and `unscored`.
         design: `task`, and `labels` where it has some.
+        only: the one measure that is wanted beside exact match, where the others are not.
     """
-    with_scores = _with_scores(frame, str(design["task"]))
+    with_scores, statistics = _with_scores(frame, str(design["task"]), only)
     return {
-        tuple(map(str, key)): _arrays(rows, list(design.get("labels", [])))
+        tuple(map(str, key)): _arrays(rows, list(design.get("labels", [])), statistics)
         for key, rows in with_scores.groupby(list(SETTING), sort=False)
     }
 
 
-def _with_scores(frame: pd.DataFrame, task: str) -> pd.DataFrame:
-    """The table with a column for each score that an answer has by itself, in percent."""
+def _with_scores(frame: pd.DataFrame, task: str, only: str) -> tuple[pd.DataFrame, Floats | None]:
+    """The table with a column for each score that an answer has by itself, in percent; statistics of BLEU by `_pair`."""
     gold, answers = frame["gold"].astype(str), frame["answer"].astype(str)
     known = frame["unscored"] == ""
     same = answers.str.strip().str.casefold() == gold.str.strip().str.casefold()
     columns: dict[str, Any] = {EXACT_MATCH: np.where(known, 100.0 * same, math.nan)}
-    if task in (EXTRACTION, REPHRASING):
-        pairs = list(zip(answers, gold, strict=True))
-        distinct = dict.fromkeys(pairs)
-        meteor = meteor_scorer().score
-        both = {pair: (100 * token_f1(*pair), 100 * meteor(*pair)) for pair in distinct}
-        columns[TOKEN_F1] = np.where(known, [both[pair][0] for pair in pairs], math.nan)
-        columns[METEOR] = np.where(known, [both[pair][1] for pair in pairs], math.nan)
-        statistics = bleu_stats([pair[0] for pair in distinct], [pair[1] for pair in distinct])
-        place = {pair: at for at, pair in enumerate(distinct)}
-        columns["_bleu"] = [place[pair] for pair in pairs]
-        found = frame.assign(**columns)
-        found.attrs["bleu"] = statistics
-        return found
-    return frame.assign(**columns)
+    if task not in (EXTRACTION, REPHRASING):
+        return frame.assign(**columns), None
+    pairs = list(zip(answers, gold, strict=True))
+    place = _places(list(dict.fromkeys(pairs)))
+    at = np.array([place[pair] for pair in pairs], dtype=np.int64)
+    scores = {TOKEN_F1: token_f1} if only == TOKEN_F1 else {TOKEN_F1: token_f1, METEOR: meteor_scorer().score}
+    for name, score in scores.items():
+        values = np.array([100 * score(*pair) for pair in place], dtype=np.float64)
+        columns[name] = np.where(known, values[at], math.nan)
+    statistics = None
+    if only in ("", BLEU4):
+        statistics = bleu_stats([pair[0] for pair in place], [pair[1] for pair in place])
+    return frame.assign(**columns, _pair=at), statistics
 
 
-def _arrays(rows: pd.DataFrame, labels: list[str]) -> Scored:
+def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) -> Scored:
     """One setting's answers [document, cell]."""
     documents = list(dict.fromkeys(rows["document"].astype(str)))
     cells = list(dict.fromkeys(zip(rows["description_class"], rows["wording"], rows["draw"].astype(int), strict=True)))
@@ -174,9 +174,9 @@ def _arrays(rows: pd.DataFrame, labels: list[str]) -> Scored:
     first = rows.drop_duplicates("document").set_index(rows.drop_duplicates("document")["document"].astype(str))
     dimensions = [str(first.loc[name, "dimension"]) for name in documents]
     bleu = gold = said = None
-    if "_bleu" in rows:
+    if statistics is not None:
         bleu = np.full((*shape, 10), math.nan)
-        bleu[at] = rows.attrs["bleu"][rows["_bleu"].to_numpy()]
+        bleu[at] = statistics[rows["_pair"].to_numpy()]
         bleu[np.isnan(values[TOKEN_F1])] = math.nan
     if labels:
         codes = {label.casefold(): code for code, label in enumerate(labels)}
@@ -250,6 +250,8 @@ def _result(measure: str, group: Mapping[str, str], found: Estimate, of: Scored,
     note = "" if n else "no answer is scored"
     if n and measure in (F1, F1_MACRO):
         note = _f1_note(of, found)
+    if n and measure == METEOR:
+        note = meteor_scorer().used
     return Result(
         measure=measure,
         group=group,
@@ -417,7 +419,7 @@ class Baselines:
         group = group_of(task, ("", "", "", ""), baseline)
         return Result(
             measure, group, found.value, found.low, found.high, n=len(self.documents), unit="percent",
-            neutral=round(self._best(measure)[1], 2),
+            neutral=round(self._best(measure)[1], 2), note=meteor_scorer().used if measure == METEOR else "",
         )  # fmt: skip
 
 

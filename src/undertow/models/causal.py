@@ -13,7 +13,7 @@ Knows torch and transformers; both are imported when a model is opened, not befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -258,17 +258,15 @@ class CausalModel:
                     self.prompt_notes += (f"prompts were answered in plain batches, since {self.writer.refusal}",)
                 yield {places[at]: answer for at, answer in some.items()}
 
-    def packs(self, queries: Sequence[Query]) -> list[list[int]]:
+    def packs(self, queries: Sequence[Query]) -> Iterator[list[int]]:
         """Places of the prompts that are answered in one go."""
-        found = []
         for places, asked, by_decoder in _sorted_out(queries):
-            packs = (
+            packs: Iterable[list[int]] = (
                 self.decoder.packs(cast(Sequence[Generation], asked), self._tokens_of)
                 if by_decoder
                 else self.writer.packs(cast(Sequence[Choice | Writing], asked))
             )
-            found += [[places[at] for at in pack] for pack in packs]
-        return found
+            yield from ([places[at] for at in pack] for pack in packs)
 
     def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
         """What answering takes."""

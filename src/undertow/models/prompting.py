@@ -131,18 +131,36 @@ class Prompter:
         return prompts, refused
 
     def _prompted(self, place: int, query: Choice | Writing) -> Prompted | UnscorableError:
-        """The query with as many of its last examples as there is room for."""
-        for n_dropped in range(len(query.shots) + 1):
-            text = "".join((*query.shots[n_dropped:], query.prompt))
-            tokens = in_template(self.tokenizer, text) if query.chat else tuple(self.tokens_of(text))
-            if isinstance(tokens, UnscorableError):
-                return tokens
-            whole = self._whole(place, query, (text, tokens), n_dropped)
-            if isinstance(whole, UnscorableError) or len(whole.tokens) + whole.most_tokens <= self.context_tokens:
-                return whole
-        return UnscorableError(
-            f"prompt and answer are longer than the {self.context_tokens} tokens that the model reads, without any example"
-        )
+        """The query with as many of its last examples as there is room for, found by halving."""
+        whole = self._without(place, query, 0)
+        if isinstance(whole, UnscorableError) or self._fits(whole):
+            return whole
+        most = self._without(place, query, len(query.shots))
+        if isinstance(most, UnscorableError):
+            return most
+        if not self._fits(most):
+            return UnscorableError(
+                f"prompt and answer are longer than the {self.context_tokens} tokens that the model reads, without any example"
+            )
+        too_few, enough, found = 0, len(query.shots), most
+        while enough - too_few > 1:
+            middle = (too_few + enough) // 2
+            tried = self._without(place, query, middle)
+            if isinstance(tried, UnscorableError):
+                return tried
+            too_few, enough, found = (too_few, middle, tried) if self._fits(tried) else (middle, enough, found)
+        return found
+
+    def _fits(self, prompt: Prompted) -> bool:
+        return len(prompt.tokens) + prompt.most_tokens <= self.context_tokens
+
+    def _without(self, place: int, query: Choice | Writing, n_dropped: int) -> Prompted | UnscorableError:
+        """The query without so many of its first examples, whether it fits or not."""
+        text = "".join((*query.shots[n_dropped:], query.prompt))
+        tokens = in_template(self.tokenizer, text) if query.chat else tuple(self.tokens_of(text))
+        if isinstance(tokens, UnscorableError):
+            return tokens
+        return self._whole(place, query, (text, tokens), n_dropped)
 
     def _whole(
         self, place: int, query: Choice | Writing, prompt: tuple[str, tuple[int, ...]], n_dropped: int

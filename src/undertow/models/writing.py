@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 CPU_FORWARD_TOKENS = 512
 GPU_FORWARD_TOKENS = 8192
+BLOCK = 4096
+"""Prompts that are spelled before the first of them is answered."""
 """New tokens of one forward pass: beyond this, attention over the tree costs more than larger matrices save."""
 PLAIN_ROWS = 16
 
@@ -100,11 +102,20 @@ class Writer:
         for pack in self._packs(prompts, warm=True):
             yield self._answered(pack)
 
-    def packs(self, queries: Sequence[Choice | Writing]) -> list[list[int]]:
-        """Places of the queries that are answered in one go; those that cannot be asked come first."""
-        prompts, refused = self.prompter.prompts(queries)
-        packs = [[prompt.place for prompt in pack] for pack in self._packs(prompts)]
-        return [list(refused), *packs] if refused else packs
+    def packs(self, queries: Sequence[Choice | Writing]) -> Iterator[list[int]]:
+        """Places of the queries that are answered in one go, as they are found; those that cannot be asked come first.
+
+        Prompts are spelled a block at a time, so that the first answers do not wait for a hundred thousand others, nor
+        memory hold them. Blocks are of neighbours, by what the prompts say.
+        """
+        order = sorted(range(len(queries)), key=lambda place: queries[place].shown())
+        for start in range(0, len(order), BLOCK):
+            block = order[start : start + BLOCK]
+            prompts, refused = self.prompter.prompts([queries[place] for place in block])
+            if refused:
+                yield [block[at] for at in refused]
+            for pack in self._packs(prompts):
+                yield [block[prompt.place] for prompt in pack]
 
     def effort(self, queries: Sequence[Choice | Writing], weights_bytes: int) -> Effort:
         """What answering takes, from one timed pack."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -119,18 +120,31 @@ class Task:
         asked = self._asked(given.evaluation, settings, cells)
         pool = [self._as_asked(document) for document in self._suited(given.training)]
         _check_pool(pool, cells, given)
-        ground = _Ground(settings, sampling.seed, pool, self._labels(given))
+        ground = _Ground(settings, sampling.seed, self._labels(given))
+        # Draws are nested: the most examples of each are drawn once, and the cells take the first ones of them.
+        most = max(cell.n_shots for cell in cells)
+        draws = list(dict.fromkeys((cell.sampling, cell.draw) for cell in cells if cell.n_shots))
         for document in _sample(asked, _n_documents(settings, sampling, len(cells)), sampling.seed, self.gold):
+            asked_about = self._as_asked(document)
+            drawn = {(s, d): draw_shots(pool, asked_about, most, s, d, sampling.seed) for s, d in draws}
             for cell in cells:
                 if document.dimension or DIMENSION_HOLE not in cell.wording.text:
-                    yield self._item(document, cell, ground)
+                    shots = drawn[cell.sampling, cell.draw][: cell.n_shots] if cell.n_shots else ()
+                    yield self._item(document, cell, ground, shots)
 
     def _documents(self, settings: Any) -> DocumentSet:
-        return load_documents(settings.challenge, getattr(settings, "rephrasings", ""))
+        given = settings.challenge, getattr(settings, "rephrasings", "")
+        return _loaded(*given, tuple(map(_stamp, given)))
 
     def _asked(self, documents: Sequence[Document], settings: Any, cells: Sequence[_Cell]) -> list[Document]:
         suited = self._suited(documents)
         if not suited:
+            n_training = len(self._suited(self._documents(settings).training))
+            if n_training:
+                raise UndertowError(
+                    f"{settings.challenge}: all its {n_training:,} documents for {self.name} are for training, and none to ask "
+                    "about; name a set that has both, as a folder with all split files of CAD, or set rows to split evaluation"
+                )
             raise UndertowError(
                 f"{settings.challenge}: holds no document for {self.name}; it needs {_NEEDS[self.name]}"
             )
@@ -179,9 +193,8 @@ class Task:
         """Whether answers are written, and not chosen."""
         return self.name in (EXTRACTION, REPHRASING)
 
-    def _item(self, document: Document, cell: _Cell, ground: _Ground) -> Item:
-        settings, named = ground.settings, (cell.n_shots, cell.sampling, cell.draw, ground.seed)
-        shots = draw_shots(ground.pool, self._as_asked(document), *named) if cell.n_shots else ()
+    def _item(self, document: Document, cell: _Cell, ground: _Ground, shots: Sequence[Document]) -> Item:
+        settings = ground.settings
         told = [self._example(shot, cell.wording, ground) for shot in shots]
         factors: dict[str, Factor] = {
             "challenge": Path(settings.challenge).name,
@@ -310,6 +323,19 @@ class Task:
         return read_answers(path, self.name, protocol, (YES, NO) if self.name == DIAGNOSIS else ())
 
 
+@lru_cache(maxsize=2)
+def _loaded(name: str, rephrasings: str, stamps: tuple[tuple[int, ...], ...]) -> DocumentSet:
+    """The documents, read once as long as their files stay as they are."""
+    return load_documents(name, rephrasings)
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    """When a file was last written, and its size; of a folder, of all files in it; () of a name."""
+    place = Path(path)
+    files = sorted(place.iterdir()) if path and place.is_dir() else [place] if path and place.is_file() else []
+    return tuple(number for file in files for number in (file.stat().st_mtime_ns, file.stat().st_size))
+
+
 _NEEDS = {
     DIAGNOSIS: "documents that are biased or not",
     IDENTIFICATION: "biased documents with their dimension",
@@ -320,11 +346,10 @@ _NEEDS = {
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """What all cells share: the settings, the seed, what examples are drawn from, the labels, and examples made so far."""
+    """What all cells share: the settings, the seed, the labels, and examples made so far."""
 
     settings: Any
     seed: int
-    pool: Sequence[Document]
     labels: Sequence[str]
     examples: dict[tuple[str, str, str], str] = field(default_factory=dict)
 

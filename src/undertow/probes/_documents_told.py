@@ -121,7 +121,8 @@ class Telling:
     def findings(self, evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
         """Against the best baseline first; then which dimensions, and which words, make a difference."""
         several = evidence.frame["model"].nunique() > 1
-        told = [self._against(result, several=several) for result in self._widest(results, ALL).values()]
+        whole = list(self._widest(results, ALL).values())
+        told = [self._against(result, len(whole), several=several) for result in whole]
         told += self._by_dimension(results, several=several)
         effects = [result for result in results if result.measure == "slot_effect"]
         found = sorted((one for one in effects if one.q < ALPHA), key=lambda one: -abs(one.value))
@@ -151,7 +152,7 @@ class Telling:
                 found[tuple(group[name] for name in _SETTING)] = result
         return found
 
-    def _against(self, result: Result, *, several: bool) -> Finding:
+    def _against(self, result: Result, n_compared: int, *, several: bool) -> Finding:
         who = _who(result.group, several=several)
         title = TITLES[result.measure]
         if math.isnan(result.value):
@@ -167,11 +168,15 @@ class Telling:
             return Finding(f"{who}{score}{habit}.", found=False, strength=FIRST)
         gap = f"{result.detail['above_baseline']:+.1f} points, {low:+.1f} to {high:+.1f}"
         best = f"the best answer without a model, {result.neutral:.1f}%"
-        if low > 0:
+        value, wider = result.detail["above_baseline"], _wider(result, n_compared)
+        if value > 0 and value > wider * (value - low):
             return Finding(f"{who}{score}: better than {best} ({gap}){habit}.", found=True, strength=FIRST + low)
-        if high < 0:
+        if value < 0 and -value > wider * (high - value):
             return Finding(f"{who}{score}: worse than {best} ({gap}){habit}.", found=True, strength=FIRST - high)
-        return Finding(f"{who}{score}: not told apart from {best} ({gap}){habit}.", found=False, strength=FIRST)
+        allowed = f", {n_compared} comparisons and the number of texts allowed for" if low > 0 or high < 0 else ""
+        return Finding(
+            f"{who}{score}: not told apart from {best} ({gap}{allowed}){habit}.", found=False, strength=FIRST
+        )
 
     def _by_dimension(self, results: Sequence[Result], *, several: bool) -> list[Finding]:
         """The best and the worst dimension of each setting, where these are further apart than of as many alike."""
@@ -200,7 +205,7 @@ class Telling:
         """Every wording's score, the words that make a difference, and which labels are taken for which."""
         from undertow.measures.understanding import scored
 
-        settings = scored(evidence.frame, evidence.design)
+        settings = scored(evidence.frame, evidence.design, self.first_measure)
         for sampling, decoding in self._pictured(results):
             yield from self._draw_wordings(evidence.frame, settings, results, (sampling, decoding))
         if evidence.design["labels"]:
@@ -265,7 +270,7 @@ class Telling:
         from undertow.measures.understanding import confusion_of, scored
         from undertow.measures.wording_effects import slot_table
 
-        settings = scored(evidence.frame, evidence.design)
+        settings = scored(evidence.frame, evidence.design, self.first_measure)
         found = {"slots": slot_table(evidence.frame, settings, self.first_measure)}
         labels = list(evidence.design["labels"])
         if labels:
@@ -280,13 +285,12 @@ class Telling:
 
     def told(self, evidence: Evidence, results: Sequence[Result]) -> Told:
         """What was asked, the paper's tables, and examples behind a warning."""
-        from undertow.measures.text_overlap import meteor_scorer
-
         frame, design = evidence.frame, evidence.design
         written = self.task in (EXTRACTION, REPHRASING)
         notes = [f"Documents: {note}." for note in design.get("document_notes", [])]
-        if written:
-            notes.append(f"METEOR: {meteor_scorer().used}.")
+        notes += [
+            f"METEOR: {note}." for note in dict.fromkeys(one.note for one in results if one.measure == "meteor") if note
+        ]
         notes += [
             "An interval is over documents like these; the wordings are the design and are not a sample of others.",
             "An empty or undecodable answer is a wrong answer and stays in.",
@@ -308,13 +312,13 @@ class Telling:
             examples=[],
             notes=notes,
             titles=TITLES,
-            glossary={**MEANINGS, **_decodings_told(frame)},
+            glossary={**MEANINGS, **BASELINES, **_decodings_told(frame)},
             neutral=NEUTRAL[self.task],
-            shown=[*self._paper_tables(results), *_examples(frame, written=written)],
+            shown=[*self._paper_tables(results, frame), *_examples(frame, written=written)],
             of_words=False,
         )
 
-    def _paper_tables(self, results: Sequence[Result]) -> Iterator[Shown]:
+    def _paper_tables(self, results: Sequence[Result], frame: pd.DataFrame) -> Iterator[Shown]:
         """Mean and standard deviation over wordings and draws, laid out as the paper does, and what needs no model."""
         from undertow.measures.understanding import MEASURES
 
@@ -326,7 +330,7 @@ class Telling:
                 some = [one for one in told if one.group["model"] == model and one.group["decoding"] == decoding]
                 where = f"{model}, {decoding}"
                 if self.task == IDENTIFICATION:
-                    yield from _by_dimension_tables(some, without, where)
+                    yield from _by_dimension_tables(some, without, where, _named(frame, model, decoding))
                 else:
                     yield _by_class_table(some, without, (MEASURES[self.task], where, _TABLE[self.task]))
             if self.task == EXTRACTION:
@@ -334,6 +338,17 @@ class Telling:
 
 
 _TABLE = {DIAGNOSIS: "Table 4", EXTRACTION: "Table 6", REPHRASING: "Tables 7 and 8"}
+
+
+def _wider(result: Result, n_compared: int) -> float:
+    """How much wider a 95% interval over documents is where several comparisons are made, and documents are few.
+
+    Bonferroni's share of the error, and Student's t in place of the normal: a bootstrap of a few documents is too narrow.
+    """
+    from scipy.stats import norm, t
+
+    n_documents = result.n / max(result.detail.get("cells", 1.0), 1.0)
+    return float(t.ppf(1 - ALPHA / (2 * n_compared), max(n_documents - 1, 1)) / norm.ppf(1 - ALPHA / 2))
 
 
 def _told_apart(best: Result, worst: Result, n_compared: int) -> bool:
@@ -528,7 +543,17 @@ def _by_decoding_table(results: Sequence[Result], model: str) -> Iterator[Shown]
         )
 
 
-def _by_dimension_tables(results: Sequence[Result], without: Sequence[Result], where: str) -> Iterator[Shown]:
+def _named(frame: pd.DataFrame, model: str, decoding: str) -> dict[str, float]:
+    """Percent of all answers without examples that each label had, whatever was right."""
+    chosen = (frame["model"].astype(str) == model) & (frame["decoding"].astype(str) == decoding)
+    answers = frame[chosen & (frame["shots"].astype(str) == "0") & (frame["unscored"] == "")]["answer"].astype(str)
+    shares = 100 * answers.str.strip().str.casefold().value_counts(normalize=True)
+    return {str(name): float(share) for name, share in shares.items()}
+
+
+def _by_dimension_tables(
+    results: Sequence[Result], without: Sequence[Result], where: str, named: Mapping[str, float]
+) -> Iterator[Shown]:
     """Exact match by dimension: of prompts without examples by class, of those with examples by class and number."""
     exact = [one for one in results if one.measure == "exact_match"]
     by_key = {
@@ -547,8 +572,20 @@ def _by_dimension_tables(results: Sequence[Result], without: Sequence[Result], w
         f"Without a model, over all texts: {no_model}."
     )
     if any(key[2] == "0" for key in by_key):
-        rows = [[name, *(_cell(by_key.get((name, kind, "0", NO_SHOTS))) for kind in classes)] for name in dimensions]
-        yield Shown(f"Without examples, as Table 9 of the paper: {where}", ["dimension", *classes], rows, about)
+        rows = [
+            [
+                name,
+                *(_cell(by_key.get((name, kind, "0", NO_SHOTS))) for kind in classes),
+                "" if name == ALL else f"{named.get(name.casefold(), 0.0):.1f}",
+            ]
+            for name in dimensions
+        ]
+        yield Shown(
+            f"Without examples, as Table 9 of the paper: {where}",
+            ["dimension", *classes, "of all answers"],
+            rows,
+            f"{about} Of all answers: how many named the dimension, whatever was right.",
+        )
     for sampling, paper in (("weak-oracle", "A7"), ("random", "A8")):
         shots = list(dict.fromkeys(key[2] for key in by_key if key[3] == sampling))
         rows = [

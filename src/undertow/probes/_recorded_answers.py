@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.challenge.documents import DIMENSIONS
-from undertow.probes._documents import EXTRACTION, IDENTIFICATION, REPHRASING
+from undertow.challenge.documents import DIMENSIONS, is_kept_name
+from undertow.challenge.shots import SAMPLINGS
+from undertow.probes._documents import EXTRACTION, IDENTIFICATION, NO_SHOTS, REPHRASING
 from undertow.probes.base import EXACT, PAPER, Evidence
 from undertow.types import UndertowError
 
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 NEEDED = ("document", "gold", "answer")
 DEFAULTS: dict[str, str | int | float] = {
     "model": "recorded", "dimension": "", "text": "", "description_class": "recorded", "wording": "", "shots": 0,
-    "sampling": "none", "draw": 0, "decoding": "recorded", "unscored": "", "dropped": 0, "nats": math.nan,
+    "sampling": "", "draw": 0, "decoding": "recorded", "unscored": "", "dropped": 0, "nats": math.nan,
 }  # fmt: skip
-"""What a column is where a table lacks it."""
+"""What a column is where a table lacks it; a sampling that is not told goes by the number of examples."""
+CELL = ("model", "description_class", "wording", "shots", "sampling", "draw", "decoding")
+"""Answers that are alike in these are to different documents."""
 COUNTS = ("shots", "draw", "dropped", "given_shots")
 MOST = 10**9
 NUMBERS = ("unclaimed", "yes_percent", "nats")
@@ -69,10 +72,12 @@ def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) 
     for name in NUMBERS:
         if name in frame:
             frame[name] = pd.to_numeric(frame[name], errors="coerce").astype(float)
-    frame["passage"] = frame["passage"] if "passage" in frame else frame["text"]
+    frame["sampling"] = _samplings(frame)
+    frame["passage"] = _passages(frame, task)
     written = task in (EXTRACTION, REPHRASING)
     right = [] if written else list(labels) or _labels_of(frame["gold"].tolist())
     _check(path, frame, right)
+    _check_names(path, frame, task)
     if right:
         named = {label.casefold(): label for label in right}
         frame["gold"] = [named[gold.strip().casefold()] for gold in frame["gold"]]
@@ -82,7 +87,7 @@ def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) 
     frame["item"] = [f"row {at}" for at in range(len(frame))]
     design = {
         "task": task, "labels": right, "title": f"recorded answers ({path.name})", "source": path.name,
-        "document_notes": [], "protocol": EXACT, "sampled": False,
+        "document_notes": _not_crossed(frame), "protocol": EXACT, "sampled": False,
     }  # fmt: skip
     return Evidence(frame, design), EXACT
 
@@ -130,6 +135,33 @@ def _whole_numbers(path: Path, name: str, column: pd.Series[Any]) -> pd.Series[A
     return numbers.astype(int)
 
 
+def _samplings(frame: pd.DataFrame) -> list[str]:
+    """How examples were drawn; without examples nothing was, whatever a table says."""
+    said = frame["sampling"].str.strip()
+    return [(how or SAMPLINGS[0]) if n else NO_SHOTS for how, n in zip(said, frame["shots"], strict=True)]
+
+
+def _passages(frame: pd.DataFrame, task: str) -> list[str]:
+    """What was asked about, "" where it is not told: to rephrase, it is the span, and never the text around it."""
+    columns = [name for name in ("passage", "span" if task == REPHRASING else "text") if name in frame]
+    passages = [""] * len(frame)
+    for name in columns:
+        passages = [known or one for known, one in zip(passages, frame[name].str.strip(), strict=True)]
+    return passages
+
+
+def _not_crossed(frame: pd.DataFrame) -> list[str]:
+    """A note where not every cell has a row for every document."""
+    n_answered = frame.groupby(list(CELL))["document"].nunique()
+    n_short = int((n_answered < frame["document"].nunique()).sum())
+    if not n_short:
+        return []
+    of_all = f"{n_short:,} of {len(n_answered):,} cells"
+    if n_short == 1:
+        return [f"{of_all} lacks answers for some documents, so its mean is over other texts"]
+    return [f"{of_all} lack answers for some documents, so their means are over different texts"]
+
+
 def _labels_of(golds: Sequence[str]) -> list[str]:
     """The eleven dimensions, however cased, or else what the right answers are."""
     found = {gold.strip().casefold(): gold.strip() for gold in reversed(golds)}
@@ -149,11 +181,22 @@ def _check(path: Path, frame: pd.DataFrame, labels: list[str]) -> None:
         raise UndertowError(
             f"{path}: document {golds[golds > 1].index[0]!r} has two right answers; give each document one, or an id of its own"
         )
-    keys = ["model", "document", "description_class", "wording", "shots", "sampling", "draw", "decoding"]
-    twice = frame.duplicated(keys).to_numpy()
+    twice = frame.duplicated(["document", *CELL]).to_numpy()
     if twice.any():
         document = frame["document"].iloc[_row(twice) - 2]
         raise UndertowError(
             f"{path}, row {_row(twice)}: document {document!r} is answered twice in the same way; "
             "tell the answers apart by a column such as model, wording, draw or shots"
         )
+
+
+def _check_names(path: Path, frame: pd.DataFrame, task: str) -> None:
+    """No class or dimension is named as results name their own levels; for identification, right answers are dimensions."""
+    for column in ("description_class", "dimension", *(("gold",) if task == IDENTIFICATION else ())):
+        kept = np.array([is_kept_name(name) for name in frame[column]])
+        if kept.any():
+            name = frame[column].iloc[_row(kept) - 2]
+            raise UndertowError(
+                f"{path}, row {_row(kept)}: results keep the name {name!r} for themselves; "
+                f"call it something else in column {column}"
+            )

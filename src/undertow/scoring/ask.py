@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
@@ -258,12 +258,11 @@ def _arriving(
 def _left_to_answer(model: LoadedModel, whole: dict[str, Query], stored: Mapping[str, Answer]) -> Iterator[list[str]]:
     """What goes together by a plan over all queries, less what is answered, as for sentences."""
     digests = list(whole)
-    if not hasattr(model, "packs"):
-        packs = [digests]
-    elif all(digest in stored for digest in digests):
-        packs = []
-    else:
-        packs = [[digests[place] for place in places] for places in model.packs(list(whole.values()))]
+    packs: Iterable[list[str]] = [digests]
+    if hasattr(model, "packs"):
+        done = all(digest in stored for digest in digests)
+        found = () if done else model.packs(list(whole.values()))
+        packs = ([digests[place] for place in places] for places in found)
     for pack in packs:
         left = [digest for digest in pack if digest not in stored]
         if left:
