@@ -517,7 +517,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
         else:
             chosen_name = "undertow-statements" if name in challenge.TASKS else name
             documents = challenge.documents_table(chosen_name)
-            if chosen_name != "undertow-statements":
+            if challenge.may_offend(chosen_name):
                 typer.echo("These texts may be offensive.", err=True)
             _print_rows(documents, f"{len(documents):,} documents", as_json=as_json, as_csv=as_csv)
         return

@@ -3,7 +3,13 @@
 from undertow.challenge.catalog import load, names
 from undertow.challenge.descriptions import TASKS, Wording, describe, wordings
 from undertow.challenge.design import ChallengeSet, Words, challenge_digest
-from undertow.challenge.document_sources import DOCUMENT_SUMMARIES, documents_table, is_documents, load_documents
+from undertow.challenge.document_sources import (
+    DOCUMENT_SUMMARIES,
+    documents_table,
+    is_documents,
+    load_documents,
+    may_offend,
+)
 from undertow.challenge.documents import DIMENSIONS, Document, DocumentSet
 from undertow.challenge.prompts import Answering, Prompt, are_pronouns, load_prompts, masked, watched
 from undertow.challenge.sentences import Injection, Sentence, SentenceSet
@@ -40,6 +46,7 @@ __all__ = [
     "load_documents",
     "load_prompts",
     "masked",
+    "may_offend",
     "names",
     "sentences",
     "single",

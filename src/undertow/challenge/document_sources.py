@@ -54,6 +54,15 @@ def is_documents(name: str) -> bool:
     )
 
 
+def may_offend(name: str) -> bool:
+    """Whether these are texts of CAD, of which a reader is warned."""
+    path = Path(name)
+    if name == cad.NAME or path.is_dir():
+        return True
+    columns = header(path) if path.is_file() else ()
+    return cad.is_full(columns) or cad.is_split(columns)
+
+
 def documents_table(name: str) -> list[dict[str, str]]:
     """Documents as rows, for printing.
 
