@@ -27,6 +27,10 @@ Cli = Callable[..., subprocess.CompletedProcess[str]]
 LONGEST_FIRST = (
     "probes/test_task_specification_of_the_default_model.py",
     "docs/test_docs.py",
+    "models/test_openai.py",
+    "probes/test_bias_in_text.py",
+    "models/test_openai_grammar.py",
+    "models/test_seq2seq.py",
     "cli/test_bad_input.py",
     "cli/test_commands.py",
     "test_resume.py",
@@ -41,6 +45,13 @@ LONGEST_FIRST = (
     "models/test_causal.py",
     "cli/test_check_text.py",
     "cli/test_relate.py",
+    "models/test_writing.py",
+    "models/test_seq2seq_writing.py",
+    "models/test_decoding.py",
+    "test_several_models.py",
+    "web/test_annotation.py",
+    "cli/test_bias_in_text_commands.py",
+    "probes/test_bias_in_text_told.py",
     "test_stopping.py",
 )
 """Files that take 15 seconds or more, by what they take; `pytest --durations=0` tells."""
