@@ -71,17 +71,17 @@ def test_killed_many_times_the_toy_ends_as_if_it_had_not_been(tmp_path: Path, mo
 def test_killed_the_default_model_ends_as_if_it_had_not_been(
     smollm2_found: object, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = [*MAIN, "run", "spurious-correlation", "-m", "smollm2", "--w", "date", "--limit", "300"]
+    command = [*MAIN, "run", "spurious-correlation", "-m", "smollm2", "--w", "date", "--limit", "180"]
     whole, counts = finish(command, tmp_path / "whole")
-    assert counts["computed"] == 300
+    assert counts["computed"] == 180
     other = tmp_path / "other cache"
     other.mkdir()
     (other / "models").symlink_to(cache / "models")
     monkeypatch.setenv("UNDERTOW_CACHE", str(other))
     kill_once(command, tmp_path / "killed", random.Random(time.time_ns()), longest_s=1.0)
     kept = stored()
-    assert 0 < kept < 300
+    assert 0 < kept < 180
     resumed, counts = finish(command, tmp_path / "killed")
-    assert (resumed, counts["computed"]) == (whole, 300 - kept)
+    assert (resumed, counts["computed"]) == (whole, 180 - kept)
     repeated, counts = finish(command, tmp_path / "again")
     assert (repeated, counts["computed"]) == (whole, 0)
