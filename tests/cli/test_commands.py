@@ -252,7 +252,7 @@ def test_the_default_model_reads_another_language(cli: Cli, tmp_path: Path) -> N
         "--challenge",
         example,
         "--limit",
-        "120",
+        "60",
         "--out",
         "run",
         "--json",
