@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 CPU_FORWARD_TOKENS = 512
 GPU_FORWARD_TOKENS = 8192
+"""New tokens of one forward pass: beyond this, attention over the tree costs more than larger matrices save."""
 BLOCK = 4096
 """Prompts that are spelled before the first of them is answered."""
-"""New tokens of one forward pass: beyond this, attention over the tree costs more than larger matrices save."""
 PLAIN_ROWS = 16
 
 LogitsAt = Callable[[Any, Ints], "Iterator[torch.Tensor]"]

@@ -205,7 +205,7 @@ class Telling:
         """Every wording's score, the words that make a difference, and which labels are taken for which."""
         from undertow.measures.understanding import scored
 
-        settings = scored(evidence.frame, evidence.design, self.first_measure)
+        settings = scored(evidence.frame, evidence.design, whole=False)
         for sampling, decoding in self._pictured(results):
             yield from self._draw_wordings(evidence.frame, settings, results, (sampling, decoding))
         if evidence.design["labels"]:
@@ -270,7 +270,7 @@ class Telling:
         from undertow.measures.understanding import confusion_of, scored
         from undertow.measures.wording_effects import slot_table
 
-        settings = scored(evidence.frame, evidence.design, self.first_measure)
+        settings = scored(evidence.frame, evidence.design, whole=False)
         found = {"slots": slot_table(evidence.frame, settings, self.first_measure)}
         labels = list(evidence.design["labels"])
         if labels:
