@@ -51,6 +51,7 @@ from undertow.models.running import (
     ran_out,
     repeats_of,
 )
+from undertow.models.tree_cache import sight
 from undertow.models.weights import Weights, explain_loading, find_weights, parsed_once
 from undertow.models.writing import Writer
 from undertow.types import (
@@ -206,9 +207,8 @@ class CausalModel:
 
         device = self.network.device
         with torch.inference_mode(), explain_memory():
-            node = torch.arange(len(tree.tokens), device=device)
             ends = torch.from_numpy(tree.ends).to(device)
-            sees = (node[None, :] <= node[:, None]) & (node[:, None] < ends[None, :])  # [node j, node i]
+            sees = sight(ends, torch.arange(len(ends), device=device))  # [node, node]
             mask = torch.zeros(sees.shape, dtype=self.network.dtype, device=device)
             mask.masked_fill_(~sees, torch.finfo(mask.dtype).min)
             inputs = {

@@ -23,7 +23,7 @@ from undertow.models.base import PAPER, PAPER_TOP, Branches, Effort, UnscorableE
 from undertow.models.running import AGREEMENT_NATS, REFUSALS, among_top, ends_of, explain_memory, ran_out
 from undertow.models.steps import Step, answer_of
 from undertow.models.templates import in_template, template_notes
-from undertow.models.tree_cache import TreeCache
+from undertow.models.tree_cache import TreeCache, sight
 from undertow.models.vocabulary import OptionTokens, Vocabulary
 from undertow.types import Answer, Generation
 
@@ -231,9 +231,8 @@ class Decoder:
         device = self.network.device
         branches = Branches.of(prompts)
         leaves = torch.tensor([branches.nodes_of[tokens][-1] for tokens in prompts], device=device)
-        node = torch.arange(len(branches.tokens), device=device)
         ends = torch.from_numpy(branches.ends).to(device)
-        sees = (node[None, :] <= node[:, None]) & (node[:, None] < ends[None, :])  # [node j, node i]
+        sees = sight(ends, torch.arange(len(ends), device=device))  # [node, node]
         cache = TreeCache(self.network)
         fed = torch.from_numpy(branches.tokens).to(device), torch.from_numpy(branches.depths).to(device)
         logits = cache.feed(*fed, sees, leaves)

@@ -16,6 +16,19 @@ if TYPE_CHECKING:
     import torch
 
 
+def sight(ends: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
+    """Which nodes of a tree in depth-first order some of them see: their ancestors and themselves [some, node].
+
+    Args:
+        ends: one past the subtree below each node, as in `undertow.models.base.TokenTree` [node].
+        nodes: by their numbers [some].
+    """
+    import torch
+
+    node = torch.arange(len(ends), device=ends.device)
+    return (node[None, :] <= nodes[:, None]) & (nodes[:, None] < ends[None, :])
+
+
 class TreeCache:
     """The cache of one network.
 
@@ -76,8 +89,7 @@ class TreeCache:
         found = []
         for start in range(n_known, len(tokens), at_once):
             stop = min(start + at_once, len(tokens))
-            node = torch.arange(stop, device=device)
-            sees = (node[None, :] <= node[start:, None]) & (node[start:, None] < ends[None, :stop])
+            sees = sight(ends[:stop], torch.arange(start, stop, device=device))
             here = nodes[(nodes >= start) & (nodes < stop)] - start
             # A network that is asked for no logits gives all of them.
             rows = here if len(here) else torch.zeros(1, dtype=torch.int64, device=device)

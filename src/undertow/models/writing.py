@@ -39,7 +39,7 @@ from undertow.models.hands import (
 )
 from undertow.models.prompting import Prompted, Prompter
 from undertow.models.running import AGREEMENT_NATS, REFUSALS, explain_memory, ran_out
-from undertow.models.tree_cache import TreeCache
+from undertow.models.tree_cache import TreeCache, sight
 from undertow.types import BEST_SPAN, Answer, Choice, Writing
 
 if TYPE_CHECKING:
@@ -266,10 +266,8 @@ class Writer:
         paths = [hand.prompt.tokens for hand in hands]
         grown = self._grown(paths)
         trunk, branches, logits, device = grown.trunk, grown.branches, grown.logits_of(paths), grown.logits.device
-        node = torch.arange(len(branches.tokens), device=device)
         leaves = torch.tensor([branches.nodes_of[path][-1] for path in paths], device=device)
-        ends = torch.from_numpy(branches.ends).to(device)
-        sees = (node[None, :] <= leaves[:, None]) & (leaves[:, None] < ends[None, :])  # [hand, column]
+        sees = sight(torch.from_numpy(branches.ends).to(device), leaves)  # [hand, column]
         depths = torch.from_numpy(branches.depths).to(device)[leaves]
         going = list(hands)
         while going:
