@@ -31,11 +31,9 @@ class OptionTokens:
 
     Attributes:
         ids: of each option [option][token]; () for one that is several tokens, or that counts with an earlier one.
-        unread: words of the options that are several tokens, in the options' order.
     """
 
     ids: tuple[tuple[int, ...], ...]
-    unread: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -80,7 +78,6 @@ class Vocabulary:
 
     def _of_options(self, options: tuple[Option, ...]) -> OptionTokens | UnscorableError:
         ids: list[tuple[int, ...]] = []
-        unread: list[str] = []
         owner: dict[int, str] = {}
         for option in options:
             word = word_of(option.fills[0])
@@ -90,8 +87,6 @@ class Vocabulary:
                 return UnscorableError(
                     f"this tokenizer spells an option of {others[0]} and one of {option.group} alike"
                 )
-            if not tokens and word not in unread:
-                unread.append(word)
             ids.append(tuple(token for token in tokens if token not in owner))
             owner |= dict.fromkeys(tokens, option.group)
         for group in dict.fromkeys(option.group for option in options):
@@ -99,7 +94,7 @@ class Vocabulary:
                 return UnscorableError(
                     f"no word of {group} is a single token, so none can be seen in the steps of an answer"
                 )
-        return OptionTokens(tuple(ids), tuple(unread))
+        return OptionTokens(tuple(ids))
 
     def _of_word(self, word: str) -> tuple[int, ...]:
         """All tokens that spell the word; of one that no token spells (an uncased vocabulary), those that it becomes."""
