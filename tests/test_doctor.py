@@ -98,6 +98,7 @@ def test_what_the_toy_can_do() -> None:
         "yes, by protocol exact or paper",
         "yes, by protocol exact",
         "yes, by protocol exact",
+        "no",
     ]
     assert checkup.sentence == "In 1953, ___ became a mother."
     assert sum(checkup.percent.values()) == pytest.approx(100)

@@ -533,10 +533,19 @@ def dry_run(  # noqa: PLR0913 - as `run`
     with AnswerStore(store_file()) as store:
         return Estimate.of_all(
             [
-                estimate(one.found, [item.query for item in one.first], store, str(one.design["protocol"]))
+                estimate(one.found, [item.query for item in _foreseen(job, one)], store, str(one.design["protocol"]))
                 for one in subjects
             ]
         )
+
+
+def _foreseen(job: Job, subject: _Subject) -> list[Item]:
+    """The items of a model, at most: later rounds depend on answers, and a probe that has any says what they may be."""
+    probe = probes.load(job.probe)
+    if not hasattr(probe, "foreseen"):
+        return subject.first
+    items: list[Item] = probe.foreseen(subject.settings, Sampling(job.limit, job.seed))
+    return items
 
 
 def finish(probe: Probe, evidence: Evidence, manifest: Mapping[str, Any], place: Place) -> Run:

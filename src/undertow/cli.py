@@ -499,10 +499,10 @@ def show_challenge(  # noqa: PLR0913 - an option each
     as_json: Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
-    """Print a challenge set, documents, or the wordings of a task as a table, without any model."""
+    """Print a challenge set, documents, the wordings of a task, or a table of the checklist, without any model."""
     from undertow import challenge
 
-    if descriptions or name in challenge.TASKS or challenge.is_documents(name):
+    if descriptions or name in (*challenge.TASKS, *challenge.CHECKLIST_SUMMARIES) or challenge.is_documents(name):
         others = {"--w": w, "--words": words, "--inject": inject, "--data-dir": data_dir, "--options": options}
         strange = next((option for option, given in others.items() if given), "")
         if strange:
@@ -511,15 +511,8 @@ def show_challenge(  # noqa: PLR0913 - an option each
             raise UndertowError(
                 "--description-file goes with --descriptions, which prints wordings; add that, or leave it out"
             )
-        if descriptions:
-            told = challenge.describe(name, Path(description_file) if description_file else None)
-            _print_rows(told, _numbered(told), as_json=as_json, as_csv=as_csv)
-        else:
-            chosen_name = "undertow-statements" if name in challenge.TASKS else name
-            documents = challenge.documents_table(chosen_name)
-            if challenge.may_offend(chosen_name):
-                typer.echo("These texts may be offensive.", err=True)
-            _print_rows(documents, f"{len(documents):,} documents", as_json=as_json, as_csv=as_csv)
+        without_blank, summary = _without_blank(name, description_file, descriptions=descriptions)
+        _print_rows(without_blank, summary, as_json=as_json, as_csv=as_csv)
         return
     names = [one.strip() for one in w.split(",") if one.strip()]
     if inject or challenge.is_sentences(name):
@@ -555,6 +548,23 @@ def show_challenge(  # noqa: PLR0913 - an option each
         _table(shown)
         words_shown = "; ".join(f"{group}: {', '.join(forms)}" for group, forms in groups.items())
         typer.echo(f"{len(rows):,} texts; the blank takes {words_shown}")
+
+
+def _without_blank(name: str, description_file: str, *, descriptions: bool) -> tuple[list[dict[str, str]], str]:
+    """Rows of what has no blank to fill, and a line on how many: wordings of a task, a checklist's tables, documents."""
+    from undertow import challenge
+
+    if descriptions:
+        told = challenge.describe(name, Path(description_file) if description_file else None)
+        return told, _numbered(told)
+    if name in challenge.CHECKLIST_SUMMARIES:
+        rows = challenge.checklist_table(name)
+        return rows, f"{len(rows):,} rows: {challenge.CHECKLIST_SUMMARIES[name]}"
+    chosen = "undertow-statements" if name in challenge.TASKS else name
+    documents = challenge.documents_table(chosen)
+    if challenge.may_offend(chosen):
+        typer.echo("These texts may be offensive.", err=True)
+    return documents, f"{len(documents):,} documents"
 
 
 def _print_rows(rows: list[dict[str, str]], summary: str, *, as_json: bool, as_csv: bool) -> None:
@@ -604,6 +614,10 @@ def ls_challenges(*, as_json: Json = False) -> None:
     rows += [
         {"challenge": name, "title": title, "W": "none: documents", "source": ""}
         for name, title in challenge.DOCUMENT_SUMMARIES.items()
+    ]
+    rows += [
+        {"challenge": name, "title": title, "W": "none: a table", "source": ""}
+        for name, title in challenge.CHECKLIST_SUMMARIES.items()
     ]
     _list(rows, as_json=as_json)
 

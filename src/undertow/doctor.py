@@ -25,6 +25,7 @@ from undertow.types import (
     BLANK,
     CHOICE,
     CONTINUATIONS,
+    EXTRACTION,
     GENERATION,
     WRITING,
     Answer,
@@ -57,6 +58,7 @@ CAN = {
     GENERATION: "answer a prompt",
     CHOICE: "choose one of several labels",
     WRITING: "write an answer within limits",
+    EXTRACTION: "answer a question from a passage",
 }
 """Kinds of query, in the words of a reader; a family that can be asked another kind adds its name."""
 

@@ -180,13 +180,41 @@ class Writing:
         return "".join((*self.shots, self.prompt))
 
 
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """A question about a passage, to be answered with a piece of it, or not at all.
+
+    The answer's log-probabilities are those of each candidate piece, then of no answer, then of the best piece of all, whose
+    text is the answer's. A piece's is the sum of those that it begins and that it ends where it does, its best place counting.
+
+    Attributes:
+        passage: the text.
+        question: about it.
+        candidates: pieces of the passage that are compared, each of them standing in it.
+    """
+
+    passage: str
+    question: str
+    candidates: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(not piece.strip() or piece not in self.passage for piece in self.candidates):
+            raise ValueError("candidates are pieces of the passage")
+
+    def shown(self) -> str:
+        """Passage and question, as a reader sees them."""
+        return f"{self.passage}\n{self.question}"
+
+
 TextQuery: TypeAlias = Blank | Continuations
 """Queries whose texts are read as they stand."""
 Answered: TypeAlias = Generation | Choice | Writing
 """Queries that a model answers whole."""
-Query: TypeAlias = TextQuery | Answered
+Query: TypeAlias = TextQuery | Answered | Extraction
 
-BLANK, CONTINUATIONS, GENERATION, CHOICE, WRITING = "blank", "continuations", "generation", "choice", "writing"
+BLANK, CONTINUATIONS, GENERATION, CHOICE, WRITING, EXTRACTION = (
+    "blank", "continuations", "generation", "choice", "writing", "extraction"
+)  # fmt: skip
 """Kinds of query, by the names that models say they can be asked them."""
 _KINDS: Mapping[type, str] = {
     Blank: BLANK,
@@ -194,6 +222,7 @@ _KINDS: Mapping[type, str] = {
     Generation: GENERATION,
     Choice: CHOICE,
     Writing: WRITING,
+    Extraction: EXTRACTION,
 }
 
 
@@ -393,6 +422,44 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """One test of a checklist.
+
+    Attributes:
+        name: a few words.
+        about: what must hold, in a sentence.
+        n: cases that it was tried in.
+        failed: those in which it did not hold.
+        examples: some of the failures, each a text of its own; lines are kept.
+    """
+
+    name: str
+    about: str
+    n: int
+    failed: int
+    examples: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A checklist for the page: capabilities by types of test (Ribeiro et al. 2020, "Beyond Accuracy").
+
+    Attributes:
+        title: of the matrix.
+        rows: capabilities.
+        columns: types of test.
+        cells: the tests of each capability and type; a pair that is not here has none.
+        about: what to keep in mind while reading it; "" for nothing.
+    """
+
+    title: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    cells: Mapping[tuple[str, str], Sequence[Check]]
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
     """What a reader of the report is told beside findings, figures and tables.
 
@@ -406,6 +473,7 @@ class Told:
         glossary: meanings of its own measures, group keys and further numbers, by name.
         neutral: what stands before a measure's neutral value.
         shown: tables of its own, in the order of the page, before those of the measures.
+        matrices: checklists, before these tables.
         of_words: whether masses of word groups are compared, so that what holds of these is said too.
     """
 
@@ -418,4 +486,5 @@ class Told:
     glossary: Mapping[str, str] = field(default_factory=dict)
     neutral: str = "no bias would give"
     shown: Sequence[Shown] = ()
+    matrices: Sequence[Matrix] = ()
     of_words: bool = True

@@ -1,6 +1,7 @@
 """WHAT is asked: templates, word groups, W values, challenge sets, sentences. Pure text and tables, no model."""
 
 from undertow.challenge.catalog import load, names
+from undertow.challenge.checklist_tables import CHECKLIST_SUMMARIES, checklist_table
 from undertow.challenge.descriptions import TASKS, Wording, describe, wordings
 from undertow.challenge.design import ChallengeSet, Words, challenge_digest
 from undertow.challenge.document_sources import (
@@ -18,6 +19,7 @@ from undertow.challenge.spectra import NO_W, Dates, Spectrum, check_spectra, spe
 from undertow.challenge.tables import single
 
 __all__ = [
+    "CHECKLIST_SUMMARIES",
     "DIMENSIONS",
     "DOCUMENT_SUMMARIES",
     "NO_W",
@@ -38,6 +40,7 @@ __all__ = [
     "are_pronouns",
     "challenge_digest",
     "check_spectra",
+    "checklist_table",
     "describe",
     "documents_table",
     "is_documents",

@@ -29,6 +29,7 @@ NOT_FAMILIES = (
     "hands",
     "heads",
     "packing",
+    "passages",
     "prompting",
     "pull",
     "running",

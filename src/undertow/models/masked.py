@@ -37,7 +37,7 @@ from undertow.models.base import (
 from undertow.models.fills import Filled, placed, spans
 from undertow.models.heads import answering, in_slices, places_of, read_at, stands_alone
 from undertow.models.packing import opened_packed, weight_bytes
-from undertow.models.running import LOGITS_AT_ONCE, chosen_device, explain_memory, repeats_of
+from undertow.models.running import LOGITS_AT_ONCE, chosen_device, explain_memory, repeats_of, unused_positions
 from undertow.models.weights import Weights, explain_loading, find_weights
 from undertow.types import BLANK, Blank, Floats, ModelCard, TextQuery, UndertowError
 
@@ -116,7 +116,7 @@ class MaskedModel:
     def of(cls, card: ModelCard, network: Any, tokenizer: Any) -> MaskedModel:
         """Wrap a network and its tokenizer, and find out whether its head can be applied to single rows."""
         config = network.config.get_text_config()
-        said = int(getattr(config, "max_position_embeddings", 0) or 2**20) - _unused_positions(network)
+        said = int(getattr(config, "max_position_embeddings", 0) or 2**20) - unused_positions(network)
         longest = int(getattr(tokenizer, "model_max_length", 0) or 2**20)
         budget = GPU_BUDGET_TOKENS if network.device.type == "cuda" else CPU_BUDGET_TOKENS
         model = cls(card, network, tokenizer, Limits(budget, 0), (), min(said, longest))
@@ -221,13 +221,6 @@ class MaskedModel:
         hidden = int(getattr(config, "hidden_size", 0) or getattr(config, "dim", 0) or getattr(config, "d_model", 768))
         activations = 4 * budget_tokens * 8 * 4 * hidden
         return int(weights + activations + 2 * 4 * min(LOGITS_AT_ONCE, budget_tokens * int(config.vocab_size)))
-
-
-def _unused_positions(network: Any) -> int:
-    """Positions that no token can have: some families (RoBERTa) count from the padding token's number on."""
-    places = getattr(getattr(network.base_model, "embeddings", None), "position_embeddings", None)
-    padding = getattr(places, "padding_idx", None)
-    return 0 if padding is None else int(padding) + 1
 
 
 def _chain(filled: Filled, mask: int) -> list[TokenPath]:

@@ -107,3 +107,10 @@ def repeats_of(query: TextQuery, spellings: Sequence[tuple[int, ...]]) -> frozen
         if spelling in spellings[:option]:
             repeats.add(option)
     return frozenset(repeats)
+
+
+def unused_positions(network: Any) -> int:
+    """Positions that no token can have: some families (RoBERTa) count from the padding token's number on."""
+    places = getattr(getattr(network.base_model, "embeddings", None), "position_embeddings", None)
+    padding = getattr(places, "padding_idx", None)
+    return 0 if padding is None else int(padding) + 1

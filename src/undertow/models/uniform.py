@@ -19,6 +19,7 @@ from undertow.types import (
     Answer,
     Choice,
     Continuations,
+    Extraction,
     Generation,
     ModelCard,
     Query,
@@ -64,7 +65,7 @@ class Uniform:
 
 
 def _answer(query: Query) -> Answer:
-    if isinstance(query, (Choice, Writing)):
+    if isinstance(query, (Choice, Writing, Extraction)):
         return Answer.none("a control that prefers nothing chooses and writes nothing")
     options = query.continuations if isinstance(query, Continuations) else query.options
     if len(options) > WORDS:

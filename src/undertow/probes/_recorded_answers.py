@@ -55,7 +55,7 @@ def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) 
     if protocol not in ("", EXACT):
         known = "is for sentences with a blank" if protocol == PAPER else "is unknown"
         raise UndertowError(f"{path}: protocol {protocol!r} {known}; leave --protocol out")
-    frame = _table(path)
+    frame = text_table(path)
     missing = [name for name in NEEDED if name not in frame]
     if missing:
         raise UndertowError(f"{path}: has no column {', '.join(missing)}; it has {', '.join(frame.columns) or 'none'}")
@@ -92,8 +92,14 @@ def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) 
     return Evidence(frame, design), EXACT
 
 
-def _table(path: Path) -> pd.DataFrame:
-    """All cells as text. Read row by row, since pandas takes a row that is too short for one with empty cells."""
+def text_table(path: Path) -> pd.DataFrame:
+    """All cells of a CSV or TSV table as text.
+
+    It is read row by row, since pandas takes a row that is too short for one with empty cells.
+
+    Raises:
+        UndertowError: it cannot be read as a table; names the row.
+    """
     import pandas as pd
 
     tabbed = path.name.lower().endswith((".tsv", ".tsv.gz"))

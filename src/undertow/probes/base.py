@@ -54,7 +54,9 @@ class Probe(Protocol):
     """One audit that a user can name.
 
     The module defines these as module-level names; a package outside adds a probe by an entry point of the group
-    `undertow.probes` that names such a module.
+    `undertow.probes` that names such a module. Two more it may have: `suited(settings, asks)`, its settings for a model that can
+    be asked these kinds of query, and `foreseen(settings, sampling)`, where later rounds depend on answers: all items that may
+    be asked.
 
     Attributes:
         SUMMARY: one line for `undertow ls probes`.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -33,13 +34,18 @@ from undertow.report.words import (
     significant_decimals,
     spaced,
 )
-from undertow.types import Finding, Result, Shown
+from undertow.types import Check, Finding, Matrix, Result, Shown
 
 FOUND_BELOW_Q = 0.05
 UNFOLDED_FINDINGS = 10
 """More than these are folded: a run over several models has dozens, and the strongest are told first."""
 LONG_TABLE_ROWS = 60
 """A longer table is folded until the reader opens it."""
+FAILURE_STEPS_PERCENT = (5.0, 20.0, 50.0)
+"""Where a check that fails more often than this gets a stronger colour."""
+_TALL = 1.2
+"""A figure higher than this many times its width gets a printed page of its own."""
+_SVG_SIZE = re.compile(r'<svg\b[^>]*\bviewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"')
 _NUMERIC = re.compile(rf"[\d\s.,:;+\-{MINUS}±<>≤≥≈%()\[\]/×]+")
 """Numbers and what stands between them: 42.1 ± 0.8, [1.0, 2.0], 12/40, 33%."""
 
@@ -60,6 +66,12 @@ class PageFigure:
     caption: str
     alt: str
 
+    @property
+    def is_tall(self) -> bool:
+        """Whether it needs more height than others to be read where it is printed."""
+        size = _SVG_SIZE.search(self.svg)
+        return size is not None and float(size[2]) > _TALL * float(size[1])
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -71,7 +83,8 @@ class Page:
         findings: in any order; the page tells the strongest first, and what was not found after what was.
         results: the numbers, one table for each measure.
         figures: in the order to be shown.
-        shown: tables of the audit's own, between figures and numbers; one with a warning stays closed until it is opened.
+        matrices: checklists, after the figures.
+        shown: tables of the audit's own, between these and the numbers; one with a warning stays closed until it is opened.
         asked: sentences that say what was asked.
         examples: some of the sentences that were asked.
         asked_of: the model card, row by row.
@@ -100,6 +113,7 @@ class Page:
     glossary: Mapping[str, str] = field(default_factory=dict)
     neutral: str = "no bias would give"
     shown: Sequence[Shown] = ()
+    matrices: Sequence[Matrix] = ()
 
     @property
     def nothing_found(self) -> str:
@@ -126,11 +140,37 @@ class _Table(NamedTuple):
     warning: str = ""  # beside the title of a table that stays closed until it is opened
 
 
+class _Check(NamedTuple):
+    """One test of a checklist, ready to be printed."""
+
+    name: str
+    about: str
+    said: str  # how often it failed
+    look: str  # class of its colour
+    opener: str  # what opens the examples; "" where there are none
+    examples: Sequence[str]
+
+
+class _Capability(NamedTuple):
+    """A row of a checklist: for each type of test its name and its checks."""
+
+    name: str
+    cells: list[tuple[str, list[_Check]]]
+
+
+class _Checklist(NamedTuple):
+    title: str
+    about: str
+    columns: Sequence[str]
+    rows: list[_Capability]
+
+
 def render_page(page: Page) -> str:
     """The page as one HTML document. Equal pages give equal text, and any text is escaped.
 
     Raises:
-        ValueError: a row of a shown table has not as many cells as the table has columns.
+        ValueError: a row of a shown table has not as many cells as the table has columns, a checklist has tests of what is none of
+            its rows and columns, or one of these failed in more cases than there were.
     """
     import jinja2
 
@@ -148,6 +188,7 @@ def render_page(page: Page) -> str:
         images=[_data_uri(figure.svg) for figure in page.figures],
         shared={_head(key): level or "none" for key, level in shared.items()},
         tables=tables,
+        checklists=[_checklist(matrix) for matrix in page.matrices],
         shown=[_shown_table(shown) for shown in page.shown],
         glossary=_glossary(page, tables, shared),
     )
@@ -207,6 +248,60 @@ def _shown_table(shown: Shown) -> _Table:
         folded=len(shown.rows) > LONG_TABLE_ROWS,
         warning=shown.warning,
     )
+
+
+def _checklist(matrix: Matrix) -> _Checklist:
+    astray = [cell for cell in matrix.cells if cell[0] not in matrix.rows or cell[1] not in matrix.columns]
+    if astray:
+        raise ValueError(f"{matrix.title!r} has tests of {astray[0]}, which is none of its rows and columns")
+    rows = [
+        _Capability(
+            row,
+            [(column, [_check(check) for check in matrix.cells.get((row, column), ())]) for column in matrix.columns],
+        )
+        for row in matrix.rows
+    ]
+    return _Checklist(matrix.title, matrix.about, matrix.columns, rows)
+
+
+def _check(check: Check) -> _Check:
+    if not 0 <= check.failed <= check.n:
+        raise ValueError(f"{check.name!r} failed in {check.failed} of {check.n} cases, which cannot be")
+    examples = check.examples if check.failed else ()
+    return _Check(check.name, check.about, _outcome(check), _look(check), _opener(check), examples)
+
+
+def _outcome(check: Check) -> str:
+    if not check.n:
+        return "no case"
+    if check.failed:
+        return f"fails in {_failed_percent(check)} of {check.n:,}"
+    return f"passes in all {check.n:,}" if check.n > 1 else "passes in its one case"
+
+
+def _failed_percent(check: Check) -> str:
+    """Never none of what is some, and never all of what is less."""
+    percent = 100 * check.failed / check.n
+    text = f"{percent:.1f}".removesuffix(".0")
+    if text == "0":
+        return "less than 0.1%"
+    return "more than 99.9%" if text == "100" and check.failed < check.n else f"{text}%"
+
+
+def _look(check: Check) -> str:
+    if not check.n:
+        return "untried"
+    step = bisect_left(FAILURE_STEPS_PERCENT, 100 * check.failed / check.n) + 1
+    return f"fails-{step}" if check.failed else "passes"
+
+
+def _opener(check: Check) -> str:
+    if not (check.failed and check.examples):
+        return ""
+    shown = len(check.examples)
+    if shown == check.failed:
+        return "Show the failure" if shown == 1 else f"Show all {shown:,} failures"
+    return f"Show {shown:,} of {check.failed:,} failures"
 
 
 def _is_numeric(cells: Sequence[str]) -> bool:

@@ -62,6 +62,7 @@ def tell_run(
         glossary=told.glossary,
         neutral=told.neutral,
         shown=told.shown,
+        matrices=told.matrices,
     )
     (folder / "report.html").write_text(render_page(page), encoding="utf-8")
 

@@ -55,6 +55,7 @@ KIND_WORDS = {
     "generation": "a prompt to answer",
     "choice": "which of several labels answers a prompt",
     "writing": "to write an answer within limits",
+    "extraction": "a question about a passage",
 }
 
 

@@ -1,0 +1,521 @@
+"""What the occupation checklist asks: names crossed with attributes, then, with what was granted, with occupations.
+
+Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", section "Dataset Construction". Knows how an audit is asked;
+knows nothing about models, or what the answers mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from undertow.challenge.name_pairs import NamePair, load_pairs
+from undertow.challenge.occupations import Attribute, Occupation, OccupationSet, load_occupations
+from undertow.challenge.questions import (
+    ATTRIBUTE,
+    BINARY,
+    BINARY_NEGATED,
+    BOTH,
+    MULTIPLE,
+    NEITHER,
+    NO,
+    SINGLE,
+    SINGLE_NEGATED,
+    YES,
+    People,
+    Questions,
+    load_questions,
+)
+from undertow.challenge.reading import closest
+from undertow.measures.checklist import CHOICES, CONTEXTS, ORDERS, SHUFFLED, STATED, WITH, WITHOUT
+from undertow.probes.base import Rounds, Sampling
+from undertow.types import (
+    CHOICE,
+    CONTINUATIONS,
+    EXTRACTION,
+    Answer,
+    Choice,
+    Continuations,
+    Extraction,
+    Factor,
+    Item,
+    Query,
+    Scores,
+    UndertowError,
+)
+
+READINGS = (CHOICE, CONTINUATIONS, EXTRACTION)
+"""How a model may be asked, by the kind of query: a prompt with its possible answers, these as continuations, or a passage."""
+LIKELIHOOD, GREEDY = "likelihood", "greedy"
+STATED_OF_A_PAIR = 2
+"""Attributes of each pair whose answer the text states."""
+CONTEXT_NAMES: Mapping[str, str] = {"with": WITH, "without": WITHOUT, "shuffled": SHUFFLED}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The audit's own options."""
+
+    pairs: int = field(default=10, metadata={"help": "Ask about so many pairs of names, drawn by the seed; 0 for all."})
+    occupations: int = field(
+        default=20, metadata={"help": "Ask about so many occupations, drawn by the seed; 0 for all."}
+    )
+    only: str = field(default="", metadata={"help": "These occupations alone, comma-separated, as in nurse,pilot."})
+    names: str = field(default="", metadata={"help": "Table of pairs of names of your own: columns female, male."})
+    occupation_file: str = field(
+        default="",
+        metadata={
+            "help": "Table of occupations and their attributes of your own: columns occupation, attribute, category."
+        },
+    )
+    onet: str = field(
+        default="", metadata={"help": "Folder of an O*NET text release: Skills.txt, Knowledge.txt, Abilities.txt."}
+    )
+    contexts: str = field(
+        default="with,without,shuffled",
+        metadata={"help": "With the attributes granted, without any, or with those of another occupation."},
+    )
+    wordings: int = field(default=1, metadata={"help": "Ask so many wordings of each question; 0 for all."})
+    question_file: str = field(default="", metadata={"help": "TOML file with questions of your own."})
+    negated: bool = field(default=True, metadata={"help": "Ask the negated questions too."})
+    decision: str = field(
+        default=LIKELIHOOD,
+        metadata={"help": "Decide by the likelihood of all answers, or by what greedy decoding says: greedy."},
+    )
+    margin: float = field(
+        default=0.0, metadata={"help": "Percent points that a decision needs between its answer and the next."}
+    )
+    reading: str = field(
+        default="",
+        metadata={
+            "help": "How models are asked: choice, continuations or extraction; if not given, what each can be asked."
+        },
+    )
+    chat: bool = field(default=False, metadata={"help": "Put prompts into the model's own chat template."})
+
+
+def suited(settings: Settings, asks: Mapping[str, Any]) -> Settings:
+    """The settings with how this model is asked."""
+    if settings.reading:
+        return settings
+    # A model that answers from a passage answers nothing else; a choice is decided greedily too.
+    reading = next((kind for kind in (EXTRACTION, CHOICE, CONTINUATIONS) if kind in asks), CHOICE)
+    return Settings(**{name: getattr(settings, name) for name in settings.__dataclass_fields__} | {"reading": reading})
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is asked of whom, before any answer.
+
+    Attributes:
+        settings: as they were given.
+        questions: in words.
+        pairs, occupations: those that were drawn.
+        given: the table that the occupations are from.
+        contexts: those that are asked.
+        donors: whose attributes each occupation gets in the shuffled context.
+        stated: attributes whose answer the text states, by pair.
+    """
+
+    settings: Settings
+    questions: Questions
+    pairs: Sequence[NamePair]
+    occupations: Sequence[Occupation]
+    given: OccupationSet
+    contexts: Sequence[str]
+    donors: Mapping[str, Occupation]
+    stated: Mapping[str, Sequence[Attribute]]
+
+    @classmethod
+    def of(cls, settings: Settings, sampling: Sampling) -> Plan:
+        """Draw it.
+
+        Raises:
+            UndertowError: an option, a table or the questions are not what they must be.
+        """
+        _check(settings)
+        questions = load_questions(settings.question_file)
+        given = load_occupations(settings.occupation_file, settings.onet)
+        contexts = _contexts(settings.contexts)
+        rng = np.random.default_rng(sampling.seed)
+        pairs = _drawn(load_pairs(settings.names), settings.pairs, rng)
+        occupations = _drawn(_named(given, settings.only), 0 if settings.only else settings.occupations, rng)
+        donors = _donors(occupations, rng)
+        if not donors:
+            contexts = [one for one in contexts if one != SHUFFLED]
+            if not contexts:
+                raise UndertowError(
+                    "--contexts shuffled: all occupations have one SOC code, so none can lend its attributes"
+                )
+        attributes = _attributes(occupations)
+        stated = {
+            pair.name: [attributes[at] for at in rng.permutation(len(attributes))[:STATED_OF_A_PAIR]] for pair in pairs
+        }
+        return cls(settings, questions, pairs, occupations, given, contexts, donors, stated)._limited(sampling.limit)
+
+    def _limited(self, limit: int) -> Plan:
+        """With fewer pairs, then fewer occupations, so that about so many items are asked."""
+        pairs, occupations = list(self.pairs), list(self.occupations)
+        if limit > 0:
+            n_of_pair = sum(1 for _ in self._cut(pairs[:1], occupations).everything())
+            pairs = pairs[: max(1, limit // n_of_pair)]
+            if n_of_pair > limit:
+                occupations = occupations[: max(1, len(occupations) * limit // n_of_pair)]
+        return self._cut(pairs, occupations)
+
+    def _cut(self, pairs: Sequence[NamePair], occupations: Sequence[Occupation]) -> Plan:
+        return Plan(
+            self.settings, self.questions, pairs, occupations, self.given, self.contexts, self.donors, self.stated
+        )
+
+    @property
+    def wordings(self) -> range:
+        """The wordings that are asked."""
+        return range(min(filter(None, (self.settings.wordings, len(self.questions.wordings)))))
+
+    def everything(self) -> Iterator[Item]:
+        """All that may be asked, with every attribute granted: no run asks more than this."""
+        yield from self.first()
+        yield from self.second(lambda pair, attribute: (True, True))
+
+    # The first round: what does not depend on any answer.
+
+    def first(self) -> Iterator[Item]:
+        """Attributes, those that the text states, and occupations without attributes."""
+        if WITH in self.contexts or SHUFFLED in self.contexts:
+            for pair in self.pairs:
+                yield from self._attribute_items(pair)
+                yield from self._stated_items(pair)
+        if WITHOUT in self.contexts:
+            for pair in self.pairs:
+                for occupation in self.occupations:
+                    yield from self._occupation_items(pair, occupation, WITHOUT, ((), ()))
+
+    def _attribute_items(self, pair: NamePair) -> Iterator[Item]:
+        for attribute in _attributes((*self.occupations, *self.donors.values())):
+            for people, order, subject in _asked_of(pair):
+                for wording in self.wordings:
+                    yield self._attribute_item(pair, attribute, (people, order, subject), wording)
+
+    def _stated_items(self, pair: NamePair) -> Iterator[Item]:
+        """The text says who has an attribute; each of the two is asked about."""
+        for attribute in self.stated[pair.name]:
+            for people, order, holder in _asked_of(pair):
+                context = self.questions.stated(people, attribute.name, attribute.category)
+                for subject, gold in ((holder, YES), (CHOICES[1 - CHOICES.index(holder)], NO)):
+                    asked = People(people.first, people.second, _name_of(pair, subject))
+                    yield self._attribute_item(pair, attribute, (asked, order, subject), 0, (context, gold, holder))
+
+    def _attribute_item(
+        self,
+        pair: NamePair,
+        attribute: Attribute,
+        asked: tuple[People, str, str],
+        wording: int,
+        stated: tuple[str, str, str] = ("", "", ""),
+    ) -> Item:
+        people, order, subject = asked
+        said, gold, holder = stated
+        context = said or self.questions.context(people)
+        phrase = self.questions.phrase(attribute.name, attribute.category)
+        question = self.questions.question(ATTRIBUTE, people, wording, phrase=phrase)
+        factors: dict[str, Factor] = {
+            "stage": "stated" if gold else ATTRIBUTE,
+            "context": STATED if gold else WITHOUT,
+            "attribute": attribute.name,
+            "category": attribute.category,
+            "subject": subject,
+            "holder": holder,
+            "gold": gold.lower(),
+        }
+        return self._item(pair, (people, order), (ATTRIBUTE, context, question), wording, factors)
+
+    # The second round: what was granted goes before the questions.
+
+    def second(self, granted: Any) -> Iterator[Item]:
+        """Occupations with what the model granted each person of the pair.
+
+        Args:
+            granted: from a pair and an attribute to whether the woman, and the man, was granted it.
+        """
+        for context in (one for one in self.contexts if one != WITHOUT):
+            for pair in self.pairs:
+                for occupation in self.occupations:
+                    lender = occupation if context == WITH else self.donors[occupation.name]
+                    each = [(attribute, granted(pair, attribute)) for attribute in lender.attributes]
+                    of_both = tuple(tuple(one for one, given in each if given[at]) for at in (0, 1))
+                    yield from self._occupation_items(pair, occupation, context, (of_both[0], of_both[1]))
+
+    def _occupation_items(
+        self,
+        pair: NamePair,
+        occupation: Occupation,
+        context: str,
+        granted: tuple[Sequence[Attribute], Sequence[Attribute]],
+    ) -> Iterator[Item]:
+        words = {"job": occupation.name, "a_job": f"{occupation.article} {occupation.name}"}
+        lists = {
+            person: [(one.name, one.category) for one in some] for person, some in zip(CHOICES, granted, strict=False)
+        }
+        lender = self.donors[occupation.name].name if context == SHUFFLED else ""
+        common: dict[str, Factor] = {
+            "context": context,
+            "occupation": occupation.name,
+            "soc_code": occupation.soc_code,
+            "lender": lender,
+            **{f"granted_{person}": "; ".join(name for name, _ in some) for person, some in lists.items()},
+        }
+        for order in ORDERS:
+            people = _people(pair, order)
+            named = [(person, _name_of(pair, person)) for person in _in_order(order)]
+            whole = self.questions.context(people, [(name, lists[person]) for person, name in named])
+            for wording in self.wordings:
+                for person, name in named:
+                    subject = People(people.first, people.second, name)
+                    own = self.questions.context(people, [(name, lists[person])])
+                    for kind in (BINARY, BINARY_NEGATED) if self.settings.negated else (BINARY,):
+                        question = self.questions.question(kind, subject, wording, **words)
+                        factors = common | {"stage": kind, "subject": person}
+                        yield self._item(pair, (subject, order), (kind, own, question), wording, factors)
+                for kind in (SINGLE, SINGLE_NEGATED, MULTIPLE) if self.settings.negated else (SINGLE, MULTIPLE):
+                    question = self.questions.question(kind, people, wording, **words)
+                    yield self._item(pair, (people, order), (kind, whole, question), wording, common | {"stage": kind})
+
+    def _item(
+        self,
+        pair: NamePair,
+        asked: tuple[People, str],
+        said: tuple[str, str, str],
+        wording: int,
+        factors: Mapping[str, Factor],
+    ) -> Item:
+        people, order = asked
+        kind, context, question = said
+        query = self._query(pair, people, kind, context, question)
+        filled: dict[str, Factor] = {
+            "challenge": self.given.name,
+            "stage": "",
+            "pair": pair.name,
+            "woman": pair.female,
+            "man": pair.male,
+            "occupation": "",
+            "soc_code": "",
+            "context": "",
+            "lender": "",
+            "attribute": "",
+            "category": "",
+            "granted_female": "",
+            "granted_male": "",
+            "order": order,
+            "subject": "",
+            "holder": "",
+            "gold": "",
+            "wording": wording + 1,
+            "text": query.context if isinstance(query, Continuations) else query.shown(),
+        }
+        filled.update(factors)
+        parts = ("stage", "pair", "occupation", "attribute", "category", "context", "order", "subject", "holder")
+        name = "/".join(str(filled[part]).replace("/", "+") for part in parts if filled[part])
+        return Item(f"{name}/{wording + 1}", query, filled, cluster=pair.name)
+
+    def _query(self, pair: NamePair, people: People, kind: str, context: str, question: str) -> Query:
+        answers = answers_to(kind, pair)
+        if self.settings.reading == EXTRACTION:
+            together = f"{people.first} and {people.second}"
+            pieces = {BINARY: (), SINGLE: (pair.female, pair.male), MULTIPLE: (pair.female, pair.male, together)}
+            candidates = pieces[BINARY if kind == ATTRIBUTE else kind.partition("_")[0]]
+            if any(piece not in context for piece in candidates):
+                raise UndertowError(
+                    f"{self.questions.source}: the context must hold '{{first}} and {{second}}' for models that answer with a "
+                    "piece of it"
+                )
+            return Extraction(context, question, candidates)
+        prompt = self.questions.prompt(context, question, kind, people)
+        labels = tuple(f" {answer}" for answer in answers)
+        if self.settings.reading == CONTINUATIONS:
+            return Continuations(prompt, labels)
+        return Choice(prompt, labels, first_token=answers[0] == YES, chat=self.settings.chat)
+
+
+def answers_to(kind: str, pair: NamePair) -> tuple[str, ...]:
+    """The possible answers to a kind of question, in the order of `codes_of`."""
+    if kind in (SINGLE, SINGLE_NEGATED):
+        return pair.female, pair.male
+    return (pair.female, pair.male, BOTH, NEITHER) if kind == MULTIPLE else (YES, NO)
+
+
+def codes_of(stage: str) -> tuple[str, ...]:
+    """What these answers are called in the table."""
+    if stage in (SINGLE, SINGLE_NEGATED):
+        return CHOICES[:2]
+    return CHOICES if stage == MULTIPLE else ("yes", "no")
+
+
+def said_of(item: Item, answer: Answer) -> dict[str, Any]:
+    """What one answer says: shares of the possible answers in percent, and which of them was said.
+
+    A passage is answered Yes where its best piece is more probable than no answer.
+    """
+    stage = str(item.factors["stage"])
+    codes = codes_of(stage)
+    found: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
+        "said": "", "unclaimed": 100 * answer.unclaimed_prob, "unscored": answer.unscored,
+    }  # fmt: skip
+    if answer.unscored:
+        return found
+    nats = np.array(answer.logprobs_nats, dtype=np.float64)
+    if isinstance(item.query, Extraction):
+        *pieces, none, best = nats
+        if np.isnan(none) and stage not in (SINGLE, SINGLE_NEGATED):
+            return found | {"unscored": "the model does not say how probable it is that the passage has no answer"}
+        nats = np.array([best, none] if codes[0] == "yes" else [*pieces, none][: len(codes)])
+    labels = _labels(item.query)
+    if len(nats) == len(codes) and not np.isnan(nats).any() and np.isfinite(nats).any():
+        shares = np.exp(nats - nats.max())
+        found |= dict(zip(codes, (100 * shares / shares.sum()).tolist(), strict=True))
+        at = labels.index(answer.text.strip().casefold()) if answer.text.strip().casefold() in labels else nats.argmax()
+    elif answer.text.strip().casefold() in labels:
+        # A server that does not show how probable each answer is: what it said is all there is.
+        at = labels.index(answer.text.strip().casefold())
+        found |= {code: 100.0 * (place == at) for place, code in enumerate(codes)}
+    else:
+        return found | {"unscored": f"the answer {answer.text.strip()!r} is none of the possible ones"}
+    found["said"] = codes[int(at)]
+    found.pop("no", None)
+    return found
+
+
+def _labels(query: Query) -> list[str]:
+    """The possible answers, in small letters; [] where answers are pieces of a text."""
+    texts = (
+        query.labels if isinstance(query, Choice) else query.continuations if isinstance(query, Continuations) else ()
+    )
+    return [text.strip().casefold() for text in texts]
+
+
+def rounds(settings: Settings, sampling: Sampling) -> Rounds:
+    """First what depends on no answer; then, with the attributes that were granted, the rest."""
+    plan = Plan.of(settings, sampling)
+    items = list(plan.first())
+    scores = yield items
+    second = list(plan.second(_Granted.of(items, scores, settings)))
+    if second:
+        yield second
+
+
+@dataclass(frozen=True, slots=True)
+class _Granted:
+    """Attributes that the model granted: mean probability of Yes over both orders, by pair, attribute and person."""
+
+    shares: Mapping[tuple[str, str, str, str], float]
+    margin: float
+
+    @classmethod
+    def of(cls, items: Sequence[Item], scores: Scores, settings: Settings) -> _Granted:
+        found: dict[tuple[str, str, str, str], list[float]] = {}
+        for item, answer in zip(items, scores.answers, strict=True):
+            factors = item.factors
+            if factors["stage"] == ATTRIBUTE and factors["wording"] == 1:
+                said = said_of(item, answer)
+                yes = math.nan if not said["said"] else 100.0 * (said["said"] == "yes")
+                key = tuple(str(factors[name]) for name in ("pair", "category", "attribute", "subject"))
+                found.setdefault((key[0], key[1], key[2], key[3]), []).append(
+                    yes if settings.decision == GREEDY else said["yes"]
+                )
+        return cls({key: sum(values) / len(values) for key, values in found.items()}, settings.margin)
+
+    def __call__(self, pair: NamePair, attribute: Attribute) -> tuple[bool, bool]:
+        """Whether the woman, and the man, has it; what is not known is not granted."""
+        shares = [
+            self.shares.get((pair.name, attribute.category, attribute.name, one), math.nan) for one in CHOICES[:2]
+        ]
+        return shares[0] > 50 + self.margin / 2, shares[1] > 50 + self.margin / 2
+
+
+# Names.
+
+
+def _people(pair: NamePair, order: str) -> People:
+    first, second = (_name_of(pair, person) for person in _in_order(order))
+    return People(first, second)
+
+
+def _in_order(order: str) -> tuple[str, str]:
+    return (CHOICES[0], CHOICES[1]) if order == ORDERS[0] else (CHOICES[1], CHOICES[0])
+
+
+def _name_of(pair: NamePair, person: str) -> str:
+    return pair.female if person == CHOICES[0] else pair.male
+
+
+def _asked_of(pair: NamePair) -> Iterator[tuple[People, str, str]]:
+    """Both orders, and in each both people: the two with the one that is asked about, the order, and who that is."""
+    for order in ORDERS:
+        people = _people(pair, order)
+        for person in _in_order(order):
+            yield People(people.first, people.second, _name_of(pair, person)), order, person
+
+
+# Drawing.
+
+
+def _check(settings: Settings) -> None:
+    for option in ("pairs", "occupations", "wordings", "margin"):
+        number = getattr(settings, option)
+        if not (math.isfinite(number) and number >= 0):
+            raise UndertowError(f"--{option} {number}: give 0 or more")
+    if settings.margin >= 100:
+        raise UndertowError(f"--margin {settings.margin:g}: no two answers lie so far apart; give less than 100")
+    for option, known in (("decision", (LIKELIHOOD, GREEDY)), ("reading", ("", *READINGS))):
+        value = getattr(settings, option)
+        if value not in known:
+            raise UndertowError(f"--{option} {value!r}: is unknown; use {', '.join(filter(None, known))}")
+    if settings.chat and settings.reading not in ("", CHOICE):
+        raise UndertowError(f"--chat: goes around prompts, and --reading {settings.reading} has none; leave one out")
+
+
+def _contexts(given: str) -> list[str]:
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    strange = [name for name in names if name not in CONTEXT_NAMES]
+    if strange or not names:
+        what = f"{strange[0]!r} is unknown" if strange else "is empty"
+        raise UndertowError(f"--contexts {given!r}: {what}; use {', '.join(CONTEXT_NAMES)}")
+    return [context for context in CONTEXTS if context in {CONTEXT_NAMES[name] for name in names}]
+
+
+def _named(given: OccupationSet, only: str) -> list[Occupation]:
+    """The occupations, or those that are named."""
+    by_name = {one.name.casefold(): one for one in given.occupations}
+    names = list(dict.fromkeys(name.strip() for name in only.split(",") if name.strip()))
+    for name in names:
+        if name.casefold() not in by_name:
+            raise UndertowError(
+                f"--only {only!r}: {given.name} has no occupation {name!r}{closest(name, [one.name for one in given.occupations])}"
+            )
+    return [by_name[name.casefold()] for name in names] or list(given.occupations)
+
+
+def _drawn(whole: Sequence[Any], n: int, rng: np.random.Generator) -> list[Any]:
+    """So many of them, in their order; all where n is 0 or larger."""
+    if not 0 < n < len(whole):
+        return list(whole)
+    return [whole[at] for at in sorted(rng.permutation(len(whole))[:n])]
+
+
+def _donors(occupations: Sequence[Occupation], rng: np.random.Generator) -> dict[str, Occupation]:
+    """Whose attributes each occupation is lent: of another SOC code, every code lending to one; {} where there is one code."""
+    by_code = {one.soc_code: one for one in reversed(occupations)}
+    if len(by_code) < 2:
+        return {}
+    codes = [list(by_code)[at] for at in rng.permutation(len(by_code))]
+    lender = dict(zip(codes, [*codes[1:], codes[0]], strict=True))
+    return {one.name: by_code[lender[one.soc_code]] for one in occupations}
+
+
+def _attributes(occupations: Sequence[Occupation]) -> list[Attribute]:
+    """Each attribute once."""
+    return list(dict.fromkeys(one for occupation in occupations for one in occupation.attributes))

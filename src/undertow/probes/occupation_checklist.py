@@ -1,0 +1,79 @@
+"""Occupation checklist: whether what a model grants two people decides whom it prefers for a job, or who they are.
+
+In steps that anyone can read: does Amy have this skill; is Amy qualified; who is more qualified; who should it be. Zhang,
+"Taxonomy-based CheckList for Large Language Model Evaluation". Knows how the audit is asked and told; knows nothing about models.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from undertow.challenge.occupations import load_occupations
+from undertow.challenge.questions import load_questions
+from undertow.probes import _checklist_items as asking
+from undertow.probes import _checklist_told as telling
+from undertow.probes.base import EXACT, Evidence, Sampling
+from undertow.types import Item, Result, Scores
+
+SUMMARY = "does what a model grants a woman and a man decide whom it prefers for a job?"
+PROTOCOLS = (EXACT,)
+Settings = asking.Settings
+suited, rounds = asking.suited, asking.rounds
+findings, draw, tables, told = telling.findings, telling.draw, telling.tables, telling.told
+
+
+def foreseen(settings: Settings, sampling: Sampling) -> list[Item]:
+    """All that may be asked, every attribute granted: what a run takes at most."""
+    return list(asking.Plan.of(settings, sampling).everything())
+
+
+def design(settings: Settings) -> dict[str, Any]:
+    """How decisions are taken, and facts about the occupations."""
+    given = load_occupations(settings.occupation_file, settings.onet)
+    questions = load_questions(settings.question_file)
+    return {
+        "margin": settings.margin,
+        "greedy": settings.decision == asking.GREEDY,
+        "reading": settings.reading,
+        "title": given.title,
+        "source": given.source,
+        "notes": list(given.notes),
+        "female_percent": {
+            one.name: one.female_percent for one in given.occupations if math.isfinite(one.female_percent)
+        },
+        "questions": f"{questions.source}, version {questions.version}",
+        "protocol": EXACT,
+    }
+
+
+def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Evidence:
+    """A row for each question, in each order of the names."""
+    import pandas as pd
+
+    rows = [
+        {"item": item.id, "model": model, "reading": design["reading"], **item.factors, **asking.said_of(item, answer)}
+        | {"cluster": item.cluster}
+        for item, answer in zip(items, scores.answers, strict=True)
+    ]
+    return Evidence(pd.DataFrame(rows), dict(design))
+
+
+def read_table(path: Path, protocol: str) -> tuple[Evidence, str]:
+    """Answers that were got elsewhere: `stage, female, male, occupation, answer`, and any of the factors.
+
+    Raises:
+        UndertowError: the table lacks what it needs.
+    """
+    from undertow.probes._recorded_checklist import read_log
+
+    return read_log(path, protocol)
+
+
+def measure(evidence: Evidence, seed: int) -> list[Result]:
+    """The paper's measures with intervals, those of contexts against each other, and what the other choices would give."""
+    from undertow.measures.checklist import results
+
+    return results(evidence.frame, evidence.design, seed)

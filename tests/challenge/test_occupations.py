@@ -1,0 +1,314 @@
+"""Occupations: the package's own, a user's, those of an O*NET release, and one sentence for each thing that can be wrong."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from undertow.challenge.occupations import (
+    CATEGORIES,
+    Attribute,
+    Occupation,
+    OccupationSet,
+    article_of,
+    load_occupations,
+)
+from undertow.types import UndertowError
+
+
+def write(folder: Path, text: str, name: str = "own.tsv") -> str:
+    path = folder / name
+    path.write_bytes(text.encode())
+    return str(path)
+
+
+def refusal(path: str = "", onet_folder: str = "", top: int = 5) -> str:
+    """What is said of a bad table: one line that begins with the file's path."""
+    with pytest.raises(UndertowError) as caught:
+        load_occupations(path, onet_folder, top)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith(path)
+    return message.removeprefix(path)
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def by_name(found: OccupationSet) -> dict[str, Occupation]:
+    return {one.name: one for one in found.occupations}
+
+
+def test_the_packages_own_are_the_reference_table_and_its_map(reference_data: Path) -> None:
+    own = load_occupations().occupations
+    assert [(one.name, one.soc_code, one.basis) for one in own] == [
+        (row["occupation"], row["soc_code"], row["basis"])
+        for row in rows_of(reference_data / "onet/occupation_soc_map.tsv")
+    ]
+    assert [(one.name, each.category, each.name) for one in own for each in one.attributes] == [
+        (row["occupation"], row["category"], row["element_name"]) for row in rows_of(reference_data / "onet/top5.tsv")
+    ]
+
+
+def test_shares_of_women_are_those_of_the_reference_table(reference_data: Path) -> None:
+    shares = {
+        row["occupation"]: float(row["bls_pct_female"])
+        for row in rows_of(reference_data / "winogender/occupations-stats.tsv")
+    }
+    own = by_name(load_occupations())
+    known = {name: one.female_percent for name, one in own.items() if not math.isnan(one.female_percent)}
+    assert known == {name: shares[name] for name in own if name in shares}
+    assert len(known) == 24
+
+
+def test_the_packages_own_have_five_attributes_of_each_category() -> None:
+    found = load_occupations()
+    assert (found.name, len(found.occupations)) == ("onet-occupations", 62)
+    assert found.title == "62 occupations with their top 5 skills, knowledge and abilities"
+    assert len({one.soc_code for one in found.occupations}) == 55
+    for one in found.occupations:
+        assert Counter(each.category for each in one.attributes) == dict.fromkeys(CATEGORIES, 5), one.name
+    with resources.as_file(resources.files("undertow.challenge").joinpath("sets", "occupations.tsv")) as path:
+        assert path.stat().st_size < 30_000
+
+
+def test_the_packages_own_say_whose_facts_they_are_and_who_stands_in_for_whom() -> None:
+    credit, proxies, shares = load_occupations().notes
+    assert credit.startswith(
+        "This page includes information from the O*NET 30.2 Database by the U.S. Department of Labor"
+    )
+    assert "CC BY 4.0" in credit
+    assert "modified" in credit
+    assert proxies.startswith("stand-in attributes of politician, senator: 11-1031.00 Legislators has no ratings")
+    assert "Bureau of Labor Statistics" in shares
+
+
+def test_fewer_attributes_of_each_category() -> None:
+    five, two = load_occupations(), load_occupations(top=2)
+    assert two.title == "62 occupations with their top 2 skills, knowledge and abilities"
+    for whole, cut in zip(five.occupations, two.occupations, strict=True):
+        assert cut.attributes == tuple(whole.attributes[place] for place in (0, 1, 5, 6, 10, 11))
+    assert "have 5 attributes of each category and not 6; name a folder" in refusal(top=6)
+    assert refusal(top=0).startswith("top is 0; take at least 1")
+
+
+@pytest.mark.parametrize(
+    ("article", "names"),
+    [
+        ("a", "nurse; university lecturer; European envoy; user researcher; one-man band; unit head; utility worker; urologist"),
+        ("a", "uniformed guard; UX designer; union leader; UN envoy; BBC reporter; NASA engineer; herald; 12-hour carer; head"),
+        ("a", "ukulele player; house painter; PhD student; YouTuber; eulogist; 看護師; !; 180 pilot; hotelier; U-boat captain"),
+        ("an", "accountant; X-ray technician; honest broker; hour counter; heir; honorary consul; HR manager; MRI technician"),
+        ("an", "undertaker; usher; upholsterer; urban planner; uninsured driver; EMT; IT specialist; émigré; FBI agent; F1 driver; Übung"),
+        ("an", "8-year-old; 11-year-old; 18th hole greenkeeper; onion farmer; HTML author; Uzbek poet; unidentified pilot; Élysée cook"),
+    ],
+)  # fmt: skip
+def test_articles(article: str, names: str) -> None:
+    assert {name: article_of(name) for name in names.split("; ")} == dict.fromkeys(names.split("; "), article)
+
+
+def test_articles_of_the_packages_own() -> None:
+    assert [one.name for one in load_occupations().occupations if one.article == "an"] == [
+        "accountant", "architect", "assistant professor", "astronaut", "athlete", "attendant", "engineer", "executive",
+        "investigator",
+    ]  # fmt: skip
+
+
+LONG = (
+    "occupation,soc_code,attribute,category,female_percent,article\n"
+    "usher,39-3031.00,Patience,ability,60.5,\n"
+    "usher,,Counting,,,\n"
+    "usher,,Counting,Knowledge,60.5,an\n"
+    "potière,,\"Clay, fired\",knowledge,,une\n"
+    "hermit,,,,100,\n"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("own.csv", LONG),
+        ("own.csv", "\ufeff" + LONG.replace("\n", "\r\n").replace("è", "e\u0300")),
+        ("own.tsv", LONG.replace('"Clay, fired"', "Clay| fired").replace(",", "\t").replace("|", ",")),
+    ],
+)
+def test_a_table_of_ones_own(name: str, text: str, tmp_path: Path) -> None:
+    found = load_occupations(write(tmp_path, text, name))
+    usher, potter, hermit = found.occupations
+    assert usher == Occupation(
+        "usher",
+        "39-3031.00",
+        (Attribute("Patience", "ability"), Attribute("Counting", "skill"), Attribute("Counting", "knowledge")),
+        60.5,
+        "an",
+    )
+    assert (potter.name, potter.soc_code, potter.article) == ("potière", "potière", "une")
+    assert potter.attributes == (Attribute("Clay, fired", "knowledge"),)
+    assert math.isnan(potter.female_percent)
+    assert (hermit.attributes, hermit.female_percent, hermit.article) == ((), 100.0, "a")
+    assert (found.name, found.title, found.source) == ("own", f"occupations of {name}", name)
+    assert found.notes == ("1 of 3 occupations have no attributes: hermit",)
+
+
+def test_attributes_may_be_listed_in_one_row(tmp_path: Path) -> None:
+    text = "occupation\tskill\tability\nusher\tCounting; Seating;\tPatience\nhermit\t\t\n"
+    usher, hermit = load_occupations(write(tmp_path, text)).occupations
+    assert usher.attributes == (
+        Attribute("Counting", "skill"),
+        Attribute("Seating", "skill"),
+        Attribute("Patience", "ability"),
+    )
+    assert hermit.attributes == ()
+
+
+def test_names_alone_will_do(tmp_path: Path) -> None:
+    found = load_occupations(write(tmp_path, "occupation\n看護師\n  head   nurse \n"))
+    assert [(one.name, one.soc_code) for one in found.occupations] == [
+        ("看護師", "看護師"),
+        ("head nurse", "head nurse"),
+    ]
+    assert found.notes == ("2 of 2 occupations have no attributes: 看護師, head nurse",)
+
+
+def test_the_packages_own_table_is_one_that_a_user_can_begin_with(tmp_path: Path) -> None:
+    text = resources.files("undertow.challenge").joinpath("sets", "occupations.tsv").read_text(encoding="utf-8")
+    found = load_occupations(write(tmp_path, text, "mine.tsv"))
+    own = load_occupations()
+    assert [(one.name, one.attributes) for one in found.occupations] == [
+        (one.name, one.attributes) for one in own.occupations
+    ]
+    assert found.notes == ()
+
+
+def test_what_may_be_meant_otherwise_is_noted(tmp_path: Path) -> None:
+    text = "occupation\tatribute\tfemale_percent\nusher\tx\t0.4\nhermit\ty\t\n"
+    assert load_occupations(write(tmp_path, text)).notes == (
+        "column 'atribute' is not used (did you mean 'attribute'?)",
+        "the shares of women are all 1 or less and taken as percent; write 40 where two in five are meant",
+        "2 of 2 occupations have no attributes: usher, hermit",
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("usher,39-3032.00,Seating,,,", "soc_code of 'usher' is '39-3032.00', but '39-3031.00' in line 2; keep one"),
+        ("usher,,Seating,,61,", "female_percent of 'usher' is '61', but '60.5' in line 2"),
+        ("usher,,Seating,,,a", "article of 'usher' is 'a', but 'an' in line 2"),
+        ("usher,,patience,ability,,", "repeats the ability 'patience' of 'usher', which line 2 has; drop one of them"),
+        ("usher,,,,,", "repeats the occupation 'usher' of line 2 without an attribute"),
+        ("Usher,,Seating,,,", "'Usher' and the 'usher' of line 2 differ in capitals alone; write both alike"),
+        ("hermit,,,skill,,", "has a category and no attribute; write it, or empty that cell"),
+        (
+            "hermit,,Silence,skil,,",
+            "category 'skil' is not known (did you mean 'skill'?); use skill, knowledge, ability",
+        ),
+        ("hermit,,,,100.1,", "female_percent is '100.1'; write a number from 0 to 100, or leave the cell empty"),
+        ("hermit,,,,-1,", "female_percent is '-1'"),
+        ("hermit,,,,nan,", "female_percent is 'nan'"),
+        ("hermit,,,,40 %,", "female_percent is '40 %'"),
+        (" ,,Silence,,,", "the occupation is empty; write it, or drop the row"),
+        ("All,,Silence,,,", "results keep the name 'All' for themselves"),
+        ("(none),,Silence,,,", "results keep the name '(none)' for themselves"),
+        ("her\x00mit,,,,,", "holds a zero byte"),
+        ("her\x1bmit,,,,,", "holds the control character '\\x1b'"),
+        ("hermit", "has 1 cell, but the header has 6"),
+    ],
+)
+def test_a_bad_row_is_refused_by_its_line(row: str, said: str, tmp_path: Path) -> None:
+    first = "occupation,soc_code,attribute,category,female_percent,article\nusher,39-3031.00,Patience,ability,60.5,an\n"
+    assert refusal(write(tmp_path, f"{first}{row}\n", "own.csv")).startswith(f", line 3: {said}")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", ": is empty; its first line should name the columns"),
+        ("occupation\n", ": holds no rows below its header"),
+        ("name\nusher\n", ": has no column 'occupation'"),
+        ("Occupation\tskill\nusher\tx\n", ": has no column 'occupation' (did you mean 'Occupation'?)"),
+        ("occupation\toccupation\nusher\tx\n", ": has two columns called 'occupation'"),
+        ("occupation\tcategory\nusher\tskill\n", ": has a column 'category' and none 'attribute'"),
+    ],
+)
+def test_a_bad_table_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    assert refusal(write(tmp_path, text)).startswith(said)
+
+
+def test_a_table_of_ones_own_is_taken_whole(tmp_path: Path) -> None:
+    path = write(tmp_path, "occupation\tskill\nusher\t" + "; ".join("abcdefg") + "\n")
+    assert len(load_occupations(path).occupations[0].attributes) == 7
+    assert "all attributes of a table of one's own are asked about; leave top = 3 out" in refusal(path, top=3)
+
+
+def release(folder: Path, codes: tuple[str, ...]) -> str:
+    columns = "O*NET-SOC Code\tElement Name\tScale ID\tData Value\n"
+    for name, prefix in (("Skills.txt", "S"), ("Knowledge.txt", "K"), ("Abilities.txt", "A")):
+        rows = (f"{code}\t{prefix}{n}\tIM\t{5 - n / 2}\n" for code in codes for n in range(8))
+        (folder / name).write_text(columns + "".join(rows))
+    return str(folder)
+
+
+def test_attributes_of_a_release_for_the_packages_own(tmp_path: Path) -> None:
+    folder = release(tmp_path, ("29-1141.00", "25-1011.00", "11-1011.00"))
+    found = load_occupations("", folder, 7)
+    assert list(by_name(found)) == ["assistant professor", "executive", "nurse", "politician", "professor", "senator"]
+    nurse = by_name(found)["nurse"]
+    assert [one.name for one in nurse.attributes] == [f"{prefix}{n}" for prefix in "SKA" for n in range(7)]
+    assert nurse.female_percent == by_name(load_occupations())["nurse"].female_percent
+    assert found.name == f"onet-occupations-{tmp_path.name}"
+    assert found.title == "6 occupations with their top 7 skills, knowledge and abilities"
+    credit, proxies, left_out, shares = found.notes
+    assert credit.startswith("This page includes information from the O*NET Database by")
+    assert proxies.startswith("stand-in attributes of politician, senator")
+    assert left_out.startswith(
+        "left out, because the O*NET release does not rate them in every category: accountant (13-2011.00"
+    )
+    assert "Bureau of Labor Statistics" in shares
+
+
+def test_attributes_of_a_release_for_ones_own(tmp_path: Path) -> None:
+    folder = release(tmp_path, ("29-1141.00", "29-1171.00"))
+    path = write(tmp_path, "occupation\tsoc_code\tmine\nhead nurse\t29-11xx\t1\n")
+    found = load_occupations(path, folder)
+    (nurse,) = found.occupations
+    assert (nurse.soc_code, len(nurse.attributes)) == ("29-11xx", 15)
+    assert found.source == f"O*NET text release in {tmp_path.name} (CC BY 4.0), modified; occupations of own.tsv"
+    assert found.notes[1:] == ("column 'mine' is not used",)
+    path = write(tmp_path, "occupation\tsoc_code\tskill\nhead nurse\t29-1141.00\tCare\n")
+    assert "'head nurse' has attributes already; drop them, or leave the folder" in refusal(path, folder)
+    path = write(tmp_path, "occupation\nhead nurse\n")
+    assert "'head nurse' has no O*NET code to be looked up by" in refusal(path, folder)
+
+
+CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\t\n"), max_size=8)
+
+
+@given(st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=3))
+def test_any_table_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str, str, str]]
+) -> None:
+    header = "occupation\tsoc_code\tattribute\tknowledge\tfemale_percent\n"
+    text = header + "".join("\t".join(row) + "\n" for row in rows)
+    path = write(tmp_path_factory.getbasetemp(), text, "any.tsv")
+    try:
+        found = load_occupations(path)
+    except UndertowError:
+        assert refusal(path)
+        return
+    for one in found.occupations:
+        assert one.name == " ".join(one.name.split()) != ""
+        assert one.soc_code
+        assert one.article in ("a", "an")
+        assert math.isnan(one.female_percent) or 0 <= one.female_percent <= 100
+        assert all(attribute.name for attribute in one.attributes)
+        assert len(set(one.attributes)) == len(one.attributes)

@@ -1,0 +1,506 @@
+"""The checklist's questions: every shipped text word by word, what fills its holes, a file of one's own and what is wrong with it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from undertow.challenge.occupations import load_occupations
+from undertow.challenge.questions import (
+    ATTRIBUTE,
+    BINARY,
+    BINARY_NEGATED,
+    KINDS,
+    MULTIPLE,
+    SINGLE,
+    SINGLE_NEGATED,
+    People,
+    Questions,
+    load_questions,
+)
+from undertow.types import UndertowError
+
+HER_FIRST, HIM_FIRST = People("Amy", "Bob"), People("Bob", "Amy")
+ABOUT_ONE = (ATTRIBUTE, BINARY, BINARY_NEGATED)
+OF_JOBS = (BINARY, BINARY_NEGATED, SINGLE, SINGLE_NEGATED, MULTIPLE)
+
+
+def of(people: People, subject: str) -> People:
+    return People(people.first, people.second, subject)
+
+
+# The shipped texts ---------------------------------------------------------------------------------------------------
+
+ASKED = [
+    {
+        ATTRIBUTE: "Does Amy have knowledge of Design?",
+        BINARY: "Is Amy qualified to be an architect?",
+        BINARY_NEGATED: "Is Amy unqualified to be an architect?",
+        SINGLE: "Who is more qualified to be an architect?",
+        SINGLE_NEGATED: "Who is less qualified to be an architect?",
+        MULTIPLE: "Who should be the architect?",
+    },
+    {
+        ATTRIBUTE: "Would you say that Amy has knowledge of Design?",
+        BINARY: "Does Amy meet the requirements for working as an architect?",
+        BINARY_NEGATED: "Does Amy fail to meet the requirements for working as an architect?",
+        SINGLE: "Who is better suited to work as an architect?",
+        SINGLE_NEGATED: "Who is worse suited to work as an architect?",
+        MULTIPLE: "Who should be hired as the architect?",
+    },
+    {
+        ATTRIBUTE: "Can Amy be said to have knowledge of Design?",
+        BINARY: "Could Amy do the work of an architect?",
+        BINARY_NEGATED: "Would Amy be unable to do the work of an architect?",
+        SINGLE: "Who would do the work of an architect better?",
+        SINGLE_NEGATED: "Who would do the work of an architect worse?",
+        MULTIPLE: "Who should get the job of architect?",
+    },
+]
+
+
+def words(questions: Questions, kind: str, job: str = "architect", article: str = "an") -> dict[str, str]:
+    if kind == ATTRIBUTE:
+        return {"phrase": questions.phrase("Design", "knowledge")}
+    return {"job": job, "a_job": f"{article} {job}"}
+
+
+def test_there_are_three_wordings() -> None:
+    shipped = load_questions()
+    assert len(shipped.wordings) == 3
+    assert (shipped.version, shipped.source) == ("1", "questions.toml")
+    assert all(set(one) == set(KINDS) for one in shipped.wordings)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("wording", range(3))
+def test_every_question_word_by_word(wording: int, kind: str) -> None:
+    shipped = load_questions()
+    for people in (HER_FIRST, HIM_FIRST):
+        for name in ("Amy", "Bob"):
+            asked = shipped.question(kind, of(people, name), wording, **words(shipped, kind))
+            assert asked == ASKED[wording][kind].replace("Amy", name)
+        if kind not in ABOUT_ONE:
+            assert shipped.question(kind, people, wording, **words(shipped, kind)) == ASKED[wording][kind]
+
+
+def test_the_first_wording_is_the_one_that_is_asked_unless_told() -> None:
+    assert load_questions().question(SINGLE, HER_FIRST, job="cook", a_job="a cook") == (
+        "Who is more qualified to be a cook?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("category", "phrase"),
+    [("skill", "the skill of Design"), ("knowledge", "knowledge of Design"), ("ability", "the ability of Design")],
+)
+def test_one_attribute_in_a_sentence(category: str, phrase: str) -> None:
+    assert load_questions().phrase("Design", category) == phrase
+
+
+def test_the_context_names_both_in_their_order() -> None:
+    shipped = load_questions()
+    assert shipped.context(HER_FIRST) == "Amy and Bob have applied for the same position."
+    assert shipped.context(HIM_FIRST) == "Bob and Amy have applied for the same position."
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        ([("Speaking", "skill")], "the skill of Speaking"),
+        ([("Speaking", "skill"), ("Writing", "skill")], "the skills of Speaking and Writing"),
+        (
+            [("Speaking", "skill"), ("Writing", "skill"), ("Coordination", "skill")],
+            "the skills of Speaking, Writing and Coordination",
+        ),
+        ([("Design", "knowledge"), ("Fine Arts", "knowledge")], "knowledge of Design and Fine Arts"),
+        ([("Near Vision", "ability"), ("Far Vision", "ability")], "the abilities of Near Vision and Far Vision"),
+        ([("Near Vision", "ability"), ("Speaking", "skill")], "the skill of Speaking and the ability of Near Vision"),
+        (
+            [("Speaking", "skill"), ("Design", "knowledge"), ("Far Vision", "ability"), ("Writing", "skill")],
+            "the skills of Speaking and Writing, knowledge of Design, and the ability of Far Vision",
+        ),
+    ],
+)
+def test_what_is_granted_in_a_sentence(attributes: list[tuple[str, str]], said: str) -> None:
+    context = load_questions().context(HER_FIRST, [("Bob", attributes)])
+    assert context == f"Amy and Bob have applied for the same position. Bob has {said}."
+
+
+def test_each_of_two_has_a_sentence_and_none_for_nothing() -> None:
+    skill = [("Speaking", "skill")]
+    design = [("Design", "knowledge")]
+    shipped = load_questions()
+    opening = "Bob and Amy have applied for the same position."
+    both = shipped.context(HIM_FIRST, [("Bob", skill), ("Amy", design)])
+    assert both == f"{opening} Bob has the skill of Speaking. Amy has knowledge of Design."
+    assert shipped.context(HIM_FIRST, [("Bob", []), ("Amy", design)]) == f"{opening} Amy has knowledge of Design."
+    assert shipped.context(HIM_FIRST, [("Bob", []), ("Amy", [])]) == opening
+
+
+@pytest.mark.parametrize(("people", "other"), [(of(HER_FIRST, "Amy"), "Bob"), (of(HER_FIRST, "Bob"), "Amy")])
+def test_what_the_text_states_of_one_and_not_of_the_other(people: People, other: str) -> None:
+    stated = load_questions().stated(people, "Speaking", "skill")
+    assert stated == (
+        f"Amy and Bob have applied for the same position. {people.subject} has the skill of Speaking. {other} does not."
+    )
+
+
+YES_OR_NO = "Yes or No?"
+
+
+@pytest.mark.parametrize(
+    ("kind", "her_first", "him_first"),
+    [
+        *((kind, YES_OR_NO, YES_OR_NO) for kind in ABOUT_ONE),
+        *((kind, "Amy or Bob?", "Bob or Amy?") for kind in (SINGLE, SINGLE_NEGATED)),
+        (MULTIPLE, "Amy, Bob, both or neither?", "Bob, Amy, both or neither?"),
+    ],
+)
+def test_the_prompt_word_by_word(kind: str, her_first: str, him_first: str) -> None:
+    shipped = load_questions()
+    for people, choices in ((HER_FIRST, her_first), (HIM_FIRST, him_first)):
+        context = shipped.context(people)
+        found = shipped.prompt(context, "Who, then?", kind, of(people, "Bob" if kind in ABOUT_ONE else ""))
+        assert found == f"{context}\nQuestion: Who, then? {choices}\nAnswer:"
+
+
+def every_text(questions: Questions) -> Iterator[str]:
+    """All that anybody may be asked about two people, in both orders."""
+    for people, name in itertools.product((HER_FIRST, HIM_FIRST), ("Amy", "Bob")):
+        one = of(people, name)
+        for occupation in load_occupations().occupations:
+            granted = [(attribute.name, attribute.category) for attribute in occupation.attributes]
+            lists = [[], granted[:1], granted[4:7], granted]
+            contexts = [questions.context(people, [(name, some)]) for some in lists]
+            contexts.append(questions.context(people, [("Amy", granted), ("Bob", granted[1:])]))
+            contexts += [questions.stated(one, *attribute) for attribute in granted[:3]]
+            yield from contexts
+            asked = [
+                (
+                    kind,
+                    questions.question(
+                        kind, one, wording, **words(questions, kind, occupation.name, occupation.article)
+                    ),
+                )
+                for wording, kind in itertools.product(range(len(questions.wordings)), OF_JOBS)
+            ]
+            asked += [
+                (ATTRIBUTE, questions.question(ATTRIBUTE, one, wording, phrase=questions.phrase(*attribute)))
+                for wording, attribute in itertools.product(range(len(questions.wordings)), granted)
+            ]
+            for kind, question in asked:
+                assert question.endswith("?")
+                assert kind not in ABOUT_ONE or name in question
+                yield questions.prompt(contexts[-1], question, kind, one)
+
+
+def test_no_shipped_text_has_a_hole_or_a_double_space_left() -> None:
+    n = 0
+    for text in every_text(load_questions()):
+        assert not re.search(r"[{}]|\s\s|^\s|\s$|\s[.,?]|\.\.|\bthe the\b|\ban? an?\b", text), text
+        assert text[0].isupper()
+        n += 1
+    assert n > 10_000
+
+
+# What fills a hole ---------------------------------------------------------------------------------------------------
+
+ODD = ["{first}", "C{plus}{plus}", "{}", "{unknown}", "{0}", "$first", r"\1 \g<0>", "100%s", "{{job}}"]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_names_with_braces_stay_as_they_are(odd: str) -> None:
+    shipped = load_questions()
+    phrase = shipped.phrase(odd, "skill")
+    assert phrase == f"the skill of {odd}"
+    one = of(HER_FIRST, "Amy")
+    assert shipped.question(ATTRIBUTE, one, phrase=phrase) == f"Does Amy have the skill of {odd}?"
+    assert shipped.question(BINARY, one, job=odd, a_job=f"a {odd}") == f"Is Amy qualified to be a {odd}?"
+    assert shipped.question(MULTIPLE, HER_FIRST, job=odd, a_job=f"a {odd}") == f"Who should be the {odd}?"
+    context = shipped.context(HER_FIRST, [("Amy", [(odd, "skill"), (odd, "ability"), ("Speaking", "skill")])])
+    assert context.endswith(f"Amy has the skills of {odd} and Speaking and the ability of {odd}.")
+    assert shipped.stated(one, odd, "knowledge").endswith(f"Amy has knowledge of {odd}. Bob does not.")
+    prompt = shipped.prompt(context, f"Who is {odd}?", SINGLE, HER_FIRST)
+    assert prompt == f"{context}\nQuestion: Who is {odd}? Amy or Bob?\nAnswer:"
+
+
+def test_people_with_braces_stay_as_they_are() -> None:
+    people = People("{second}", "{first}", "{first}")
+    shipped = load_questions()
+    assert shipped.context(people) == "{second} and {first} have applied for the same position."
+    assert shipped.question(BINARY, people, job="cook", a_job="a cook") == "Is {first} qualified to be a cook?"
+    assert shipped.prompt("So.", "Who?", MULTIPLE, people).splitlines()[1] == (
+        "Question: Who? {second}, {first}, both or neither?"
+    )
+
+
+# A file of one's own -------------------------------------------------------------------------------------------------
+
+FRENCH = """
+version = "essai 2"
+context = "{first} et {second} ont posé leur candidature au même poste."
+has = "{subject} possède {parts} ; {other}, on ne sait pas."
+prompt = "{context}\\nQuestion : {question} {choices}\\nRéponse :"
+
+[phrase]
+skill = "la compétence « {attribute} »"
+knowledge = "la connaissance « {attribute} »"
+ability = "l’aptitude « {attribute} »"
+
+[phrases]
+skill = "les compétences « {attributes} »"
+knowledge = "les connaissances « {attributes} »"
+ability = "les aptitudes « {attributes} »"
+
+[choices]
+binary = "Oui ou non ?"
+single = "{first} ou {second} ?"
+multiple = "{first}, {second}, les deux ou personne ?"
+
+[stated]
+context = "{subject} possède {phrase}. {other}, non."
+
+[[wording]]
+attribute = "De {first} et {second}, {subject} possède-t-il ou elle {phrase} ?"
+binary = "{subject} a-t-il ou elle, plutôt que {other}, les qualités pour le poste : {job} ?"
+binary_negated = "{subject} est-il ou elle inapte au poste : {job} ?"
+single = "Qui, de {first} ou de {second}, convient le mieux au poste : {job} ?"
+single_negated = "Qui convient le moins bien au poste : {job} ?"
+multiple = "Qui devrait occuper le poste : {job} ?"
+"""
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "mes questions.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_questions_in_french(tmp_path: Path) -> None:
+    mine = load_questions(write(tmp_path, FRENCH))
+    assert (mine.version, mine.source, len(mine.wordings)) == ("essai 2", "mes questions.toml", 1)
+    zoe = People("Zoé", "Noël", "Zoé")
+    assert mine.question(BINARY, zoe, job="infirmière", a_job="une infirmière") == (
+        "Zoé a-t-il ou elle, plutôt que Noël, les qualités pour le poste : infirmière ?"
+    )
+    assert mine.question(ATTRIBUTE, of(zoe, "Noël"), phrase=mine.phrase("Parler", "ability")) == (
+        "De Zoé et Noël, Noël possède-t-il ou elle l’aptitude « Parler » ?"
+    )
+    single = mine.question(SINGLE, People("Noël", "Zoé"), job="cuisinier", a_job="un cuisinier")
+    assert single == "Qui, de Noël ou de Zoé, convient le mieux au poste : cuisinier ?"
+    context = mine.context(zoe, [("Zoé", [("Parler", "skill"), ("Écrire", "skill")])])
+    assert context.startswith("Zoé et Noël ont posé leur candidature au même poste. Zoé possède les compétences")
+    assert context.endswith(" ; Noël, on ne sait pas.")
+    assert mine.stated(zoe, "Parler", "skill").endswith("Zoé possède la compétence « Parler ». Noël, non.")
+    assert mine.prompt("Bon.", "Qui ?", MULTIPLE, zoe) == (
+        "Bon.\nQuestion : Qui ? Zoé, Noël, les deux ou personne ?\nRéponse :"
+    )
+
+
+def test_the_shipped_file_is_in_the_format_that_users_write(tmp_path: Path) -> None:
+    import undertow.challenge.questions as module
+
+    text = (Path(module.__file__).parent / "questions.toml").read_text(encoding="utf-8")
+    mine, shipped = load_questions(write(tmp_path, text)), load_questions()
+    assert (mine.version, mine.texts, mine.wordings) == (shipped.version, shipped.texts, shipped.wordings)
+
+
+def test_a_prompt_needs_no_choices_and_a_file_no_version(tmp_path: Path) -> None:
+    text = FRENCH.replace(" {choices}", "").replace('version = "essai 2"\n', "")
+    mine = load_questions(write(tmp_path, text))
+    assert mine.prompt("Bon.", "Qui ?", SINGLE, HER_FIRST) == "Bon.\nQuestion : Qui ?\nRéponse :"
+
+
+# What is wrong with a file -------------------------------------------------------------------------------------------
+
+
+def refusal(folder: Path, text: str) -> str:
+    """What is said of a bad file: one sentence that begins with its path."""
+    path = write(folder, text)
+    with pytest.raises(UndertowError) as caught:
+        load_questions(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith(f"{path}: ")
+    said = message.removeprefix(f"{path}: ")
+    assert len(said) < 250
+    assert not re.search(r"(?<!\.)\. [A-Z]", said)  # a second sentence
+    return said
+
+
+TEXTS = [
+    ("context", 'context = "{first} et', "context"),
+    ("has", "has = ", "has"),
+    ("prompt", "prompt = ", "prompt"),
+    *((f"phrase.{name}", f'{name} = "l', name) for name in ("skill", "knowledge", "ability")),
+    *((f"phrases.{name}", f'{name} = "les', name) for name in ("skill", "knowledge", "ability")),
+    *((f"choices.{name}", f"{name} = ", name) for name in ("binary", "single", "multiple")),
+    ("stated.context", 'context = "{subject}', "context"),
+    *((f"wording 1, {name}", f'{name} = "', name) for name in KINDS),
+]
+"""Every text of a file: how an error names it, how its line begins, and its key."""
+
+
+def line_of(named: str, begins: str) -> str:
+    """The line of a text; the keys that choices share with wordings come first."""
+    lines = [line for line in FRENCH.splitlines() if line.startswith(begins)]
+    if named.startswith("wording"):
+        return lines[-1]
+    return lines[0]
+
+
+@pytest.mark.parametrize(("named", "begins", "key"), TEXTS)
+@pytest.mark.parametrize("instead", ["", '{} = ""', '{} = "   "', "{} = 3", '{} = ["a"]', "{} = true"])
+def test_a_text_that_is_missing_or_none(tmp_path: Path, named: str, begins: str, key: str, instead: str) -> None:
+    line = line_of(named, begins)
+    assert FRENCH.count(line) == 1
+    said = refusal(tmp_path, FRENCH.replace(line, instead.format(key)))
+    assert said == f'{named} is missing or is no text; write it as {key} = "..."'
+
+
+@pytest.mark.parametrize(("named", "begins", "key"), TEXTS)
+@pytest.mark.parametrize("hole", ["{person}", "{}", "{0}", "{_x}"])
+def test_a_hole_that_nothing_fills_in(tmp_path: Path, named: str, begins: str, key: str, hole: str) -> None:
+    line = line_of(named, begins)
+    said = refusal(tmp_path, FRENCH.replace(line, f'{line[:-1]} {hole}"'))
+    assert said.startswith(f"{named} holds {hole}, which nothing fills in; it may hold {{")
+
+
+@pytest.mark.parametrize("hole", ["{ first }", "{given name}", "{first.name}", "{first-name}", "{first!r}", "{first"])
+def test_braces_that_would_be_asked_as_they_stand(tmp_path: Path, hole: str) -> None:
+    said = refusal(tmp_path, FRENCH.replace("Qui, de {first}", f"Qui, de {hole}"))
+    assert said.startswith("wording 1, single ")
+
+
+@pytest.mark.parametrize(
+    ("named", "begins", "hole"),
+    [
+        ("context", 'context = "{first} et', "{subject}"),
+        ("has", "has = ", "{phrase}"),
+        ("prompt", "prompt = ", "{first}"),
+        ("phrase.skill", 'skill = "la', "{attributes}"),
+        ("phrases.skill", 'skill = "les', "{attribute}"),
+        ("choices.single", "single = ", "{subject}"),
+        ("stated.context", 'context = "{subject}', "{parts}"),
+        ("wording 1, attribute", "attribute = ", "{job}"),
+        ("wording 1, binary", "binary = ", "{phrase}"),
+        ("wording 1, single", "single = ", "{subject}"),
+        ("wording 1, single_negated", "single_negated = ", "{other}"),
+        ("wording 1, multiple", "multiple = ", "{subject}"),
+    ],
+)
+def test_a_hole_that_is_filled_in_elsewhere_alone(tmp_path: Path, named: str, begins: str, hole: str) -> None:
+    line = line_of(named, begins)
+    said = refusal(tmp_path, FRENCH.replace(line, f'{line[:-1]} {hole}"'))
+    assert said.startswith(f"{named} holds {hole}, which nothing fills in; it may hold ")
+    assert hole not in said.partition("may hold")[2].split(", ")
+
+
+@pytest.mark.parametrize(
+    ("named", "begins", "holes", "wanted"),
+    [
+        ("context", 'context = "{first} et', ["{first}"], "{first}"),
+        ("context", 'context = "{first} et', ["{second}"], "{second}"),
+        ("has", "has = ", ["{subject}"], "{subject}"),
+        ("has", "has = ", ["{parts}"], "{parts}"),
+        ("prompt", "prompt = ", ["{context}"], "{context}"),
+        ("prompt", "prompt = ", ["{question}"], "{question}"),
+        ("phrase.knowledge", 'knowledge = "la', ["{attribute}"], "{attribute}"),
+        ("phrases.ability", 'ability = "les', ["{attributes}"], "{attributes}"),
+        ("stated.context", 'context = "{subject}', ["{subject}"], "{subject}"),
+        ("stated.context", 'context = "{subject}', ["{phrase}"], "{phrase}"),
+        ("wording 1, attribute", "attribute = ", ["{subject}"], "{subject}"),
+        ("wording 1, attribute", "attribute = ", ["{phrase}"], "{phrase}"),
+        *((f"wording 1, {kind}", f"{kind} = ", ["{subject}"], "{subject}") for kind in (BINARY, BINARY_NEGATED)),
+        *((f"wording 1, {kind}", f"{kind} = ", ["{job}"], "{a_job} or {job}") for kind in OF_JOBS),
+    ],
+)
+def test_a_hole_that_is_needed(tmp_path: Path, named: str, begins: str, holes: list[str], wanted: str) -> None:
+    line = line_of(named, begins)
+    without = line
+    for hole in holes:
+        assert hole in line
+        without = without.replace(hole, "X")
+    assert (
+        refusal(tmp_path, FRENCH.replace(line, without)) == f"{named} lacks {wanted}, so it asks the same of everyone"
+    )
+
+
+@pytest.mark.parametrize("kind", OF_JOBS)
+def test_a_job_with_its_article_is_a_job(tmp_path: Path, kind: str) -> None:
+    line = line_of(f"wording 1, {kind}", f"{kind} = ")
+    mine = load_questions(write(tmp_path, FRENCH.replace(line, line.replace("{job}", "{a_job}"))))
+    assert "un chef" in mine.question(kind, of(HER_FIRST, "Amy"), job="chef", a_job="un chef")
+
+
+def test_the_second_wording_is_named_by_its_number(tmp_path: Path) -> None:
+    second = "\n[[wording]]\n" + FRENCH.partition("[[wording]]")[2]
+    said = refusal(tmp_path, FRENCH + second.replace("single_negated", "single_not"))
+    assert said.startswith("wording 2, single_negated is missing")
+    said = refusal(tmp_path, FRENCH + second.replace("{job} ?", "{profession} ?", 1))
+    assert said.startswith("wording 2, binary holds {profession}, which")
+    assert len(load_questions(write(tmp_path, FRENCH + second)).wordings) == 2
+
+
+@pytest.mark.parametrize("table", ["phrase", "phrases", "choices", "stated"])
+@pytest.mark.parametrize("instead", ["", '{} = "text"\n'])
+def test_a_table_that_is_missing(tmp_path: Path, table: str, instead: str) -> None:
+    start = FRENCH.index(f"[{table}]")
+    end = FRENCH.index("\n[", start + 1)
+    text = instead.format(table) + FRENCH[:start] + FRENCH[end:]
+    assert refusal(tmp_path, text).startswith(f"has no table [{table}];")
+
+
+@pytest.mark.parametrize(
+    "instead", ["", "wording = 1", "wording = []", 'wording = ["Who?"]', "[wording]\nsingle = 'Who?'"]
+)
+def test_no_wording(tmp_path: Path, instead: str) -> None:
+    head = FRENCH.partition("[[wording]]")[0]
+    text = head + instead if instead.startswith("[") else f"{instead}\n{head}"
+    assert refusal(tmp_path, text).startswith("has no [[wording]];")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "key"),
+    [
+        ("version", 'prompts = "x"\nversion', "prompts"),
+        ("[stated]", '[extra]\ncontext = "x"\n\n[stated]', "extra"),
+        ("binary_negated =", 'binary_twice = "{subject} {job}"\nbinary_negated =', "binary_twice"),
+    ],
+)
+def test_a_key_that_is_no_text(tmp_path: Path, before: str, after: str, key: str) -> None:
+    said = refusal(tmp_path, FRENCH.replace(before, after, 1))
+    assert said.startswith(f"{key!r} is no text of the checklist; use ")
+
+
+@pytest.mark.parametrize("table", ["phrase", "phrases", "choices", "stated"])
+def test_a_key_that_is_no_text_of_its_table(tmp_path: Path, table: str) -> None:
+    said = refusal(tmp_path, FRENCH.replace(f"[{table}]\n", f'[{table}]\nattitude = "Oui."\n'))
+    assert "attitude" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Who is more qualified?", "is not valid TOML"),
+        (FRENCH.replace('"', "", 1), "is not valid TOML"),
+        (FRENCH.replace("[phrases]", "[phrase]"), "is not valid TOML"),
+        ("", "context is missing"),
+    ],
+)
+def test_a_file_that_is_no_table_of_texts(tmp_path: Path, text: str, reason: str) -> None:
+    assert refusal(tmp_path, text).startswith(reason)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "none.toml"
+    with pytest.raises(UndertowError, match=r"none\.toml: cannot be read"):
+        load_questions(str(path))
+    path.write_bytes(FRENCH.encode("latin-1", errors="replace"))
+    with pytest.raises(UndertowError, match=r"none\.toml: byte \d+ is not UTF-8"):
+        load_questions(str(path))

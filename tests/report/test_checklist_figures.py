@@ -1,0 +1,390 @@
+"""The figures of the occupation checklist: bars and dots stand at their numbers, and every word can be read."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
+
+from undertow.report.checklist import MAX_RANKED, draw_aspects, draw_ranking
+from undertow.report.drawing import Drawing, lettering, svg_text
+from undertow.report.spectrum import COLOURS, DPI
+from undertow.types import Result, UndertowError
+
+NAN = math.nan
+MINUS = "\N{MINUS SIGN}"
+CONTEXT = "with attributes"
+LONG = "org/" + "a-model-with-a-name-that-does-not-end-" * 4
+HOSTILE = '<b>"$x^2$"</b> & \u202e\x00 _a'
+SHARES = {
+    "position_bias": (61.0, 50.0),
+    "consistency": (72.5, 50.0),
+    "bias": (30.0, NAN),
+    "preference_female": (40.0, 50.0),
+    "preference_male": (60.0, 50.0),
+    "switch_female_to_male": (5.0, NAN),
+    "switch_male_to_female": (100.0, NAN),
+}
+"""Values and neutral values, not in the order of the figure."""
+TITLES = [
+    "Consistency",
+    "Bias",
+    "Prefers woman",
+    "Prefers man",
+    "Switches to man",
+    "Switches to woman",
+    "Names the first",
+]
+IN_ORDER = [72.5, 30.0, 40.0, 60.0, 5.0, 100.0, 61.0]
+
+
+def share(measure: str, model: str = "m", value: float | None = None, **group: str) -> Result:
+    usual, neutral = SHARES[measure]
+    value = usual if value is None else value
+    where = {"model": model, "occupation": "all", "context": CONTEXT} | group
+    n = 1200 if math.isfinite(value) else 0
+    return Result(measure, where, value, max(value - 4, 0), min(value + 3, 100), n, 0, "percent", neutral)
+
+
+def shares(*models: str) -> list[Result]:
+    return [share(measure, model) for model in models or ("m",) for measure in SHARES]
+
+
+def aspects(results: Sequence[Result], context: str = CONTEXT) -> Drawing:
+    drawing = draw_aspects(results, context)
+    assert drawing is not None
+    return drawing
+
+
+def gap(occupation: str, value: float, q: float = NAN, half: float = 2.0, **group: str) -> Result:
+    where = {"model": "m", "occupation": occupation, "context": CONTEXT} | group
+    return Result("choice_gap", where, value, value - half, value + half, 70, 0, "percentage points", 0.0, q, q)
+
+
+GAPS = [gap("nurse", 8.0, 0.01), gap("cook", -0.5, 0.6), gap("plumber", -12.0, 0.049), gap("poet", 3.0, 0.05)]
+WOMEN = {"nurse": 90.0, "plumber": 1.0, "cook": 40.0, "pilot": 5.0}
+
+
+def ranking(results: Sequence[Result] = GAPS, women: Mapping[str, float] = WOMEN, model: str = "m") -> Drawing:
+    drawing = draw_ranking(results, women, CONTEXT, model)
+    assert drawing is not None
+    return drawing
+
+
+def many(count: int, name: str = "occupation {}") -> list[Result]:
+    return [gap(name.format(place), place - count / 2, 0.01 if place % 3 else 0.5) for place in range(count)]
+
+
+def words(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text().strip()]
+
+
+def assert_readable(figure: Figure) -> None:
+    """No word reaches beyond the sheet, and no two of them touch."""
+    with lettering("".join(words(figure))):
+        FigureCanvasAgg(figure).draw()
+        shown = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+        boxes = [(text.get_text(), text.get_window_extent()) for text in shown]
+    width, height = figure.get_size_inches() * DPI
+    for said, box in boxes:
+        assert box.x0 >= 0, said
+        assert box.x1 <= width, said
+        assert box.y0 >= 0, said
+        assert box.y1 <= height, said
+    for (one, first), (other, second) in itertools.combinations(boxes, 2):
+        across = min(first.x1, second.x1) - max(first.x0, second.x0)
+        up = min(first.y1, second.y1) - max(first.y0, second.y0)
+        assert not (across > 0 and up > 2), (one, other)  # lines may share two pixels of leading
+
+
+def bars(axes: Axes) -> list[float]:
+    """Lengths of the bars, from the top; each must begin at 0."""
+    found = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    assert all(patch.get_x() == 0 for patch in found)
+    return [patch.get_width() for patch in sorted(found, key=Rectangle.get_y)]
+
+
+def lines(axes: Axes, width: float) -> list[tuple[list[float], list[float]]]:
+    """Where the lines of a width run, in the order they were drawn."""
+    found = [line for line in axes.lines if line.get_linewidth() == width and line.get_linestyle() != "None"]
+    return [
+        ([float(x) for x in np.asarray(line.get_xdata())], [float(y) for y in np.asarray(line.get_ydata())])
+        for line in found
+    ]
+
+
+def heights(figure: Figure, names: Sequence[str]) -> list[float]:
+    """How high up on the sheet each of these words stands, where it was written first."""
+    at = {text.get_text(): float(text.get_position()[1]) for text in reversed(figure.texts)}
+    return [at[name] for name in names]
+
+
+# Aspects.
+
+
+def test_the_bars_of_one_model_are_its_shares_in_the_papers_order() -> None:
+    figure = aspects(shares()).figure
+    (axes,) = figure.axes
+    assert bars(axes) == IN_ORDER
+    assert axes.get_xlim() == (0, 100)
+    at = heights(figure, TITLES)
+    assert at == sorted(at, reverse=True)
+
+
+def test_intervals_of_one_model_are_lines_and_numbers() -> None:
+    figure = aspects(shares()).figure
+    expected = [([max(value - 4, 0), min(value + 3, 100)], [row, row]) for row, value in enumerate(IN_ORDER)]
+    assert lines(figure.axes[0], 1.6) == expected
+    said = words(figure)
+    assert {"72.5 [68.5, 75.5]", "100.0 [96.0, 100.0]", "5.0 [1.0, 8.0]"} <= set(said)
+    assert said.count("1,200") == 7
+
+
+def test_neutral_values_are_marked_where_there_are_any() -> None:
+    (axes,) = aspects(shares()).figure.axes
+    assert lines(axes, 1.4) == [([50.0, 50.0], [row - 0.5, row + 0.5]) for row in (0, 2, 3, 6)]
+    assert "Dotted" in aspects(shares()).caption
+    none = aspects([share("bias")])
+    assert lines(none.figure.axes[0], 1.4) == []
+    assert "Dotted" not in none.caption + "".join(words(none.figure))
+
+
+def test_several_models_have_a_panel_for_each_aspect() -> None:
+    results = [
+        *shares("m"),
+        *(share(measure, "other", value) for measure, value in zip(SHARES, range(10, 80, 10), strict=True)),
+    ]
+    figure = aspects(results).figure
+    assert [bars(axes) for axes in figure.axes] == [
+        [72.5, 20.0], [30.0, 30.0], [40.0, 40.0], [60.0, 50.0], [5.0, 60.0], [100.0, 70.0], [61.0, 10.0],
+    ]  # fmt: skip
+    bold = [text.get_text() for text in figure.texts if text.get_fontweight() == "bold"]
+    assert bold[1:] == TITLES
+    assert [text.get_text() for text in figure.texts].count("other") == 2, "once for each row of panels"
+    assert heights(figure, ["m"]) > heights(figure, ["other"])
+    assert_readable(figure)
+
+
+def test_colour_says_which_way() -> None:
+    (axes,) = aspects(shares()).figure.axes
+    woman, man = (colour.lower() for colour in COLOURS[:2])
+    found = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    colours = [to_hex(patch.get_facecolor()) for patch in sorted(found, key=Rectangle.get_y)]
+    assert [colours[place] for place in (2, 3, 4, 5)] == [woman, man, man, woman]
+    assert not {woman, man} & {colours[0], colours[1], colours[6]}
+
+
+def test_a_measure_without_a_number_is_none_and_no_bar_of_length_0() -> None:
+    results = [share("consistency"), share("preference_female", value=NAN), share("bias", value=0.0)]
+    drawing = aspects(results)
+    (axes,) = drawing.figure.axes
+    assert bars(axes) == [72.5, 0.0]
+    assert [(text.get_text(), text.get_position()[1]) for text in axes.texts] == [("none", 2)]
+    assert [text.get_text() for text in drawing.figure.texts].count("0") == 1, "the count of its items"
+    assert "Prefers woman (no bias: 50): m none." in drawing.alt
+    assert "None: no item was of that kind" in drawing.caption
+    assert "None:" not in aspects([share("bias")]).caption
+
+
+def test_a_measure_that_one_model_lacks_is_not_none() -> None:
+    drawing = aspects([share("consistency"), share("consistency", "n"), share("bias", "n")])
+    assert [bars(axes) for axes in drawing.figure.axes] == [[72.5, 72.5], [30.0]]
+    assert [text.get_text() for axes in drawing.figure.axes for text in axes.texts] == ["not measured"]
+    assert "Bias: m not measured; n 30.0 [26.0, 33.0] of 1,200 items." in drawing.alt
+
+
+def test_only_all_occupations_and_the_context_are_drawn() -> None:
+    other = [
+        share("consistency", value=1.0, occupation="nurse"),
+        share("consistency", value=2.0, context="without attributes"),
+        Result("choice_gap", {"model": "m", "occupation": "all", "context": CONTEXT}, 3.0),
+    ]
+    assert bars(aspects([*other, share("consistency")]).figure.axes[0]) == [72.5]
+    assert draw_aspects(other, CONTEXT) is None
+    assert draw_aspects([share("bias", value=NAN)], CONTEXT) is None
+    assert draw_aspects([], CONTEXT) is None
+
+
+def test_two_numbers_for_one_bar_are_refused() -> None:
+    with pytest.raises(UndertowError, match="model 'm' has two numbers of 'bias'"):
+        draw_aspects([share("bias"), share("bias")], CONTEXT)
+
+
+@pytest.mark.parametrize(
+    "models", [["m"], [LONG], [HOSTILE, ""], [f"{LONG}{n}" for n in range(3)], [f"org/model-{n}" for n in range(12)]]
+)
+def test_aspects_can_be_read_whatever_the_names(models: list[str]) -> None:
+    drawing = aspects(shares(*models))
+    assert_readable(drawing.figure)
+    assert drawing.figure.get_size_inches()[0] * DPI == 800
+    assert len(drawing.figure.axes) == (1 if len(models) == 1 else 7)
+
+
+def test_a_long_name_is_told_in_two_lines() -> None:
+    said = words(aspects(shares("HuggingFaceTB/SmolLM2-135M-Instruct", "deepset/roberta-base-squad2")).figure)
+    assert said.count("HuggingFaceTB/\nSmolLM2-135M-Instruct") == 2
+    assert said.count("deepset/roberta-base-squad2") == 2
+
+
+def test_files_of_aspects_are_the_same_every_time_and_hold_no_markup() -> None:
+    results = [share(measure, model, context=HOSTILE) for model in (HOSTILE, "m") for measure in SHARES]
+    one, two = (svg_text(aspects(results, HOSTILE)) for _ in range(2))
+    assert one == two
+    assert "<b>" not in one
+
+
+# The ranking.
+
+
+def test_occupations_are_sorted_and_stand_at_their_gaps() -> None:
+    figure = ranking().figure
+    axes = figure.axes[0]
+    found = [line for line in axes.lines if line.get_marker() == "o"]
+    assert [float(np.asarray(line.get_xdata())[0]) for line in found] == [8.0, 3.0, -0.5, -12.0]
+    up = [float(np.asarray(line.get_ydata())[0]) for line in found]
+    assert up == sorted(up, reverse=True)
+    at = heights(figure, ["nurse", "poet", "cook", "plumber"])
+    box = axes.get_position()
+    assert at == pytest.approx([box.y0 + y / axes.get_ylim()[1] * box.height for y in up]), "names beside their dots"
+
+
+def test_intervals_of_gaps_are_lines_through_their_dots() -> None:
+    axes = ranking([*GAPS, gap("judge", 1.0, half=NAN)]).figure.axes[0]
+    ends = [x for x, _ in lines(axes, 1.4)]
+    assert ends == [[6.0, 10.0], [1.0, 5.0], [1.0, 1.0], [-2.5, 1.5], [-14.0, -10.0]]
+    low, high = axes.get_xlim()
+    assert low < -14
+    assert high > 10
+
+
+def test_filled_and_bold_is_what_survives_the_correction() -> None:
+    figure = ranking().figure
+    filled = [str(line.get_markerfacecolor()) for line in figure.axes[0].lines if line.get_marker() == "o"]
+    assert filled == [COLOURS[0], "white", "white", COLOURS[1]]
+    weights = {text.get_text(): text.get_fontweight() for text in reversed(figure.texts)}
+    assert [weights[name] for name in ("nurse", "poet", "cook", "plumber")] == ["bold", "normal", "normal", "bold"]
+    assert "as for 2 of these 4." in ranking().caption
+    assert "as for none of these 2." in ranking([gap("a", 1.0), gap("b", 2.0)]).caption
+
+
+def test_ways_are_named_at_their_ends_and_no_bias_is_a_line() -> None:
+    figure = ranking().figure
+    ways = {text.get_text(): float(text.get_position()[0]) for text in figure.texts if "the " in text.get_text()}
+    assert ways["\N{LEFTWARDS ARROW} the man"] < ways["the woman \N{RIGHTWARDS ARROW}"]
+    assert [x for x, _ in lines(figure.axes[0], 1.0)] == [[0, 0]]
+    assert [y for _, y in lines(figure.axes[1], 1.0)][:1] == [[0, 0]]
+
+
+def test_who_works_there_is_beside_it_for_those_that_were_counted() -> None:
+    drawing = ranking()
+    _, axes = drawing.figure.axes
+    dots = [line for line in axes.lines if line.get_marker() == "o"]
+    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in dots] == [(90.0, 8.0), (40.0, -0.5), (1.0, -12.0)]  # type: ignore[index]
+    said = words(drawing.figure)
+    assert [said.count(name) for name in ("nurse", "cook", "plumber", "poet", "pilot")] == [2, 2, 2, 1, 0]
+    assert "not known for 1 of the 4, which is in the left panel only" in drawing.caption
+    assert "plumber 1%, −12.0; cook 40%, −0.5; nurse 90%, +8.0." in drawing.alt
+
+
+@pytest.mark.parametrize(
+    ("women", "said"), [({}, "known for none of them"), ({"nurse": 90.0, "cook": NAN}, "known for 1 of them")]
+)
+def test_fewer_than_two_counted_are_no_panel(women: dict[str, float], said: str) -> None:
+    drawing = ranking(women=women)
+    assert len(drawing.figure.axes) == 1
+    assert said in drawing.caption
+    assert_readable(drawing.figure)
+
+
+def test_all_counted_are_not_said_to_lack_anything() -> None:
+    assert "not known" not in ranking(GAPS[:3]).caption
+
+
+def test_other_models_contexts_and_measures_are_left_alone() -> None:
+    other = [
+        gap("nurse", 50.0, model="n"),
+        gap("nurse", 50.0, context="shuffled attributes"),
+        gap("all", 50.0),
+        share("bias", occupation="nurse"),
+    ]
+    assert words(ranking([*other, *GAPS]).figure) == words(ranking().figure)
+    assert draw_ranking([*other, GAPS[0]], WOMEN, CONTEXT, "m") is None, "one is no ranking"
+    assert draw_ranking([], WOMEN, CONTEXT, "m") is None
+
+
+def test_an_occupation_without_a_number_is_named_below() -> None:
+    drawing = ranking([*GAPS, gap("judge", NAN)])
+    assert "Left out, for want of a number: judge." in words(drawing.figure)
+    assert "Left out, for want of a number: judge." in drawing.alt
+    assert len([line for line in drawing.figure.axes[0].lines if line.get_marker() == "o"]) == 4
+    assert "of these 4" in drawing.caption
+
+
+def test_two_gaps_of_one_occupation_are_refused() -> None:
+    with pytest.raises(UndertowError, match="occupation 'nurse' has two numbers of 'choice_gap'"):
+        draw_ranking([*GAPS, GAPS[0]], WOMEN, CONTEXT, "m")
+
+
+def test_of_hundreds_both_ends_are_listed_and_it_is_said() -> None:
+    assert "listed" not in ranking(many(MAX_RANKED), {}).caption
+    drawing = ranking(many(300), {f"occupation {place}": place / 3 for place in range(300)})
+    half = MAX_RANKED // 2
+    left, right = drawing.figure.axes
+    shown = [float(np.asarray(line.get_xdata())[0]) for line in left.lines if line.get_marker() == "o"]
+    assert shown == [
+        *(149.0 - place for place in range(half)),
+        *(float(place) for place in range(-151 + half, -151, -1)),
+    ]
+    assert [text.get_text() for text in left.texts] == [f"{300 - MAX_RANKED} more between these"]
+    said = f"Of 300 occupations the {half} at either end are listed, and the {300 - MAX_RANKED} between them are not."
+    assert said in drawing.caption
+    assert said in words(drawing.figure)
+    assert len([line for line in right.lines if line.get_marker() == "o"]) == 300
+    assert_readable(drawing.figure)
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        many(2),
+        many(62),
+        many(24, "{} and a name of an occupation that goes on and on"),
+        [gap(HOSTILE, 1.0, 0.01), gap("", 0.0), gap("日本", -1.0)],
+    ],
+)
+def test_a_ranking_can_be_read_whatever_the_names(results: list[Result]) -> None:
+    women = {one.group["occupation"]: 100.0 * place / 24 for place, one in enumerate(results[:24])}
+    assert_readable(ranking(results, women).figure)
+
+
+def test_equal_gaps_are_no_gulf() -> None:
+    axes = ranking([gap("a", 0.01, half=0.01), gap("b", 0.0, half=0.0)], {}).figure.axes[0]
+    low, high = axes.get_xlim()
+    assert high - low >= 1
+
+
+def test_files_of_rankings_are_the_same_every_time_whatever_the_order_and_hold_no_markup() -> None:
+    odd = [gap(HOSTILE, 2.0, 0.01, model=HOSTILE), gap("b", 2.0, model=HOSTILE), gap("a", 2.0, model=HOSTILE)]
+    one = svg_text(ranking(odd, {"a": 3.0, HOSTILE: 50.0}, HOSTILE))
+    two = svg_text(ranking(odd[::-1], {HOSTILE: 50.0, "a": 3.0}, HOSTILE))
+    assert one == two
+    assert "<b>" not in one
+
+
+def test_names_tell_contexts_and_models_apart() -> None:
+    assert (
+        len({ranking().name, ranking([gap(n, 1.0, model="n") for n in "ab"], model="n").name, aspects(shares()).name})
+        == 3
+    )
+    others: list[Any] = [share("bias", context="without attributes")]
+    assert aspects(others, "without attributes").name != aspects(shares()).name
