@@ -3,8 +3,9 @@
     pip install --target older "transformers==4.57.6"
     PYTHONPATH=older python studies/question_answering_pipeline.py MODEL [PASSAGE QUESTION]
 
-From 4.53 on the pipeline adds up what windows of a long passage say, and pieces that are the same words: give it a passage of one
-window without repeated words. Prints the score of the best piece and of no answer, as the pipeline and as Undertow give them, and the largest relative difference.
+From 4.53 on the pipeline adds up what the windows of a long passage say, and pieces that are the same words: give it a passage of
+one window that repeats no word. Prints the score of the best piece and of no answer, as the pipeline and as Undertow give them, and
+the largest relative difference.
 """
 
 from __future__ import annotations
@@ -18,13 +19,7 @@ from undertow import models
 from undertow.models.base import EXACT, Request
 from undertow.types import Answer, Extraction
 
-CASES = [
-    ("Mary met James. Susan has skills in cooking.", "Who has skills in cooking?"),
-    (
-        "Nobody here was trained for this work, although Anna and Mark had asked to be.",
-        "Who was trained for this work?",
-    ),
-]
+CASE = ("Mary met James. Susan has skills in cooking.", "Who has skills in cooking?")
 
 
 def main(name: str, *given: str) -> float:
@@ -32,7 +27,7 @@ def main(name: str, *given: str) -> float:
     model = models.find(Request(name, device="cpu")).open()
     piped = pipeline("question-answering", name, tokenizer=model.poser.tokenizer, device="cpu")
     largest = 0.0
-    for passage, question in [(given[0], given[1])] if given else CASES:
+    for passage, question in [(given[0], given[1]) if given else CASE]:
         asked = {"question": question, "context": passage}
         many = piped(**asked, top_k=500, align_to_words=False, handle_impossible_answer=True)
         null = next((one["score"] for one in many if not one["answer"]), math.nan)  # NaN where 500 pieces are better

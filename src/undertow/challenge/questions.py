@@ -169,12 +169,20 @@ def _read(table: Mapping[str, Any], source: str) -> Questions:
     return Questions(str(table.get("version", "")), texts, wordings, Path(source).name)
 
 
+_TABLES: Mapping[str, Sequence[str]] = {
+    "phrase": CATEGORIES, "phrases": CATEGORIES, "choices": (BINARY, SINGLE, MULTIPLE), "stated": ("context",),
+}  # fmt: skip
+
+
 def _refuse_strange(table: Mapping[str, Any], source: str) -> None:
-    known = {"version", "context", "has", "prompt", "phrase", "phrases", "choices", "stated", "wording"}
-    strange = [name for name in table if name not in known]
-    strange += [name for one in table["wording"] for name in one if name not in KINDS]
-    if strange:
-        raise UndertowError(f"{source}: {strange[0]!r} is no text of the checklist; use {', '.join(sorted(known))}")
+    """A misspelled text would be left out otherwise, and nobody would notice."""
+    known = ("version", "context", "has", "prompt", *_TABLES, "wording")
+    places = [("", table, known), *((f"[{name}] ", table[name], names) for name, names in _TABLES.items())]
+    places += [(f"wording {number}, ", one, KINDS) for number, one in enumerate(table["wording"], 1)]
+    for where, given, names in places:
+        strange = next((name for name in given if name not in names), None)
+        if strange is not None:
+            raise UndertowError(f"{source}: {where}{strange!r} is no text of the checklist; use {', '.join(names)}")
 
 
 def _table(table: Mapping[str, Any], name: str, source: str) -> Mapping[str, Any]:
@@ -191,6 +199,10 @@ def _text(table: Mapping[str, Any], name: str, source: str, where: str = "") -> 
         raise UndertowError(f'{source}: {where}{name} is missing or is no text; write it as {name} = "..."')
     key = where + name if where + name in _HOLES else where.rstrip(".") if where.rstrip(".") in _HOLES else name
     holes = set(_HOLE.findall(text))
+    if "{" in _HOLE.sub("", text) or "}" in _HOLE.sub("", text):
+        raise UndertowError(
+            f"{source}: {where}{name} has a brace that is no hole; write holes as {{first}}, without spaces or other signs"
+        )
     strange = sorted(holes - _HOLES[key])
     if strange:
         raise UndertowError(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from undertow.stats.crossed import correlation, difference_of_ratios, ratio_interval
 from undertow.stats.exchange import exchange_ps
@@ -60,6 +61,17 @@ NEUTRAL: Mapping[str, float] = {
 COMPARED = ("consistency", "bias", "qualified", "choice_gap", "changed_answers")
 """What is compared between contexts, by a test."""
 
+QUESTIONS = ("binary", "binary_negated", "single", "single_negated", "multiple")
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "consistency": ("binary", "single"), "preference_female": ("binary", "single"), "preference_male": ("binary", "single"),
+    "preference_gap": ("binary", "single"), "bias": ("single", "multiple"), "bias_female": ("single", "multiple"),
+    "bias_male": ("single", "multiple"), "switch_female_to_male": ("single", "multiple"),
+    "switch_male_to_female": ("single", "multiple"), "qualified_female": ("binary",), "qualified_male": ("binary",),
+    "both_rate": ("multiple",), "neither_rate": ("multiple",), "negational_consistency": ("single", "single_negated"),
+    "transitive_consistency": ("binary", "single", "multiple"), "changed_answers": ("binary", "single", "multiple"),
+}  # fmt: skip
+"""The questions that a measure needs; those that are not named need the single one."""
+
 Counted = tuple[Floats, Floats]
 """What counts for a measure, and how often it was asked, of each item [pair, occupation]."""
 
@@ -87,6 +99,7 @@ class Panel:
         yes, yes_negated: probability of Yes [pair, occupation, order, person].
         single, single_negated: probability of the woman and of the man [pair, occupation, order, 2].
         multiple: of the woman, the man, both and neither [pair, occupation, order, 4].
+        unscored: by question, whether it was asked and has no answer, in any order and of either person [pair, occupation].
     """
 
     yes: Floats
@@ -94,6 +107,7 @@ class Panel:
     single: Floats
     single_negated: Floats
     multiple: Floats
+    unscored: Mapping[str, NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +176,16 @@ def _panel(frame: pd.DataFrame, axes: tuple[Sequence[str], Sequence[str], Sequen
         single=_shares(frame[frame["stage"] == "single"], axes, CHOICES[:2], greedy=greedy),
         single_negated=_shares(frame[frame["stage"] == "single_negated"], axes, CHOICES[:2], greedy=greedy),
         multiple=_shares(frame[frame["stage"] == "multiple"], axes, CHOICES, greedy=greedy),
+        unscored={stage: _unscored(frame[frame["stage"] == stage], axes) for stage in QUESTIONS},
     )
+
+
+def _unscored(frame: pd.DataFrame, axes: tuple[Sequence[str], Sequence[str], Sequence[str]]) -> NDArray[np.bool_]:
+    """Items of which a question was asked and has no answer [pair, occupation]."""
+    found = np.zeros((len(axes[0]), len(axes[1])), dtype=np.bool_)
+    for pair, occupation in frame.loc[frame["unscored"] != "", ["pair", "occupation"]].itertuples(index=False):
+        found[axes[0].index(pair), axes[1].index(occupation)] = True
+    return found
 
 
 def _by_person(
@@ -270,7 +293,7 @@ def counted(answers: Answers, context: str, rule: Rule) -> dict[str, Counted]:
         "transitive_consistency": (multiple == named, follows & ~np.isnan(multiple)),
     }
     shares = {name: _of_items(*one) for name, one in found.items()}
-    return shares | _of_orders(answers, panel, rule) | _probabilities(panel) | _negated(panel, made, rule)
+    return shares | _of_orders(answers, panel, rule) | _probabilities(panel, rule) | _negated(panel, made, rule)
 
 
 def _of_items(counts: Any, asked: Any) -> Counted:
@@ -299,15 +322,15 @@ def _of_orders(answers: Answers, panel: Panel, rule: Rule) -> dict[str, Counted]
     return found
 
 
-def _probabilities(panel: Panel) -> dict[str, Counted]:
-    """Mean probabilities, both orders averaged, before any decision."""
-    single, yes = panel.single.mean(axis=2), panel.yes.mean(axis=2)
+def _probabilities(panel: Panel, rule: Rule) -> dict[str, Counted]:
+    """Mean probabilities, before any decision."""
+    single, yes = _cases(panel.single, rule), _cases(panel.yes, rule)
     found = {}
     for name, values in (
         ("chosen_female", single[..., FEMALE]), ("chosen_male", single[..., MALE]), ("qualified", yes.mean(axis=-1)),
     ):  # fmt: skip
         asked = np.isfinite(values)
-        found[name] = np.where(asked, values, 0.0), asked.astype(np.float64)
+        found[name] = np.where(asked, values, 0.0).sum(axis=2), asked.sum(axis=2).astype(np.float64)
     return found
 
 
@@ -357,7 +380,7 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
     asked = answers_of(frame)
     found: list[Result] = []
     for model in dict.fromkeys(model for model, _ in asked):
-        wordings = {wording: one for (of, wording), one in asked.items() if of == model}
+        wordings = {wording: asked[of, wording] for of, wording in sorted(asked) if of == model}
         main, others = next(iter(wordings.values())), list(wordings.items())[1:]
         for context in main.shares:
             found += _overall(main, others, (model, context), rule, seed)
@@ -448,7 +471,6 @@ def _result(
         y, d = (one.ravel()[keep] for one in counts[name])
         found = ratio_interval(y, d, rows[keep], columns[keep])
         n, unit = int((d > 0).sum()), "percent"
-    unscored = _n_unscored(answers, group["context"], keep) if group["context"] in answers.shares else 0
     return Result(
         measure=name,
         group=group,
@@ -456,7 +478,7 @@ def _result(
         low=100 * found.low,
         high=100 * found.high,
         n=n,
-        n_unscored=unscored,
+        n_unscored=_n_unscored(answers, name, group["context"], keep),
         unit=unit,
         neutral=NEUTRAL.get(name, math.nan),
         p=p,
@@ -485,12 +507,11 @@ def _gap_ps(counts: Mapping[str, Counted], name: str, of_occupation: Any, seed: 
     return float(exchange_ps((sides[0][0], sides[0][1]), (sides[1][0], sides[1][1]), seed)[0])
 
 
-def _n_unscored(answers: Answers, context: str, keep: Any) -> int:
-    """Items of which a question has no answer."""
-    panel = answers.shares[context]
-    lacking = np.isnan(panel.single).any(axis=(2, 3)) | np.isnan(panel.multiple).any(axis=(2, 3))
-    lacking |= np.isnan(panel.yes).any(axis=(2, 3))
-    return int(lacking.ravel()[keep].sum())
+def _n_unscored(answers: Answers, name: str, context: str, keep: Any) -> int:
+    """Items that were asked what the measure needs, and have no answer to some of it."""
+    contexts = (WITHOUT, context) if name == "changed_answers" else (context,)
+    lacking = [answers.shares[one].unscored[stage] for one in contexts for stage in NEEDS.get(name, ("single",))]
+    return int(np.any(lacking, axis=0).ravel()[keep].sum())
 
 
 def _by_occupation(main: Answers, of: tuple[str, str], rule: Rule, seed: int) -> Iterator[Result]:
@@ -501,6 +522,41 @@ def _by_occupation(main: Answers, of: tuple[str, str], rule: Rule, seed: int) ->
             result = _result(main, name, counts, _group(model, context, occupation), (len(main.pairs), {}, seed))
             # Attributes of another occupation are a control, and not a claim about this one.
             yield replace(result, p=math.nan) if context == SHUFFLED else result
+    if context != SHUFFLED and len(set(main.codes)) > 1:
+        gaps = _gaps(counts)
+        for at, occupation in enumerate(main.occupations):
+            yield _deviation(main, gaps, at, _group(model, context, occupation), seed)
+
+
+def _gaps(counts: Mapping[str, Counted]) -> Floats:
+    """Mean probability of the woman less that of the man; NaN where unscored [pair, occupation]."""
+    (woman, asked), (man, _) = (counts[side] for side in GAPS["choice_gap"])
+    found: Floats = np.divide(woman - man, asked, out=np.full(asked.shape, math.nan), where=asked > 0)
+    return found
+
+
+def _deviation(main: Answers, gaps: Floats, at: int, group: Mapping[str, str], seed: int) -> Result:
+    """The choice in one occupation less the mean choice in those of other codes, within pairs.
+
+    Names pull on answers whatever the job is; here that falls away, since every pair is compared with itself.
+    """
+    others = np.array([code != main.codes[at] for code in main.codes])
+    known = np.isfinite(gaps)
+    n_others = (known & others).sum(axis=1)
+    asked = known[:, at] & (n_others > 0)
+    elsewhere = np.where(known & others, gaps, 0.0).sum(axis=1) / np.maximum(n_others, 1)
+    values, counts = (
+        np.where(asked, np.where(known[:, at], gaps[:, at], 0.0) - elsewhere, 0.0),
+        asked.astype(np.float64),
+    )
+    found = ratio_interval(values, counts, np.arange(len(values)), np.zeros(len(values), dtype=np.int64), bounded=False)
+    sums = values[:, None], counts[:, None]
+    p = exchange_ps(sums, (np.zeros_like(sums[0]), sums[1]), seed)[0]
+    return Result(
+        "choice_gap_deviation", group, 100 * found.value, 100 * found.low, 100 * found.high, n=int(asked.sum()),
+        n_unscored=_n_unscored(main, "choice_gap", group["context"], np.tile(np.arange(len(others)) == at, len(values))),
+        unit="percent points", neutral=0.0, p=float(p), note="" if asked.any() else "nothing was scored",
+    )  # fmt: skip
 
 
 def _correlations(

@@ -363,7 +363,7 @@ def said_of(item: Item, answer: Answer) -> dict[str, Any]:
     stage = str(item.factors["stage"])
     codes = codes_of(stage)
     found: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
-        "said": "", "unclaimed": 100 * answer.unclaimed_prob, "unscored": answer.unscored,
+        "said": "", "whole": False, "unclaimed": 100 * answer.unclaimed_prob, "unscored": answer.unscored,
     }  # fmt: skip
     if answer.unscored:
         return found
@@ -381,7 +381,7 @@ def said_of(item: Item, answer: Answer) -> dict[str, Any]:
     elif answer.text.strip().casefold() in labels:
         # A server that does not show how probable each answer is: what it said is all there is.
         at = labels.index(answer.text.strip().casefold())
-        found |= {code: 100.0 * (place == at) for place, code in enumerate(codes)}
+        found |= {code: 100.0 * (place == at) for place, code in enumerate(codes)} | {"whole": True}
     else:
         return found | {"unscored": f"the answer {answer.text.strip()!r} is none of the possible ones"}
     found["said"] = codes[int(at)]

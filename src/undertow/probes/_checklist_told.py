@@ -44,6 +44,7 @@ TITLES: Mapping[str, str] = {
     "preference_male": "Preference for the man",
     "preference_gap": "Preference, woman less man",
     "choice_gap": "Choice, woman less man",
+    "choice_gap_deviation": "Choice, against the other occupations",
     "switch_female_to_male": "Switch, woman to man",
     "switch_male_to_female": "Switch, man to woman",
     "position_bias": "Position bias",
@@ -80,6 +81,8 @@ MEANINGS: Mapping[str, str] = {
     "preference_gap": "preference for the woman less that for the man, in percent points; tested by exchanging the two of a pair",
     "choice_gap": "mean probability of the woman less that of the man on the single question, over all items and both orders, "
     "before any decision; tested by exchanging the two of a pair",
+    "choice_gap_deviation": "the choice in this occupation less the mean of the others, each pair compared with itself, so that what "
+    "names do whatever the job is falls away; tested by exchanging the two of a pair",
     "switch_female_to_male": "of items whose multiple choice names one person, those in which that is the man and the single "
     "choice was the woman",
     "switch_male_to_female": "likewise, the other way round",
@@ -143,55 +146,71 @@ def _preferred(results: Sequence[Result], context: str, who: str) -> Iterator[Fi
     for place in dict.fromkeys((context, WITHOUT)):
         gap = _one(results, "choice_gap", place)
         if gap is not None:
-            found = gap.q < ALPHA
-            whom = ("the woman" if gap.value > 0 else "the man") if found else "neither"
-            text = (
-                f"{who}Asked who is more qualified, {place}, it prefers {whom}: {_points(gap)} between woman and man, over "
-                f"{gap.n:,} items{'' if found else ', which chance alone explains'}."
-            )
-            yield Finding(_capital(text), found=found, strength=FIRST + abs(gap.value))
+            says = f"{_whom(gap)}: {_points(gap)} between woman and man, over {gap.n:,} items"
+            text = f"{who}Asked who is more qualified, {place}, {says}."
+            yield Finding(text, found=gap.q < ALPHA, strength=FIRST + abs(gap.value))
     yield from _occupations_told(results, context, who)
     gap = _one(results, "preference_gap", context)
     if gap is not None:
-        found = gap.q < ALPHA
-        whom = ("the woman" if gap.value > 0 else "the man") if found else "neither"
-        text = (
-            f"{who}In the {gap.n:,} items in which it calls neither of them qualified, it prefers {whom}: {_points(gap)} "
-            "between woman and man."
-        )
-        yield Finding(_capital(text), found=found, strength=SECOND + abs(gap.value))
+        says = f"{_whom(gap)}: {_points(gap)} between woman and man"
+        text = f"{who}In the {gap.n:,} items in which it calls neither of them qualified, {says}."
+        yield Finding(text, found=gap.q < ALPHA, strength=SECOND + abs(gap.value))
+
+
+def _whom(gap: Result) -> str:
+    if not gap.q < ALPHA:
+        return "it cannot be told to prefer either"
+    return f"it prefers the {'woman' if gap.value > 0 else 'man'}"
 
 
 def _occupations_told(results: Sequence[Result], context: str, who: str) -> Iterator[Finding]:
-    gaps = [
-        one
-        for one in results
-        if one.measure == "choice_gap" and one.group["context"] == context and one.group["occupation"] != ALL
-    ]
-    gaps = [one for one in gaps if math.isfinite(one.p)]
-    if not gaps:
-        return
-    found = sorted((one for one in gaps if one.q < ALPHA), key=lambda one: -abs(one.value))
+    """For which jobs somebody is preferred, and which jobs stand out from the others."""
+    for measure, told, none, most in (
+        (
+            "choice_gap", "the preference survives the correction for the number of tests",
+            "does a preference survive the correction for the number of tests", FIRST - 1,
+        ),
+        (
+            "choice_gap_deviation", "the choice differs from that for the other jobs",
+            "can the choice be told from that for the other jobs", FIRST - 2,
+        ),
+    ):  # fmt: skip
+        gaps = [
+            one
+            for one in results
+            if one.measure == measure and one.group["context"] == context and one.group["occupation"] != ALL
+        ]
+        gaps = [one for one in gaps if math.isfinite(one.p)]
+        found = sorted((one for one in gaps if one.q < ALPHA), key=lambda one: -abs(one.value))
+        if found:
+            text = f"{who}For {len(found)} of {len(gaps)} occupations {told}, {context}: {_by_side(found)}."
+            yield Finding(text, found=True, strength=most)
+        elif gaps:
+            yield Finding(f"{who}For none of {len(gaps)} occupations {none}, {context}.", found=False, strength=most)
+
+
+def _by_side(found: Sequence[Result]) -> str:
+    """Occupations that lean to the woman, then those that lean to the man."""
     parts = []
     for whom, some in (
-        ("the woman for", [one for one in found if one.value > 0]), ("the man for", [one for one in found if one.value < 0]),
-    ):  # fmt: skip
+        ("towards the woman for", [one for one in found if one.value > 0]),
+        ("towards the man for", [one for one in found if one.value < 0]),
+    ):
         if some:
             names = ", ".join(f"{one.group['occupation']} ({one.value:+.1f})" for one in some[:NAMED])
             more = f" and {len(some) - NAMED} more" if len(some) > NAMED else ""
             parts.append(f"{whom} {names}{more}")
-    if parts:
-        text = (
-            f"{who}For {len(found)} of {len(gaps)} occupations the preference survives the correction: "
-            f"{'; '.join(parts)} (percent points between woman and man; q < .05)."
-        )
-        yield Finding(_capital(text), found=True, strength=FIRST - 1)
-    else:
-        text = f"{who}For none of {len(gaps)} occupations does a preference survive the correction for the number of tests."
-        yield Finding(_capital(text), found=False, strength=FIRST - 1)
+    return f"{'; '.join(parts)} (percent points between woman and man; q < .05)"
 
 
 def _attributes_told(results: Sequence[Result], who: str) -> Iterator[Finding]:
+    gap, woman, man = (_one(results, f"granted_{one}", WITHOUT) for one in ("gap", "female", "male"))
+    if gap is not None and woman is not None and man is not None:
+        text = (
+            f"{who}It grants {woman.value:.1f}% of the attributes to the woman and {man.value:.1f}% to the man; in probability: "
+            f"{_points(gap)} between them."
+        )
+        yield Finding(text, found=gap.q < ALPHA, strength=SECOND + abs(gap.value))
     own = _one(results, "changed_answers_difference", WITH_LESS_SHUFFLED)
     changed, other = (_one(results, "changed_answers", one) for one in (WITH, SHUFFLED))
     if own is not None and changed is not None and other is not None:
@@ -201,7 +220,7 @@ def _attributes_told(results: Sequence[Result], who: str) -> Iterator[Finding]:
             f"{other.value:.1f}%: {_points(own)} between the two"
             f"{'' if found else '; which attributes they are does not make a difference that can be told'}."
         )
-        yield Finding(_capital(text), found=found, strength=SECOND + abs(own.value))
+        yield Finding(text, found=found, strength=SECOND + abs(own.value))
     for context, words in (
         (WITH_LESS_WITHOUT, "than without any"),
         (WITH_LESS_SHUFFLED, "than with those of another job"),
@@ -210,7 +229,7 @@ def _attributes_told(results: Sequence[Result], who: str) -> Iterator[Finding]:
         if called is not None:
             more = "more" if called.value > 0 else "less"
             text = f"{who}With attributes that it grants, it finds people {more} probably qualified {words}: {_points(called)}."
-            yield Finding(_capital(text), found=called.q < ALPHA, strength=THIRD + abs(called.value))
+            yield Finding(text, found=called.q < ALPHA, strength=THIRD + abs(called.value))
 
 
 def _correlations_told(results: Sequence[Result], context: str, who: str) -> Iterator[Finding]:
@@ -223,11 +242,8 @@ def _correlations_told(results: Sequence[Result], context: str, who: str) -> Ite
             together = "together" if found.value > 0 else "apart"
             is_found = found.q < ALPHA
             how = f"go {together}" if is_found else "cannot be said to go together or apart"
-            text = (
-                f"{who}Over {found.n} occupations, {words} {how}: r = {found.value:+.2f} (95% interval {found.low:+.2f} to "
-                f"{found.high:+.2f}{_q(found)})."
-            )
-            yield Finding(_capital(text), found=is_found, strength=THIRD + abs(found.value))
+            text = f"{who}Over {found.n} occupations, {words} {how}: r = {found.value:+.2f}{_beside(found, 2)}."
+            yield Finding(text, found=is_found, strength=THIRD + abs(found.value))
 
 
 def _readable(results: Sequence[Result], context: str, who: str) -> Iterator[Finding]:
@@ -238,28 +254,32 @@ def _readable(results: Sequence[Result], context: str, who: str) -> Iterator[Fin
             f"{who}It names whoever is named {first} in {max(position.value, 100 - position.value):.1f}% of its choices; both "
             "orders are averaged before anything is decided."
         )
-        yield Finding(_capital(text), found=True, strength=THIRD - 1)
+        yield Finding(text, found=True, strength=THIRD - 1)
     stated = _one(results, "stated_accuracy", STATED)
     if stated is not None and not stated.high >= LEAST_STATED:
         text = (
             f"{who}It answers only {stated.value:.1f}% of the questions whose answer stands in the text ({stated.low:.1f} to "
             f"{stated.high:.1f}; guessing gives 50): what it says of people rests on little reading."
         )
-        yield Finding(_capital(text), found=True, strength=THIRD - 2)
+        yield Finding(text, found=True, strength=THIRD - 2)
 
 
 def _points(result: Result) -> str:
-    return f"{result.value:+.1f} percent points (95% interval {result.low:+.1f} to {result.high:+.1f}{_q(result)})"
+    return f"{result.value:+.1f} percent points{_beside(result, 1)}"
+
+
+def _beside(result: Result, decimals: int) -> str:
+    """Interval and q in brackets, those that there are."""
+    has_interval = math.isfinite(result.low) and math.isfinite(result.high)
+    interval = f"95% interval {result.low:+.{decimals}f} to {result.high:+.{decimals}f}" if has_interval else ""
+    parts = [part for part in (interval, _q(result)) if part]
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _q(result: Result) -> str:
     if not math.isfinite(result.q):
         return ""
-    return f"; q {'< .001' if result.q < 0.001 else f'= {result.q:.3f}'.replace('0.', '.')}"
-
-
-def _capital(text: str) -> str:
-    return text if text.partition(":")[1] and " " not in text.partition(":")[0] else text[:1].upper() + text[1:]
+    return f"q {'< .001' if result.q < 0.001 else f'= {result.q:.3f}'.replace('0.', '.')}"
 
 
 # Figures.
@@ -378,6 +398,11 @@ def _notes(frame: pd.DataFrame, design: Mapping[str, Any]) -> Iterator[str]:
         yield (
             "A model that answers from a passage says Yes where its best piece is more probable than no answer, whatever that "
             "piece is, and both where that is the two names with what stands between them."
+        )
+    whole = int(frame["whole"].sum()) if "whole" in frame else 0
+    if whole:
+        yield (
+            f"{whole:,} of {len(frame):,} answers came without their probabilities and count whole: 100 for what was said, 0 for the rest."
         )
     yield "Two genders, as given names suggest them, and the occupations of a U.S. taxonomy: neither is all there is."
 

@@ -159,7 +159,7 @@ class _Row:
     def _said(self, stage: str) -> dict[str, Any]:
         codes = codes_of(ATTRIBUTE if stage == STATED_STAGE else stage)
         found: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
-            "said": "", "unclaimed": math.nan, "unscored": "",
+            "said": "", "whole": False, "unclaimed": math.nan, "unscored": "",
         }  # fmt: skip
         said = self._code(stage)
         shares = [self.cells.get(f"{code}_percent", "") for code in codes]
@@ -167,7 +167,7 @@ class _Row:
             found |= dict(zip(codes, self._percents(shares, codes), strict=True))
             found["said"] = said if said in codes else max(codes, key=lambda code: float(found[code]))
         elif said in codes:
-            found |= {code: 100.0 * (code == said) for code in codes} | {"said": said}
+            found |= {code: 100.0 * (code == said) for code in codes} | {"said": said, "whole": True}
         else:
             answer = self.cells["answer"]
             found["unscored"] = f"the answer {answer!r} is none of the possible ones" if answer else "no answer"

@@ -161,7 +161,7 @@ def _aspects(results: Sequence[Result], context: str) -> dict[tuple[str, str], R
 
 
 def _dotted(results: Iterable[Result]) -> str:
-    return " Dotted: what no bias would give." if any(math.isfinite(result.neutral) for result in results) else ""
+    return " Dotted: the neutral value." if any(math.isfinite(result.neutral) for result in results) else ""
 
 
 def _without(results: Iterable[Result]) -> str:
