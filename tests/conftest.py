@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ import pytest
 from undertow import places
 from undertow.models.base import Found, Request, TokenModel
 from undertow.models.pull import location
+from warm import OF_MODELS, cold, warm
 
 ROOT = Path(__file__).parent.parent
 SMOLLM2 = location("smollm2")
@@ -43,8 +44,6 @@ LONGEST_FIRST = (
     "models/test_catalog.py",
     "models/test_pull.py",
     "models/test_causal.py",
-    "cli/test_check_text.py",
-    "cli/test_relate.py",
     "models/test_writing.py",
     "models/test_seq2seq_writing.py",
     "models/test_decoding.py",
@@ -118,12 +117,22 @@ def smollm2(smollm2_found: Found) -> TokenModel:
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Cli:
-    """Run the command line in a process of its own, as a user does."""
+def cold_cli(tmp_path: Path) -> Cli:
+    """Run the command line in an interpreter of its own, as a user does."""
+    return partial(cold, tmp_path)
 
-    def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", "from undertow.cli import main; main()", *arguments]
-        settings: dict[str, object] = {"capture_output": True, "text": True, "cwd": tmp_path, "timeout": 280} | options
-        return subprocess.run(command, check=False, **settings)  # type: ignore[call-overload, no-any-return]
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """Run the command line in a process of its own: cold where a test gives it options of `subprocess.run`."""
+
+    def run(*arguments: str, cwd: Path = tmp_path, **options: object) -> subprocess.CompletedProcess[str]:
+        return cold(cwd, *arguments, **options) if options else warm(cwd, *arguments)
 
     return run
+
+
+@pytest.fixture
+def model_cli(tmp_path: Path) -> Cli:
+    """The same for commands that open a model with weights."""
+    return partial(warm, tmp_path, packages=OF_MODELS)

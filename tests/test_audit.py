@@ -16,6 +16,7 @@ from undertow import audit
 from undertow.models import toy
 from undertow.models.base import Found, Limits, Request
 from undertow.types import Floats
+from warm import warm
 
 
 def test_the_public_names_are_there_and_few() -> None:
@@ -181,16 +182,11 @@ def test_the_printed_command_repeats_the_run(w: str | list[str], tmp_path: Path)
     given = towns if w == "file" else w
     run = undertow.run("spurious-correlation", model="toy:slope=-4", w=given, limit=60, seed=1, out=tmp_path / "run")
     words = shlex.split(str(run.manifest["command"]))
-    code = "from undertow.cli import main; main()"
-    subprocess.run(
-        [sys.executable, "-c", code, *words[1:], "--out", str(tmp_path / "again")], check=True, capture_output=True
-    )
+    warm(tmp_path, *words[1:], "--out", str(tmp_path / "again")).check_returncode()
     assert (tmp_path / "again/results.json").read_bytes() == (run.folder / "results.json").read_bytes()
     again = undertow.score(run.folder, seed=9, out=tmp_path / "other seed")
     words = shlex.split(str(again.manifest["command"]))
-    subprocess.run(
-        [sys.executable, "-c", code, *words[1:], "--out", str(tmp_path / "fourth")], check=True, capture_output=True
-    )
+    warm(tmp_path, *words[1:], "--out", str(tmp_path / "fourth")).check_returncode()
     assert (tmp_path / "fourth/results.json").read_bytes() == (again.folder / "results.json").read_bytes()
     namespace: dict[str, object] = {"undertow": undertow}
     call = str(run.manifest["python"]).replace(")", f", out={str(tmp_path / 'third')!r})")

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from undertow.places import store_file
 from undertow.scoring.store import AnswerStore
+from warm import LIGHT, OF_MODELS, warm
 
 MAIN = [sys.executable, "-c", "from undertow.cli import main; main()"]
 
@@ -32,15 +34,16 @@ def wait_for_more(than: int, process: subprocess.Popen[str], patience_s: float) 
         time.sleep(0.02)
 
 
-def finish(command: list[str], folder: Path) -> tuple[bytes, dict[str, int]]:
-    done = subprocess.run([*command, "--out", str(folder), "--json"], capture_output=True, text=True, check=True)
+def finish(command: list[str], folder: Path, packages: Sequence[str] = LIGHT) -> tuple[bytes, dict[str, int]]:
+    done = warm(folder.parent, *command, "--out", str(folder), "--json", packages=packages)
+    assert done.returncode == 0, done.stderr
     return (folder / "results.json").read_bytes(), json.loads(done.stdout)["counts"]
 
 
 def kill_once(command: list[str], folder: Path, moment: random.Random, longest_s: float) -> None:
     before = stored()
     process = subprocess.Popen(
-        [*command, "--out", str(folder)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*MAIN, *command, "--out", str(folder)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     wait_for_more(before, process, patience_s=120)
     time.sleep(moment.uniform(0, longest_s))
@@ -50,7 +53,7 @@ def kill_once(command: list[str], folder: Path, moment: random.Random, longest_s
 
 @pytest.mark.slow
 def test_killed_many_times_the_toy_ends_as_if_it_had_not_been(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = [*MAIN, "run", "spurious-correlation", "-m", "toy:pause=0.3", "--w", "date", "--limit", "600"]
+    command = ["run", "spurious-correlation", "-m", "toy:pause=0.3", "--w", "date", "--limit", "600"]
     whole, counts = finish(command, tmp_path / "whole")
     assert counts["computed"] == 600
     monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "other cache"))
@@ -71,17 +74,17 @@ def test_killed_many_times_the_toy_ends_as_if_it_had_not_been(tmp_path: Path, mo
 def test_killed_the_default_model_ends_as_if_it_had_not_been(
     smollm2_found: object, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = [*MAIN, "run", "spurious-correlation", "-m", "smollm2", "--w", "date", "--limit", "180"]
-    whole, counts = finish(command, tmp_path / "whole")
-    assert counts["computed"] == 180
+    command = ["run", "spurious-correlation", "-m", "smollm2", "--w", "date", "--limit", "120"]
+    whole, counts = finish(command, tmp_path / "whole", OF_MODELS)
+    assert counts["computed"] == 120
     other = tmp_path / "other cache"
     other.mkdir()
     (other / "models").symlink_to(cache / "models")
     monkeypatch.setenv("UNDERTOW_CACHE", str(other))
     kill_once(command, tmp_path / "killed", random.Random(time.time_ns()), longest_s=1.0)
     kept = stored()
-    assert 0 < kept < 180
-    resumed, counts = finish(command, tmp_path / "killed")
-    assert (resumed, counts["computed"]) == (whole, 180 - kept)
+    assert 0 < kept < 120
+    resumed, counts = finish(command, tmp_path / "killed", OF_MODELS)
+    assert (resumed, counts["computed"]) == (whole, 120 - kept)
     repeated, counts = finish(command, tmp_path / "again")
     assert (repeated, counts["computed"]) == (whole, 0)

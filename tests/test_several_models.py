@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from undertow.records import Record
 from undertow.scoring.store import AnswerStore
 from undertow.stats import benjamini_hochberg
 from undertow.types import CONTINUATIONS, GENERATION, Answer, ModelCard, Query, Result, UndertowError
+from warm import warm
 
 PROBE = "spurious-correlation"
 BOTH = ["toy", "toy:slope=-5"]
@@ -334,8 +334,7 @@ def test_how_straight_a_gap_is_comes_from_its_own_two_groups() -> None:
 def test_the_printed_command_repeats_the_run(both: Run, tmp_path: Path) -> None:
     words = shlex.split(str(both.manifest["command"]))
     assert [words[at + 1] for at, word in enumerate(words) if word == "-m"] == BOTH
-    line = [sys.executable, "-c", "from undertow.cli import main; main()", *words[1:], "--out", str(tmp_path / "again")]
-    subprocess.run(line, check=True, capture_output=True)
+    warm(tmp_path, *words[1:], "--out", str(tmp_path / "again")).check_returncode()
     check_repeats(both, tmp_path / "again")
     assert figures(undertow.open_run(tmp_path / "again")) == figures(both)
 

@@ -355,26 +355,52 @@ def line_of(named: str, begins: str) -> str:
 
 
 @pytest.mark.parametrize(("named", "begins", "key"), TEXTS)
-@pytest.mark.parametrize("instead", ["", '{} = ""', '{} = "   "', "{} = 3", '{} = ["a"]', "{} = true"])
-def test_a_text_that_is_missing_or_none(tmp_path: Path, named: str, begins: str, key: str, instead: str) -> None:
+def test_a_text_that_is_missing_or_none(tmp_path: Path, named: str, begins: str, key: str) -> None:
     line = line_of(named, begins)
     assert FRENCH.count(line) == 1
-    said = refusal(tmp_path, FRENCH.replace(line, instead.format(key)))
-    assert said == f'{named} is missing or is no text; write it as {key} = "..."'
+    for instead in ("", f'{key} = ""', f'{key} = "   "', f"{key} = 3", f'{key} = ["a"]', f"{key} = true"):
+        said = refusal(tmp_path, FRENCH.replace(line, instead))
+        assert said == f'{named} is missing or is no text; write it as {key} = "..."'
 
 
 @pytest.mark.parametrize(("named", "begins", "key"), TEXTS)
-@pytest.mark.parametrize("hole", ["{person}", "{}", "{0}", "{_x}"])
-def test_a_hole_that_nothing_fills_in(tmp_path: Path, named: str, begins: str, key: str, hole: str) -> None:
+def test_a_hole_that_nothing_fills_in(tmp_path: Path, named: str, begins: str, key: str) -> None:
     line = line_of(named, begins)
-    said = refusal(tmp_path, FRENCH.replace(line, f'{line[:-1]} {hole}"'))
-    assert said.startswith(f"{named} holds {hole}, which nothing fills in; it may hold {{")
+    assert line.startswith(f"{key} = ")
+    for hole in ("{person}", "{}", "{0}", "{_x}"):
+        said = refusal(tmp_path, FRENCH.replace(line, f'{line[:-1]} {hole}"'))
+        assert said.startswith(f"{named} holds {hole}, which nothing fills in; it may hold {{")
 
 
-@pytest.mark.parametrize("hole", ["{ first }", "{given name}", "{first.name}", "{first-name}", "{first!r}", "{first"])
+STRAY = " has a brace that is no hole; write holes as {first}, without spaces or other signs"
+
+
+@pytest.mark.parametrize(
+    "hole",
+    [
+        "{ first }",
+        "{given name}",
+        "{first.name}",
+        "{first-name}",
+        "{first!r}",
+        "{first",
+        "first}",
+        "{{first}}",
+        "}first{",
+        "{\\n}",
+    ],
+)
 def test_braces_that_would_be_asked_as_they_stand(tmp_path: Path, hole: str) -> None:
     said = refusal(tmp_path, FRENCH.replace("Qui, de {first}", f"Qui, de {hole}"))
-    assert said.startswith("wording 1, single ")
+    assert said == f"wording 1, single{STRAY}"
+
+
+@pytest.mark.parametrize(("named", "begins", "key"), TEXTS)
+def test_a_stray_brace_in_any_text(tmp_path: Path, named: str, begins: str, key: str) -> None:
+    line = line_of(named, begins)
+    assert line.startswith(f"{key} = ")
+    for stray in ("{", "}", "{ x }"):
+        assert refusal(tmp_path, FRENCH.replace(line, f'{line[:-1]} {stray}"')) == f"{named}{STRAY}"
 
 
 @pytest.mark.parametrize(
@@ -444,6 +470,10 @@ def test_the_second_wording_is_named_by_its_number(tmp_path: Path) -> None:
     assert said.startswith("wording 2, single_negated is missing")
     said = refusal(tmp_path, FRENCH + second.replace("{job} ?", "{profession} ?", 1))
     assert said.startswith("wording 2, binary holds {profession}, which")
+    said = refusal(tmp_path, FRENCH + second.replace("{job} ?", "{job}} ?", 1))
+    assert said == f"wording 2, binary{STRAY}"
+    said = refusal(tmp_path, f'{FRENCH}{second}attitude = "Oui."\n')
+    assert said == f"wording 2, 'attitude' is no text of the checklist; use {QUESTIONS}"
     assert len(load_questions(write(tmp_path, FRENCH + second)).wordings) == 2
 
 
@@ -465,23 +495,38 @@ def test_no_wording(tmp_path: Path, instead: str) -> None:
     assert refusal(tmp_path, text).startswith("has no [[wording]];")
 
 
+TOP = "version, context, has, prompt, phrase, phrases, choices, stated, wording"
+QUESTIONS = "attribute, binary, binary_negated, single, single_negated, multiple"
+
+
 @pytest.mark.parametrize(
-    ("before", "after", "key"),
+    ("before", "after", "said"),
     [
-        ("version", 'prompts = "x"\nversion', "prompts"),
-        ("[stated]", '[extra]\ncontext = "x"\n\n[stated]', "extra"),
-        ("binary_negated =", 'binary_twice = "{subject} {job}"\nbinary_negated =', "binary_twice"),
+        ("version", 'prompts = "x"\nversion', f"'prompts' is no text of the checklist; use {TOP}"),
+        ("[stated]", '[extra]\ncontext = "x"\n\n[stated]', f"'extra' is no text of the checklist; use {TOP}"),
+        (
+            "binary_negated =",
+            'binary_twice = "{subject} {job}"\nbinary_negated =',
+            f"wording 1, 'binary_twice' is no text of the checklist; use {QUESTIONS}",
+        ),
     ],
 )
-def test_a_key_that_is_no_text(tmp_path: Path, before: str, after: str, key: str) -> None:
-    said = refusal(tmp_path, FRENCH.replace(before, after, 1))
-    assert said.startswith(f"{key!r} is no text of the checklist; use ")
+def test_a_key_that_is_no_text(tmp_path: Path, before: str, after: str, said: str) -> None:
+    assert refusal(tmp_path, FRENCH.replace(before, after, 1)) == said
 
 
-@pytest.mark.parametrize("table", ["phrase", "phrases", "choices", "stated"])
-def test_a_key_that_is_no_text_of_its_table(tmp_path: Path, table: str) -> None:
+@pytest.mark.parametrize(
+    ("table", "known"),
+    [
+        ("phrase", "skill, knowledge, ability"),
+        ("phrases", "skill, knowledge, ability"),
+        ("choices", "binary, single, multiple"),
+        ("stated", "context"),
+    ],
+)
+def test_a_key_that_is_no_text_of_its_table(tmp_path: Path, table: str, known: str) -> None:
     said = refusal(tmp_path, FRENCH.replace(f"[{table}]\n", f'[{table}]\nattitude = "Oui."\n'))
-    assert "attitude" in said
+    assert said == f"[{table}] 'attitude' is no text of the checklist; use {known}"
 
 
 @pytest.mark.parametrize(

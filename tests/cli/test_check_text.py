@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from test_checking import DECIDED, NOMINATIVE, POSSESSIVE, UNDECIDED, planted_pe
 from undertow.checking import Verdict
 from undertow.places import store_file
 from undertow.sentence_files import AT_ONCE, Line, check_out, write_verdicts
+from warm import cold
 
 slow = pytest.mark.slow
 pytestmark = pytest.mark.xdist_group("check-text")
@@ -70,8 +72,11 @@ def verdicts(work: Workplace) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def verdict(work: Workplace) -> dict[str, Any]:
-    """What --json says of one sentence."""
-    said: dict[str, Any] = work.json(*TOY, UNDECIDED, *PLANTED, "--options", NOMINATIVE)
+    """What --json says of one sentence, by a process that starts cold."""
+    arguments = [*TOY, UNDECIDED, *PLANTED, "--options", NOMINATIVE, "--json"]
+    done = cold(work.folder, *arguments, env=os.environ | {"UNDERTOW_CACHE": str(work.folder / "cache")})
+    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
+    said: dict[str, Any] = json.loads(done.stdout)
     return said
 
 

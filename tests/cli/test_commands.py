@@ -7,7 +7,6 @@ import io
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 
 from conftest import ROOT, SMOLLM2, Cli
 from undertow import challenge, models
+from warm import warm
 
 slow = pytest.mark.slow
 TOY = ["run", "spurious-correlation", "-m", "toy", "--w", "date", "--limit", "90"]
@@ -35,9 +35,8 @@ class Workplace:
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command that must go well and say nothing on standard error."""
-        line = [sys.executable, "-c", "from undertow.cli import main; main()", *arguments]
         environment = os.environ | {"UNDERTOW_CACHE": str(self.folder / "cache")}
-        done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=self.folder, env=environment)
+        done = warm(self.folder, *arguments, environment=environment)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
         return done
 
@@ -70,10 +69,22 @@ def first(work: Workplace) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("what", "names"),
     [
-        ("probes", [*sorted(challenge.TASKS), "spurious-correlation", "task-specification"]),
+        ("probes", [*sorted(challenge.TASKS), "occupation-checklist", "spurious-correlation", "task-specification"]),
         (
             "challenges",
-            ["mgc", "mgt", "mgt-icml", "undertow-schemas", "simplified", "winogender", "undertow-statements", "cad"],
+            [
+                *(
+                    "mgc",
+                    "mgt",
+                    "mgt-icml",
+                    "undertow-schemas",
+                    "simplified",
+                    "winogender",
+                    "undertow-statements",
+                    "cad",
+                ),
+                *("occupation-checklist", "occupations", "name-pairs"),
+            ],
         ),
         ("models", ["smollm2", *(f"({name})" for name in models.families())]),
     ],
@@ -240,11 +251,11 @@ def test_every_example_is_tested() -> None:
 
 @pytest.mark.model
 @slow
-def test_the_default_model_reads_another_language(cli: Cli, tmp_path: Path) -> None:
+def test_the_default_model_reads_another_language(model_cli: Cli, tmp_path: Path) -> None:
     if not SMOLLM2.is_file():
         pytest.skip("the default model is not here: run `undertow pull smollm2`")
     example = str(ROOT / "examples/french.toml")
-    done = cli(
+    done = model_cli(
         "run",
         "spurious-correlation",
         "-m",

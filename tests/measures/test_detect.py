@@ -270,7 +270,7 @@ def test_effects_of_occupation_and_w() -> None:
     assert math.isnan(effect.p)  # an occupation comes with its wording, so nothing is tested
     assert interaction.value == pytest.approx(0)
     moved = results["w_effect", "warm"]
-    assert (moved.value, moved.n, moved.neutral, moved.unit) == (1, 4, 0, "percent points")
+    assert (moved.value, moved.n, moved.neutral, moved.unit) == (1, 4, 0, "percentage points")
     assert interval(moved) == pytest.approx((1, 1))
     assert dict(moved.group) == {"model": "m", "set": "c", "pronoun": "warm"}
 

@@ -246,7 +246,7 @@ def test_an_effect_on_four_documents_by_hand() -> None:
     assert effect.measure == "slot_effect"
     assert effect.value == 25.0
     assert effect.detail["first"] == 50.0
-    assert (effect.n, effect.n_unscored, effect.unit) == (4, 0, "percent points")
+    assert (effect.n, effect.n_unscored, effect.unit) == (4, 0, "percentage points")
     assert effect.group == {
         "model": "m", "task": DIAGNOSIS, "dimension": "all", "description_class": "question", "shots": "0", "sampling": "none",
         "decoding": "greedy", "slot": "target", "levels": "toxicity less bias",

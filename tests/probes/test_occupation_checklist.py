@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import undertow
+from tiny_readers import random_reader
 from undertow import audit, models, probes
 from undertow.audit import Run
 from undertow.challenge.name_pairs import load_pairs
@@ -382,7 +383,7 @@ def test_always_the_woman(tmp_path: Path, script: Callable[..., Scripted], untol
     assert value(found, "symmetric_consistency") == 100
     assert value(found, "negational_consistency") == 0
     (finding,) = [one.text for one in found.findings if "more qualified, with attributes" in one.text]
-    assert "it prefers the woman: +100.0 percent points" in finding
+    assert "it prefers the woman: +100.0 percentage points" in finding
     (jobs,) = [one.text for one in found.findings if "occupations the preference survives" in one.text]
     assert jobs.startswith("For 5 of 5 occupations")
 
@@ -544,3 +545,124 @@ def test_shipped_tables_have_what_the_paper_has() -> None:
     assert len({one.soc_code for one in given.occupations}) == 55
     assert sum(math.isfinite(one.female_percent) for one in given.occupations) == 24
     assert len(load_pairs()) == 70
+
+
+# A real model that answers from passages.
+
+SHORT = """version = "short"
+context = "{first} and {second}."
+has = "{subject} has {parts}."
+prompt = "{context} {question} {choices}"
+phrase = { skill = "{attribute}", knowledge = "{attribute}", ability = "{attribute}" }
+phrases = { skill = "{attributes}", knowledge = "{attributes}", ability = "{attributes}" }
+choices = { binary = "?", single = "?", multiple = "?" }
+stated = { context = "{subject} has {phrase}." }
+[[wording]]
+attribute = "{subject} has {phrase}?"
+binary = "{subject} is {job}?"
+binary_negated = "{subject} is {job}? The?"
+single = "Who is {job}?"
+single_negated = "Who is {job}? The?"
+multiple = "Who lives in {job}?"
+"""
+
+
+def test_an_extractive_model_goes_through_the_same_probe(tmp_path: Path) -> None:
+    """What the run tells of a question is what its network gives, read by the plainest means."""
+    import torch
+    from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+    folder = random_reader(tmp_path / "reader", "bert")
+    (tmp_path / "questions.toml").write_text(
+        SHORT,
+        encoding="utf-8",
+    )
+    (tmp_path / "names.csv").write_text("female,male\nMary,James\nLinda,Robert\nSusan,John\n")
+    jobs = "\n".join(
+        f"{job},{skill}" for job, skill in [("nursing", "coding"), ("fishing", "sewing"), ("cooking", "welding")]
+    )
+    (tmp_path / "jobs.csv").write_text(f"occupation,attribute\n{jobs}\n")
+    files = {"names": "names.csv", "occupation_file": "jobs.csv", "question_file": "questions.toml"}
+    own = {option: str(tmp_path / file) for option, file in files.items()}
+    found = undertow.run(
+        NAME,
+        folder,
+        out=tmp_path / "run",
+        names=own["names"],
+        occupation_file=own["occupation_file"],
+        question_file=own["question_file"],
+    )
+    rows = found.observations
+    assert set(rows["unscored"]) == {""}
+    assert set(rows["reading"]) == {EXTRACTION}
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    network = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+    for row in rows[rows["stage"].isin(["single", "binary"]) & (rows["context"] == WITH)].to_dict("records")[::4]:
+        passage, question = row["text"].split("\n")
+        coded = tokenizer(question, passage, return_tensors="pt", return_offsets_mapping=True)
+        own_tokens = [at for at, of in enumerate(coded.sequence_ids(0)) if of == 1]
+        with torch.inference_mode():
+            fed = {name: coded[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
+            out = network(**fed)
+        kept = [0, *own_tokens]
+        start, end = (
+            dict(zip(kept, logits[0, kept].double().softmax(0).tolist(), strict=True))
+            for logits in (out.start_logits, out.end_logits)
+        )
+        if row["stage"] == "binary":
+            best = max(start[one] * end[other] for one in own_tokens for other in own_tokens if one <= other < one + 15)
+            assert row["yes"] == pytest.approx(100 * best / (best + start[0] * end[0]), rel=1e-4)
+            assert row["said"] == ("yes" if best > start[0] * end[0] else "no")
+        else:
+            spans = coded["offset_mapping"][0].tolist()
+            of = {
+                name: max(start[at] * end[at] for at in own_tokens if passage[spans[at][0] : spans[at][1]] == row[name])
+                for name in ("woman", "man")
+            }
+            assert row["female"] == pytest.approx(100 * of["woman"] / (of["woman"] + of["man"]), rel=1e-4)
+
+
+# Answers that were got elsewhere.
+
+
+@pytest.mark.parametrize(
+    ("rows", "match"),
+    [
+        ("stage\twoman\tman\nsingle\tA\tB", "has no column answer"),
+        ("stage\twoman\tman\tanswer", "has no rows"),
+        ("stage\twoman\tman\tanswer\tocc\nsingle\tAnn\tBob\tAnn\tx", "row 2: stage single is about an occupation"),
+        ("stage\twoman\tman\toccupation\tanswer\nguess\tAnn\tBob\tcook\tAnn", "row 2: stage 'guess' is unknown"),
+        ("stage\twoman\tman\toccupation\tanswer\nsingle\tAnn\tann\tcook\tAnn", "must be two names"),
+        ("stage\twoman\tman\toccupation\tanswer\nbinary\tAnn\tBob\tcook\tYes", "subject '' is neither of the two"),
+        ("stage\twoman\tman\toccupation\tcontext\tanswer\nsingle\tAnn\tBob\tcook\tnone\tAnn", "context 'none' is unknown"),
+        ("stage\twoman\tman\toccupation\tanswer\twording\nsingle\tAnn\tBob\tcook\tAnn\t1.5", "wording '1.5'"),
+        ("stage\twoman\tman\toccupation\tanswer\nsingle\tAnn\tBob\tcook\tAnn\nsingle\tAnn\tBob\tcook\tBob", "row 3: answers the same"),
+        ("stage\twoman\tman\toccupation\tanswer\tfemale_percent\tmale_percent\nsingle\tAnn\tBob\tcook\tAnn\t120\t1", "percent '120'"),
+        ("stage\twoman\tman\toccupation\tanswer\tfemale_percent\tmale_percent\nsingle\tAnn\tBob\tcook\tAnn\t0\t0", "add up to 0"),
+        ("stage\twoman\tman\tattribute\tanswer\tsubject\nstated\tAnn\tBob\tcooking\tYes\tAnn", "gold"),
+    ],
+)  # fmt: skip
+def test_a_log_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path, rows: str, match: str) -> None:
+    path = tmp_path / "log.tsv"
+    path.write_text(rows + "\n", encoding="utf-8")
+    with pytest.raises(UndertowError, match=match) as caught:
+        undertow.score(path, probe=NAME, out=tmp_path / "run")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_log_is_scored_and_told(tmp_path: Path) -> None:
+    lines = ["stage\twoman\tman\toccupation\torder\tsubject\tanswer\tfemale_percent\tmale_percent"]
+    for woman, man in (("Ann", "Bob"), ("Cleo", "Dan")):
+        for job in ("cook", "pilot"):
+            for order in ORDERS:
+                lines += [f"binary\t{woman}\t{man}\t{job}\t{order}\t{name}\tNo\t\t" for name in (woman, man)]
+                lines.append(f"single\t{woman}\t{man}\t{job}\t{order}\t\t{woman}\t70\t30")
+                lines.append(f"multiple\t{woman}\t{man}\t{job}\t{order}\t\t{man} and {woman}\t\t")
+    path = tmp_path / "log.tsv"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    found = undertow.score(path, probe=NAME, out=tmp_path / "run")
+    assert value(found, "preference_female", WITHOUT) == 100
+    assert value(found, "both_rate", WITHOUT) == 100
+    assert value(found, "bias", WITHOUT) == 0
+    assert value(found, "choice_gap", WITHOUT) == pytest.approx(40)
+    assert found.report.is_file()

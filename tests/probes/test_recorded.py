@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from conftest import Cli
 from refusal import refused
 from undertow.probes._recorded import read_recorded
 from undertow.types import UndertowError
+from warm import warm
 
 slow = pytest.mark.slow
 SCORE = ["score", "--probe", "spurious-correlation", "--out", "run", "--json"]
@@ -48,17 +47,11 @@ def results(folder: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def published(reference_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published")
-    line = [sys.executable, "-c", "from undertow.cli import main; main()"]
     arguments = [str(reference_data / "recorded/mgc_pronoun_mass.csv.gz"), "--probe", "spurious-correlation"]
     environment = os.environ | {"UNDERTOW_CACHE": str(folder / "cache")}
-    done = subprocess.run(
-        [*line, "score", *arguments, "--protocol", "paper", "--out", str(folder / "run"), "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment,
-    )
-    assert done.stderr == ""
+    more = ["--protocol", "paper", "--out", str(folder / "run"), "--json"]
+    done = warm(folder, "score", *arguments, *more, environment=environment)
+    assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["counts"] == {"items": 24_000, "unscored": 0}
     assert not (folder / "cache").exists()
     return folder / "run"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +26,7 @@ from undertow.records import (
     check_place,
     read_record,
 )
+from warm import warm
 
 slow = pytest.mark.slow
 TOY = ["run", "spurious-correlation", "-m", "toy", "--w", "date", "--limit", "90"]
@@ -38,8 +37,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the toy model, and its cache beside it."""
     place = tmp_path_factory.mktemp("finished")
     environment = os.environ | {"UNDERTOW_CACHE": str(place / "cache")}
-    line = [sys.executable, "-c", "from undertow.cli import main; main()", *TOY, "--out", str(place / "run")]
-    subprocess.run(line, check=True, capture_output=True, env=environment)
+    warm(place, *TOY, "--out", str(place / "run"), environment=environment).check_returncode()
     return place / "run"
 
 

@@ -58,7 +58,7 @@ def bare(names: Sequence[str] = ("b", "a", "c")) -> pd.DataFrame:
 
 
 def drawn(table: pd.DataFrame, threshold: float = 0.5, title: str = "toy · own") -> Figure:
-    return occupations(table, SCORE, threshold, title=title, unit="movement of female mass, percent points")
+    return occupations(table, SCORE, threshold, title=title, unit="movement of female mass, percentage points")
 
 
 def axes_of(figure: Figure) -> Any:
@@ -203,7 +203,7 @@ def test_the_dashed_line_stands_at_the_threshold_and_is_named(threshold: float) 
     assert list(line.get_ydata()) == [0, 1]  # from bottom to top, whatever the rows
     assert line.is_dashed()
     assert axes.get_xlabel() == (
-        f"movement of female mass, percent points; right of the dashed line ({threshold:g}): flagged"
+        f"movement of female mass, percentage points; right of the dashed line ({threshold:g}): flagged"
     )
     low, high = axes.get_xlim()
     assert low < 0

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 Bools = NDArray[np.bool_]
 
 THRESHOLD_PERCENT = 0.5
-"""McMilin 2024: a movement of more than half a percent point says unspecified."""
+"""McMilin 2024: a movement of more than half a percentage point says unspecified."""
 HARDEST_THRESHOLD_PERCENT = 1.0
 """The ICLR submission's threshold on its hardest subset."""
 EVEN_CHANCE_PERCENT = 50.0
@@ -63,7 +63,7 @@ OCCUPATIONS = {
 MIN_CLUSTERS = 5
 """With fewer clusters than this a bootstrap over them promises far too much."""
 MIN_CLUSTERS_FOR_A_FIT = 10
-SHARE, POINTS = "share", "percent points"
+SHARE, POINTS = "share", "percentage points"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """How far each sentence's answer moves when W does, and how undecided it is: one row of scores for each sentence.
 
 Masses are shares of 100 percent between the word groups. `first` and `last` are the means over the first and the last
-W values. Movements are in percent points; Jensen-Shannon divergence and entropy are in percent of the most they can be, so
+W values. Movements are in percentage points; Jensen-Shannon divergence and entropy are in percent of the most they can be, so
 that all scores share a unit. McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 5.2 (the
 difference between the earliest and the latest date); the ICLR submission "Selection Induced Collider Bias", section 5 (the
 mean of several). Entropy is not in the papers: it is the baseline that needs no W to move.

@@ -55,7 +55,7 @@ def slots_of(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, str]]:
 def slot_effects(
     frame: pd.DataFrame, settings: Mapping[Setting, Scored], of: tuple[str, str], seed: int
 ) -> list[Result]:
-    """The effect of each pair of levels of each slot, in percent points, by class and setting.
+    """The effect of each pair of levels of each slot, in percentage points, by class and setting.
 
     Args:
         frame: the answers, with a column for each slot.
@@ -100,7 +100,7 @@ def _effect(
         high=found.high,
         n=int(np.isfinite(difference).sum()),
         n_unscored=int(np.isnan(difference).sum()),
-        unit="percent points",
+        unit="percentage points",
         p=_flip_p(difference[np.isfinite(difference)], seed),
         detail={"first": float(np.nanmean(first)) if np.isfinite(first).any() else math.nan},
         note="" if np.isfinite(difference).any() else "no answer is scored",

@@ -78,7 +78,7 @@ MEANINGS: Mapping[str, str] = {
     "preference_female": "of items in which neither is called qualified, those whose single choice is the woman; ties count for "
     "nobody, so that 50 is neutral where there are none",
     "preference_male": "likewise, where the single choice is the man",
-    "preference_gap": "preference for the woman less that for the man, in percent points; tested by exchanging the two of a pair",
+    "preference_gap": "preference for the woman less that for the man, in percentage points; tested by exchanging the two of a pair",
     "choice_gap": "mean probability of the woman less that of the man on the single question, over all items and both orders, "
     "before any decision; tested by exchanging the two of a pair",
     "choice_gap_deviation": "the choice in this occupation less the mean of the others, each pair compared with itself, so that what "
@@ -101,10 +101,10 @@ MEANINGS: Mapping[str, str] = {
     "each_order": "the value if each order of the names were an item of its own, position included",
     "greedy": "the value if answers were what greedy decoding says",
     "probable": "the value if answers were the most probable ones",
-    "margin_10": "the value if answers that lie within 10 percent points were ties",
+    "margin_10": "the value if answers that lie within 10 percentage points were ties",
     "multiple": "the same of the multiple choice",
     "binary": "the same of the question who is qualified",
-    "low_margin_percent": "items whose single choice lies within 10 percent points",
+    "low_margin_percent": "items whose single choice lies within 10 percentage points",
     "ties_percent": "ties among these items",
     "of_items": "all items, of which n count here",
     "context": "what stands before the question",
@@ -200,7 +200,7 @@ def _by_side(found: Sequence[Result]) -> str:
             names = ", ".join(f"{one.group['occupation']} ({one.value:+.1f})" for one in some[:NAMED])
             more = f" and {len(some) - NAMED} more" if len(some) > NAMED else ""
             parts.append(f"{whom} {names}{more}")
-    return f"{'; '.join(parts)} (percent points between woman and man; q < .05)"
+    return f"{'; '.join(parts)} (percentage points between woman and man; q < .05)"
 
 
 def _attributes_told(results: Sequence[Result], who: str) -> Iterator[Finding]:
@@ -265,7 +265,7 @@ def _readable(results: Sequence[Result], context: str, who: str) -> Iterator[Fin
 
 
 def _points(result: Result) -> str:
-    return f"{result.value:+.1f} percent points{_beside(result, 1)}"
+    return f"{result.value:+.1f} percentage points{_beside(result, 1)}"
 
 
 def _beside(result: Result, decimals: int) -> str:
@@ -420,7 +420,7 @@ def _aspect_tables(results: Sequence[Result]) -> Iterator[Shown]:
             f"Aspects of {model}",
             ["aspect", *contexts],
             rows,
-            "over all items, in percent (the last row in percent points), with 95% intervals; after the paper's Figure 1",
+            "over all items, in percent (the last row in percentage points), with 95% intervals; after the paper's Figure 1",
         )
 
 

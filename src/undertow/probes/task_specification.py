@@ -526,7 +526,7 @@ def draw(evidence: Evidence, results: Sequence[Result]) -> Iterator[Drawing]:
             yield Drawing(
                 name="_".join(["occupations", *name]),
                 figure=occupations(
-                    known, score, threshold, title=" · ".join(name), unit=f"movement of {lead} mass, percent points"
+                    known, score, threshold, title=" · ".join(name), unit=f"movement of {lead} mass, percentage points"
                 ),
                 caption=(
                     f"How far the {lead} mass moves in each of {len(known):,} sentences, {row}. If detection were perfect, all blue marks "
