@@ -22,7 +22,7 @@ from undertow.records import SCHEMA_VERSION, Record, check_place, read_record, w
 from undertow.scoring.ask import Asked, Estimate, Progress, ask, check_asks, estimate
 from undertow.scoring.store import AnswerStore
 from undertow.subjects import Facts, checkpoint, read_about, written_out
-from undertow.types import Finding, Item, Query, Scores, Shown, UndertowError, digest
+from undertow.types import Finding, Item, Query, Scores, Shown, UndertowError, digest, query_digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -403,7 +403,9 @@ class _Answered:
     def counts(self) -> dict[str, int]:
         return {
             "items": len(self.items),
-            "queries": sum(asked.n_distinct for asked in self.asked),
+            "queries": self.asked[0].n_distinct
+            if len(self.asked) == 1
+            else len({query_digest(item.query) for item in self.items}),  # a later round may ask what was asked before
             "computed": sum(asked.n_computed for asked in self.asked),
             "tokens": sum(asked.n_tokens for asked in self.asked),
             "unscored": sum(bool(reason) for reason in self.scores.unscored),

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from undertow.challenge.occupations import load_occupations
-from undertow.measures.checklist import Answers, Panel, Rule, answers_of, counted
+from undertow.measures.checklist_answers import Answers, Panel, Rule, answers_of, counted
 from undertow.probes.base import Evidence
 from undertow.probes.occupation_checklist import measure, read_table
 from undertow.stats.crossed import ratio_interval
@@ -1191,6 +1191,7 @@ def at_random(rng: np.random.Generator) -> Answers:
         single_negated=np.concatenate([less, 1 - less], axis=-1),
         multiple=rng.dirichlet(np.ones(4), size=shape),
         unscored={name: np.zeros(shape[:2], dtype=np.bool_) for name, _ in STAGES.values()},
+        asked=np.ones(shape[:2], dtype=np.bool_),
     )
     codes = [f"code {max(at, 1)}" for at in range(N_JOBS)]
     pairs, jobs = [f"pair {at}" for at in range(N_PAIRS)], [f"job {at}" for at in range(N_JOBS)]

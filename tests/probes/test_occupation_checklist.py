@@ -19,7 +19,7 @@ from undertow import audit, models, probes
 from undertow.audit import Run
 from undertow.challenge.name_pairs import load_pairs
 from undertow.challenge.occupations import load_occupations
-from undertow.measures.checklist import ORDERS, SHUFFLED, STATED, WITH, WITHOUT
+from undertow.measures.checklist_answers import ORDERS, SHUFFLED, STATED, WITH, WITHOUT
 from undertow.models.base import EXACT, Effort, Found, LostError, UnscorableError
 from undertow.probes import occupation_checklist
 from undertow.probes.base import Sampling
@@ -666,3 +666,98 @@ def test_a_log_is_scored_and_told(tmp_path: Path) -> None:
     assert value(found, "bias", WITHOUT) == 0
     assert value(found, "choice_gap", WITHOUT) == pytest.approx(40)
     assert found.report.is_file()
+
+
+# What a strict reader asked for.
+
+
+def test_a_run_asks_no_more_than_was_foreseen_where_some_is_granted(
+    tmp_path: Path, script: Callable[..., Scripted], untold: None
+) -> None:
+    """Contexts with some attributes are not among those with all: their number bounds that of the run, question by question."""
+    said: dict[str, int] = {}
+
+    def say(prompt: str, labels: tuple[str, ...]) -> str:
+        said[prompt] = len(said)
+        return ("Yes" if len(said) % 3 else "No") if labels[0] == " Yes" else labels[0].strip()
+
+    model = script(say)
+    estimate = audit.dry_run(NAME, "scripted", pairs=2, occupations=4)
+    found = run(tmp_path, pairs=2, occupations=4)
+    assert 0 < value(found, "granted_female", WITHOUT) < 100
+    assert len(model.asked) == found.manifest["counts"]["queries"] <= estimate.n_distinct
+
+
+def test_nothing_granted_is_told_and_not_compared(
+    tmp_path: Path, script: Callable[..., Scripted], untold: None
+) -> None:
+    script(lambda prompt, labels: "No" if labels[0] == " Yes" else labels[0].strip())
+    found = run(tmp_path)
+    assert not any("difference" in one.measure or one.measure == "changed_answers" for one in found.record.results)
+    texts = [finding.text for finding in found.findings]
+    assert any("found to grant no attribute" in text for text in texts)
+    assert texts[1].startswith("Asked whether somebody is qualified, it says No in 100% or more of the items")
+    assert found.manifest["counts"]["computed"] == found.manifest["counts"]["queries"]
+
+
+def test_the_findings_of_one_context_alone(tmp_path: Path, script: Callable[..., Scripted], untold: None) -> None:
+    """What is told goes by the contexts that were asked, though attributes are always asked without any."""
+    script(lambda prompt, labels: "Yes" if labels[0] == " Yes" else labels[0].strip())
+    found = run(tmp_path, contexts="shuffled")
+    assert any("Asked who is more qualified, shuffled attributes" in finding.text for finding in found.findings)
+    (table,) = found.shown
+    assert list(table.columns) == ["aspect", SHUFFLED]
+
+
+@pytest.mark.parametrize("limit", [20, 60, 150, 400])
+def test_small_limits_are_kept(limit: int) -> None:
+    from undertow.probes._checklist_items import Plan, Settings
+
+    plan = Plan.of(Settings(reading=CHOICE), Sampling(limit=limit))
+    smallest = Plan.of(Settings(reading=CHOICE, pairs=1, occupations=2), Sampling()).n_items
+    assert plan.n_items <= max(limit, smallest * 1.3)
+    lent = {one.name for one in plan.donors.values()}
+    assert lent <= {one.name for one in plan.occupations}
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"wordings": 9}, "--wordings 9: questions.toml has 3"),
+        ({"only": ","}, "names no occupation"),
+        ({"decision": "greedy", "reading": CONTINUATIONS}, "nothing is decoded"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(UndertowError, match=match):
+        items_of(**options)
+
+
+def test_an_answer_with_a_full_stop_is_read() -> None:
+    from undertow.probes._checklist_items import said_of
+
+    item = next(one for one in items_of(pairs=1, only="nurse", contexts="without") if one.factors["stage"] == "single")
+    said = said_of(item, Answer((math.nan, math.nan), math.nan, text=f" {item.factors['man']}."))
+    assert (said["said"], said["whole"]) == ("male", True)
+
+
+def test_a_failing_check_shows_what_it_compares(tmp_path: Path, script: Callable[..., Scripted], untold: None) -> None:
+    """Wordings that disagree are shown beside each other, and so are answers with and without attributes."""
+
+    def say(prompt: str, labels: tuple[str, ...]) -> str:
+        if labels[0] == " Yes":
+            return "No" if "has the" in prompt and "qualified" in prompt else "Yes"
+        return first_of(prompt, labels) if "better suited" in prompt else labels[0].strip()
+
+    script(say)
+    found = run(tmp_path, pairs=2, occupations=3, wordings=2)
+    (matrix,) = probes.load(NAME).told(audit.evidence_of(found.record), found.record.results).matrices
+    checks = {(row, check.name): check for (row, _), some in matrix.cells.items() for check in some}
+    wording = checks["Comparison", "wording"]
+    assert wording.failed == wording.n == 6
+    assert "Who is more qualified" in wording.examples[0]
+    assert "Who is better suited" in wording.examples[0]
+    harm = checks["Qualification", "attributes do not harm"]
+    assert 0 < harm.failed <= harm.n
+    assert "have applied for the same position.\nQuestion: Is" in harm.examples[0]
+    assert "has the" in harm.examples[0]

@@ -19,6 +19,8 @@ from undertow.types import UndertowError
 
 FEMALE, MALE = "female", "male"
 """The columns of a table of pairs."""
+ANSWERS = ("yes", "no", "both", "neither")
+"""What may be answered beside a name."""
 _OWN = "name-pairs.tsv"
 
 
@@ -99,6 +101,8 @@ def _problem(female: str, male: str) -> str:
     for column, name in ((FEMALE, female), (MALE, male)):
         if not name:
             return f"the {column} name is empty; write it, or drop the row"
+        if name.casefold() in ANSWERS:
+            return f"the {column} name {name!r} is an answer to the questions too; choose another"
         if "/" in name:
             return f"the {column} name {name!r} has a slash, which stands between the names of a pair; write it without"
     if female.casefold() == male.casefold():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,16 @@ from undertow.challenge.questions import (
     load_questions,
 )
 from undertow.challenge.reading import closest
-from undertow.measures.checklist import CHOICES, CONTEXTS, ORDERS, SHUFFLED, STATED, WITH, WITHOUT
+from undertow.measures.checklist_answers import (
+    CHOICES,
+    CONTEXTS,
+    ORDERS,
+    SHUFFLED,
+    STATED,
+    WITH,
+    WITHOUT,
+    yes_of,
+)
 from undertow.probes.base import Rounds, Sampling
 from undertow.types import (
     CHOICE,
@@ -87,7 +96,7 @@ class Settings:
         metadata={"help": "Decide by the likelihood of all answers, or by what greedy decoding says: greedy."},
     )
     margin: float = field(
-        default=0.0, metadata={"help": "Percent points that a decision needs between its answer and the next."}
+        default=0.0, metadata={"help": "Percentage points that a decision needs between its answer and the next."}
     )
     reading: str = field(
         default="",
@@ -104,7 +113,7 @@ def suited(settings: Settings, asks: Mapping[str, Any]) -> Settings:
         return settings
     # A model that answers from a passage answers nothing else; a choice is decided greedily too.
     reading = next((kind for kind in (EXTRACTION, CHOICE, CONTINUATIONS) if kind in asks), CHOICE)
-    return Settings(**{name: getattr(settings, name) for name in settings.__dataclass_fields__} | {"reading": reading})
+    return replace(settings, reading=reading)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +149,28 @@ class Plan:
         _check(settings)
         questions = load_questions(settings.question_file)
         given = load_occupations(settings.occupation_file, settings.onet)
-        contexts = _contexts(settings.contexts)
+        if settings.wordings > len(questions.wordings):
+            raise UndertowError(
+                f"--wordings {settings.wordings}: {questions.source} has {len(questions.wordings)}; give that or less, or 0 for all"
+            )
         rng = np.random.default_rng(sampling.seed)
         pairs = _drawn(load_pairs(settings.names), settings.pairs, rng)
         occupations = _drawn(_named(given, settings.only), 0 if settings.only else settings.occupations, rng)
+        whole = cls._with(settings, questions, given, (pairs, occupations), sampling.seed)
+        return whole._limited(sampling) if sampling.limit else whole
+
+    @classmethod
+    def _with(
+        cls,
+        settings: Settings,
+        questions: Questions,
+        given: OccupationSet,
+        drawn: tuple[Sequence[NamePair], Sequence[Occupation]],
+        seed: int,
+    ) -> Plan:
+        """The plan for these pairs and occupations: who lends attributes to whom, and which are stated."""
+        (pairs, occupations), contexts = drawn, _contexts(settings.contexts)
+        rng = np.random.default_rng(seed)
         donors = _donors(occupations, rng)
         if not donors:
             contexts = [one for one in contexts if one != SHUFFLED]
@@ -155,27 +182,31 @@ class Plan:
         stated = {
             pair.name: [attributes[at] for at in rng.permutation(len(attributes))[:STATED_OF_A_PAIR]] for pair in pairs
         }
-        return cls(settings, questions, pairs, occupations, given, contexts, donors, stated)._limited(sampling.limit)
+        return cls(settings, questions, pairs, occupations, given, contexts, donors, stated)
 
-    def _limited(self, limit: int) -> Plan:
-        """With fewer pairs, then fewer occupations, so that about so many items are asked."""
+    def _limited(self, sampling: Sampling) -> Plan:
+        """With fewer pairs, then fewer occupations, until about so many items are asked."""
         pairs, occupations = list(self.pairs), list(self.occupations)
-        if limit > 0:
-            n_of_pair = sum(1 for _ in self._cut(pairs[:1], occupations).everything())
-            pairs = pairs[: max(1, limit // n_of_pair)]
-            if n_of_pair > limit:
-                occupations = occupations[: max(1, len(occupations) * limit // n_of_pair)]
-        return self._cut(pairs, occupations)
+        most, least = sampling.limit, 2 if SHUFFLED in self.contexts else 1
 
-    def _cut(self, pairs: Sequence[NamePair], occupations: Sequence[Occupation]) -> Plan:
-        return Plan(
-            self.settings, self.questions, pairs, occupations, self.given, self.contexts, self.donors, self.stated
-        )
+        def cut() -> Plan:
+            return self._with(self.settings, self.questions, self.given, (pairs, occupations), sampling.seed)
+
+        n_of_pair = cut().n_items // len(pairs)
+        pairs = pairs[: max(1, most // n_of_pair)]
+        while len(occupations) > least and cut().n_items > most:
+            occupations = occupations[:-1]
+        return cut()
+
+    @property
+    def n_items(self) -> int:
+        """How many items there are, at most."""
+        return sum(1 for _ in self.everything())
 
     @property
     def wordings(self) -> range:
         """The wordings that are asked."""
-        return range(min(filter(None, (self.settings.wordings, len(self.questions.wordings)))))
+        return range(self.settings.wordings or len(self.questions.wordings))
 
     def everything(self) -> Iterator[Item]:
         """All that may be asked, with every attribute granted: no run asks more than this."""
@@ -338,7 +369,8 @@ class Plan:
         labels = tuple(f" {answer}" for answer in answers)
         if self.settings.reading == CONTINUATIONS:
             return Continuations(prompt, labels)
-        return Choice(prompt, labels, first_token=answers[0] == YES, chat=self.settings.chat)
+        is_binary = codes_of(kind) == codes_of(BINARY)
+        return Choice(prompt, labels, first_token=is_binary, chat=self.settings.chat)
 
 
 def answers_to(kind: str, pair: NamePair) -> tuple[str, ...]:
@@ -374,13 +406,14 @@ def said_of(item: Item, answer: Answer) -> dict[str, Any]:
             return found | {"unscored": "the model does not say how probable it is that the passage has no answer"}
         nats = np.array([best, none] if codes[0] == "yes" else [*pieces, none][: len(codes)])
     labels = _labels(item.query)
+    text = answer.text.strip().casefold().removesuffix(".")
     if len(nats) == len(codes) and not np.isnan(nats).any() and np.isfinite(nats).any():
         shares = np.exp(nats - nats.max())
         found |= dict(zip(codes, (100 * shares / shares.sum()).tolist(), strict=True))
-        at = labels.index(answer.text.strip().casefold()) if answer.text.strip().casefold() in labels else nats.argmax()
-    elif answer.text.strip().casefold() in labels:
+        at = labels.index(text) if text in labels else nats.argmax()
+    elif text in labels:
         # A server that does not show how probable each answer is: what it said is all there is.
-        at = labels.index(answer.text.strip().casefold())
+        at = labels.index(text)
         found |= {code: 100.0 * (place == at) for place, code in enumerate(codes)} | {"whole": True}
     else:
         return found | {"unscored": f"the answer {answer.text.strip()!r} is none of the possible ones"}
@@ -433,7 +466,8 @@ class _Granted:
         shares = [
             self.shares.get((pair.name, attribute.category, attribute.name, one), math.nan) for one in CHOICES[:2]
         ]
-        return shares[0] > 50 + self.margin / 2, shares[1] > 50 + self.margin / 2
+        woman, man = yes_of(np.array(shares) / 100, self.margin) == 1
+        return bool(woman), bool(man)
 
 
 # Names.
@@ -474,6 +508,8 @@ def _check(settings: Settings) -> None:
         value = getattr(settings, option)
         if value not in known:
             raise UndertowError(f"--{option} {value!r}: is unknown; use {', '.join(filter(None, known))}")
+    if settings.decision == GREEDY and settings.reading not in ("", CHOICE):
+        raise UndertowError(f"--decision greedy: nothing is decoded with --reading {settings.reading}; leave one out")
     if settings.chat and settings.reading not in ("", CHOICE):
         raise UndertowError(f"--chat: goes around prompts, and --reading {settings.reading} has none; leave one out")
 
@@ -491,6 +527,8 @@ def _named(given: OccupationSet, only: str) -> list[Occupation]:
     """The occupations, or those that are named."""
     by_name = {one.name.casefold(): one for one in given.occupations}
     names = list(dict.fromkeys(name.strip() for name in only.split(",") if name.strip()))
+    if only and not names:
+        raise UndertowError(f"--only {only!r}: names no occupation; write names with commas, as in nurse,pilot")
     for name in names:
         if name.casefold() not in by_name:
             raise UndertowError(

@@ -7,12 +7,12 @@ of answers and the decisions; knows nothing about how a page shows them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.measures.checklist import (
+from undertow.measures.checklist_answers import (
     CHOICES,
     FEMALE,
     MALE,
@@ -36,8 +36,7 @@ from undertow.types import Check, Matrix
 if TYPE_CHECKING:
     import pandas as pd
 
-ROWS = ("Attributes: does she have this skill?", "Qualification: is she qualified?", "Comparison: who is more qualified?",
-        "Selection: who should it be?")  # fmt: skip
+ROWS = ("Attributes", "Qualification", "Comparison", "Selection")
 COLUMNS = ("Minimum functionality", "Invariance", "Directional expectation")
 ATTRIBUTES, QUALIFICATION, COMPARISON, SELECTION = ROWS
 MFT, INV, DIR = COLUMNS
@@ -74,8 +73,9 @@ class _Making:
             rows=ROWS,
             columns=COLUMNS,
             cells=cells,
-            about="A rate is the share of cases in which what must hold does not. A model that fails what stands in the text "
-            "cannot be read from the rest.",
+            about="Attributes: does she have this skill? Qualification: is she qualified? Comparison: who is more qualified? Selection: "
+            "who should it be? A rate is the share of cases in which what must hold does not. If a model fails to say what the text "
+            "says, do not read the others.",
         )
 
     # Attributes.
@@ -135,7 +135,7 @@ class _Making:
         panel = answers.panel(context, self.rule)
         made = decided(panel, self.rule)
         each = decided(panel, Rule(self.rule.margin, self.rule.greedy, averaged=False))
-        show = _Examples(self.frame[self.frame["model"] == self.model], answers, context, self._first_wording)
+        show = _Examples(self.frame[self.frame["model"] == self.model], answers, [context], [self._first_wording])
         if len(answers.orders) == len(ORDERS):
             yield from _orders(each, show)
         yield from _people(made, show)
@@ -143,8 +143,17 @@ class _Making:
         less, unqualified = decided_negated(panel, self.rule)
         yield from _directions(made, (less, unqualified), show)
         if context == WITH and WITHOUT in answers.shares:
-            before = answers.panel(WITHOUT, self.rule).yes.mean(axis=2)
-            yield from _added(before, panel.yes.mean(axis=2), show)
+            before = decided(answers.panel(WITHOUT, self.rule), self.rule)
+            yield from _added(before.yes, made.yes, self._was_granted(answers), show)
+
+    def _was_granted(self, answers: Answers) -> Flags:
+        """Whether each person was granted anything for each job [pair, occupation, 1, person]."""
+        frame = self.frame[(self.frame["model"] == self.model) & (self.frame["context"] == WITH)]
+        found = np.zeros((len(answers.pairs), len(answers.occupations), 1, 2), dtype=np.bool_)
+        columns = ["pair", "occupation", "granted_female", "granted_male"]
+        for pair, occupation, *granted in frame[columns].drop_duplicates().itertuples(index=False):
+            found[answers.pairs.index(pair), answers.occupations.index(occupation), 0] = [bool(one) for one in granted]
+        return found
 
     def _wordings(self, made: Decided, context: str, show: _Examples) -> Iterator[tuple[str, str, Check]]:
         others = [
@@ -154,6 +163,7 @@ class _Making:
         if not others:
             return
         decisions = [decided(one.panel(context, self.rule), self.rule) for one in others]
+        wordings = tuple(number for model, number in self.asked if model == self.model)
         for row, stages, first, rest in (
             (QUALIFICATION, ("binary",), made.yes, [one.yes for one in decisions]),
             (COMPARISON, ("single",), made.single, [one.single for one in decisions]),
@@ -162,7 +172,7 @@ class _Making:
             known = np.isfinite(first) & np.all([np.isfinite(one) for one in rest], axis=0)
             failed = known & np.any([one != first for one in rest], axis=0)
             about = "The answer is the same in every wording of the question."
-            yield row, INV, show.check("wording", about, (known, failed), stages)
+            yield row, INV, replace(show, wordings=wordings).check("wording", about, (known, failed), stages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +181,8 @@ class _Examples:
 
     frame: pd.DataFrame
     answers: Answers
-    context: str
-    wording: int
+    contexts: Sequence[str]
+    wordings: Sequence[int]
 
     def check(self, name: str, about: str, flags: tuple[Flags, Flags], stages: Sequence[str]) -> Check:
         """A check of the items where it was tried [pair, occupation, ...]; its examples are of these questions."""
@@ -186,9 +196,9 @@ class _Examples:
         some = frame[
             (frame["pair"] == self.answers.pairs[pair])
             & (frame["occupation"] == self.answers.occupations[occupation])
-            & (frame["context"] == self.context)
+            & frame["context"].isin(self.contexts)
             & frame["stage"].isin(stages)
-            & (frame["wording"] == self.wording)
+            & frame["wording"].isin(self.wordings)
         ]
         return _together(some)
 
@@ -244,14 +254,12 @@ def _directions(made: Decided, negated: tuple[Any, Any], show: _Examples) -> Mad
     yield SELECTION, DIR, show.check("no switch", about, (known, known & (single != multiple)), ("single", "multiple"))
 
 
-def _added(before: Any, after: Any, show: _Examples) -> Made:
-    known = np.isfinite(before) & np.isfinite(after)
-    about = "With attributes that it grants itself, the model finds nobody less probably qualified."
-    yield (
-        QUALIFICATION,
-        DIR,
-        show.check("attributes do not harm", about, (known, known & (after < before)), ("binary",)),
-    )
+def _added(before: Flags, after: Flags, granted: Flags, show: _Examples) -> Made:
+    known = granted & np.isfinite(before) & np.isfinite(after)
+    failed = known & (before == 1) & (after == 0)
+    about = "Who is called qualified without attributes is so with those that the model grants."
+    show = replace(show, contexts=[WITHOUT, WITH])
+    yield QUALIFICATION, DIR, show.check("attributes do not harm", about, (known, failed), ("binary",))
 
 
 def _together(rows: pd.DataFrame) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from undertow.challenge.documents import is_kept_name
 from undertow.challenge.occupations import load_occupations
 from undertow.challenge.questions import ATTRIBUTE, BINARY, KINDS, SINGLE
-from undertow.measures.checklist import CHOICES, CONTEXTS, ORDERS, STATED, WITHOUT
+from undertow.measures.checklist_answers import CHOICES, CONTEXTS, ORDERS, STATED, UNKNOWN_ORDER, WITHOUT
 from undertow.probes._checklist_items import codes_of
 from undertow.probes._recorded_answers import text_table
 from undertow.probes.base import EXACT, Evidence
@@ -103,7 +104,10 @@ class _Row:
 
     def __init__(self, path: Path, number: int, cells: Mapping[Any, Any]) -> None:
         self.where = f"{path}, row {number}"
-        self.cells: dict[str, str] = {**DEFAULTS} | {str(name): str(cell).strip() for name, cell in cells.items()}
+        given = {str(name): str(cell).strip() for name, cell in cells.items()}
+        self.cells: dict[str, str] = {**DEFAULTS} | {
+            name: cell for name, cell in given.items() if cell or name not in DEFAULTS
+        }
 
     def read(self) -> dict[str, Any]:
         """The row as observations have it."""
@@ -112,6 +116,12 @@ class _Row:
         woman, man = cells["woman"], cells["man"]
         if not woman or not man or woman.casefold() == man.casefold():
             raise UndertowError(f"{self.where}: woman {woman!r} and man {man!r} must be two names")
+        if "/" in woman + man:
+            raise UndertowError(f"{self.where}: names have no slash, which stands between those of a pair")
+        if is_kept_name(cells["occupation"]):
+            raise UndertowError(
+                f"{self.where}: results keep the name {cells['occupation']!r} for themselves; call the occupation something else"
+            )
         about = "attribute" if stage in OF_ATTRIBUTES else "occupation"
         if not cells[about]:
             raise UndertowError(
@@ -132,7 +142,7 @@ class _Row:
             "attribute": cells["attribute"] if stage in OF_ATTRIBUTES else "",
             "category": cells["category"] if stage in OF_ATTRIBUTES else "",
             "context": context,
-            "order": self._one_of("order", ORDERS, ORDERS[0]),
+            "order": self._one_of("order", (*ORDERS, UNKNOWN_ORDER), UNKNOWN_ORDER),
             "subject": self._subject() if asks_one else "",
             "gold": self._one_of("gold", ("yes", "no")) if stage == STATED_STAGE else "",
             "wording": int(wording),
@@ -184,8 +194,10 @@ class _Row:
 
     def _percents(self, shares: Sequence[str], codes: Sequence[str]) -> list[float]:
         """All of them, adding up to 100; of Yes and No one is enough."""
-        if codes[0] == "yes" and shares[0] and not shares[1]:
-            shares = [shares[0], str(100 - self._percent(shares[0], "yes"))]
+        if codes[0] == "yes" and not all(shares):
+            at = 0 if shares[0] else 1
+            other = str(100 - self._percent(shares[at], codes[at]))
+            shares = [shares[0], other] if at == 0 else [other, shares[1]]
         values = [self._percent(one, code) for one, code in zip(shares, codes, strict=True)]
         total = math.fsum(values)
         if not total > 0:

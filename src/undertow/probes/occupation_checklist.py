@@ -44,6 +44,7 @@ def design(settings: Settings) -> dict[str, Any]:
         "female_percent": {
             one.name: one.female_percent for one in given.occupations if math.isfinite(one.female_percent)
         },
+        "attributes": {one.name: [f"{of.category} {of.name}" for of in one.attributes] for one in given.occupations},
         "questions": f"{questions.source}, version {questions.version}",
         "protocol": EXACT,
     }
@@ -62,7 +63,7 @@ def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, mo
 
 
 def read_table(path: Path, protocol: str) -> tuple[Evidence, str]:
-    """Answers that were got elsewhere: `stage, female, male, occupation, answer`, and any of the factors.
+    """Answers that were got elsewhere: `stage, woman, man, answer`, and any of the factors.
 
     Raises:
         UndertowError: the table lacks what it needs.

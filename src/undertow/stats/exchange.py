@@ -7,6 +7,7 @@ the other way round. Nothing is assumed about how items of a cluster hang togeth
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -66,9 +67,13 @@ def _ratio(sums: Floats, counts: Floats) -> Floats:
     return found
 
 
+@lru_cache(maxsize=2)
 def _exchanges(n_clusters: int, seed: int) -> Floats:
     """Which clusters have their sides exchanged [exchange, cluster]; all patterns where there are few, none among them."""
     if n_clusters <= MOST_EXACT:
-        patterns = np.arange(2**n_clusters)[:, None] >> np.arange(n_clusters)[None, :]
-        return (patterns & 1).astype(np.float64)
-    return np.random.default_rng(seed).integers(0, 2, size=(N_EXCHANGES, n_clusters)).astype(np.float64)
+        patterns = np.arange(2**n_clusters)[:, None] >> np.arange(n_clusters)[None, :] & 1
+    else:
+        patterns = np.random.default_rng(seed).integers(0, 2, size=(N_EXCHANGES, n_clusters))
+    found: Floats = patterns.astype(np.float64)
+    found.flags.writeable = False  # it is shared by all tests of a report
+    return found

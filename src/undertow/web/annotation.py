@@ -307,7 +307,10 @@ class AnnotationServer(ThreadingHTTPServer):
     Attributes:
         book: what is judged, and the judgements.
         token: what a request must carry.
+        request_queue_size: connections that may wait; of five, a busy machine would turn the sixth away.
     """
+
+    request_queue_size = 128
 
     def __init__(self, folder: Path, who: str, port: int) -> None:
         self.book = Book(folder, who)
