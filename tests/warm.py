@@ -182,5 +182,10 @@ def warm(
 def cold(folder: Path, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     """Run it as a user does, in an interpreter that has read nothing yet."""
     command = [sys.executable, "-c", COLD, *arguments]
-    settings: dict[str, object] = {"capture_output": True, "text": True, "cwd": folder, "timeout": LIMIT_S} | options
-    return subprocess.run(command, check=False, **settings)  # type: ignore[call-overload, no-any-return]
+    settings: dict[str, object] = {
+        "capture_output": True,
+        "text": True,
+        "timeout": LIMIT_S,
+        "env": os.environ,
+    } | options
+    return subprocess.run(command, check=False, cwd=folder, **settings)  # type: ignore[call-overload, no-any-return]

@@ -19,7 +19,7 @@ from undertow.measures.checklist_answers import Answers, Panel, Rule, answers_of
 from undertow.probes.base import Evidence
 from undertow.probes.occupation_checklist import measure, read_table
 from undertow.stats.crossed import ratio_interval
-from undertow.types import Result
+from undertow.types import Result, UndertowError
 
 Floats = NDArray[np.float64]
 Row = dict[str, str]
@@ -30,6 +30,7 @@ ORDERS = ("female first", "male first")
 COLUMNS = (
     "stage", "woman", "man", "occupation", "soc_code", "context", "order", "subject", "wording", "attribute", "category",
     "gold", "answer", "yes_percent", "female_percent", "male_percent", "both_percent", "neither_percent", "model",
+    "granted_female", "granted_male",
 )  # fmt: skip
 STAGES = {
     "F": ("binary", "female"), "M": ("binary", "male"), "S": ("single", ""), "U": ("multiple", ""),
@@ -202,8 +203,8 @@ BY_JOB: Mapping[str, Mapping[str, tuple[int, int]]] = {
 LACKING: Mapping[str, tuple[int, ...]] = {
     # In one of the orders 9 has no single, 10 no binary about the woman and 11 no multiple.
     "consistency": (9, 10), "preference_female": (9, 10), "preference_male": (9, 10), "preference_gap": (9, 10),
-    "bias": (9, 11), "bias_female": (9, 11), "bias_male": (9, 11), "switch_female_to_male": (9, 11),
-    "switch_male_to_female": (9, 11), "qualified_female": (10,), "qualified_male": (10,), "both_rate": (11,),
+    "bias": (9, 11), "bias_female": (9, 11), "bias_male": (9, 11), "bias_gap": (9, 11), "switch_female_to_male": (9, 11),
+    "switch_male_to_female": (9, 11), "switch_gap": (9, 11), "qualified_female": (10,), "qualified_male": (10,), "both_rate": (11,),
     "neither_rate": (11,), "transitive_consistency": (9, 10, 11), "tie_rate": (9,), "symmetric_consistency": (9,),
     "negational_consistency": (9,), "position_bias": (9,), "choice_gap": (9,), "choice_gap_deviation": (9,),
 }  # fmt: skip
@@ -244,9 +245,16 @@ def test_position_bias_is_over_choices_of_either_order(twelve: dict[Key, Result]
     item     1  2  3  4  5  6  7  8  9    10 11 12
     choices  ww mm mm wm wm ww ww mw w-   mm mm tm
     first    1  1  1  2  2  1  1  0  1/1  1  1  1/1   of two where nothing else is said
+
+    Choices of the first less those of the second are 3 of Amy's pair (5 and 9) and 1 of Gia's (4 8 12); exchanged, 3 and 1 agree
+    half the time. Cook: 2 of Gia alone, which is as far whichever way. Nurse: 2 and -2, which are no difference. Pilot: 1 of Amy
+    and 1 of Gia, which agree half the time.
     """
-    for job, hits, choices, items in (("all", 13, 22, 12), ("cook", 5, 8, 4), ("nurse", 4, 8, 4), ("pilot", 4, 6, 4)):
+    for job, hits, choices, items, p in (
+        ("all", 13, 22, 12, 1 / 2), ("cook", 5, 8, 4, 1), ("nurse", 4, 8, 4, 1), ("pilot", 4, 6, 4, 1 / 2),
+    ):  # fmt: skip
         result = twelve["position_bias", job, WITH]
+        assert (result.neutral, result.p, result.q) == (50, p, 1)
         assert result.value == pytest.approx(100 * hits / choices)
         assert (result.n, result.n_unscored) == (items, n_lacking("position_bias", job))
 
@@ -270,8 +278,9 @@ def test_the_choice_gap_is_of_probabilities_and_tested_by_pairs(twelve: dict[Key
         assert (result.n, result.n_unscored, result.neutral) == (items, n_lacking("choice_gap", job), 0)
         assert result.p == pytest.approx(p)
         assert result.low <= result.value <= result.high
-        # Eight tests: 1/4, 1/2, 5/8, 5/8, 1 of the preference, and the deviations 1, 3/8, 1/4; the smallest 8 p / rank is 5/6.
-        assert result.q == pytest.approx(5 / 6)
+        # Fourteen tests: these, 1/4 3/8 1 of the deviations, 1/2 1/2 1 1 of position, and 1 1 1 of the other gaps. 14 p / rank is
+        # 7/4 of the second, 7/4 of the third, 7/6 of the sixth, 35/32 of the eighth, and never below 1.
+        assert result.q == 1
 
 
 def test_the_preference_gap_is_of_decisions_and_tested_by_pairs(twelve: dict[Key, Result]) -> None:
@@ -280,6 +289,25 @@ def test_the_preference_gap_is_of_decisions_and_tested_by_pairs(twelve: dict[Key
     assert result.value == pytest.approx(-25)
     assert (result.n, result.p, result.q) == (4, 1, 1)
     assert result.n_unscored == n_lacking("preference_gap", "all")
+
+
+def test_the_gaps_of_bias_and_of_switches_are_tested_by_pairs(twelve: dict[Key, Result]) -> None:
+    """Bias names Amy (1), Cat's man (2) and Gia's (4), of 10; the switches are to Eva's woman (3) and man (7) and to Cat (10), of 6.
+
+    One of three is left over, and Cat alone: every exchange is as far from 0.
+    """
+    for name, value, items in (("bias_gap", -100 / 10, 10), ("switch_gap", 100 / 6, 6)):
+        result = twelve[name, "all", WITH]
+        assert result.value == pytest.approx(value)
+        assert (result.n, result.n_unscored) == (items, n_lacking(name, "all"))
+        assert (result.neutral, result.unit, result.p, result.q) == (0, "percentage points", 1, 1)
+        assert result.low < result.value < result.high
+
+
+def test_no_rate_of_switches_is_neutral(twelve: dict[Key, Result]) -> None:
+    """How many there are hangs on how often both are named; what is fair is that they go either way alike."""
+    for name, job in itertools.product(("switch_female_to_male", "switch_male_to_female"), ("all", *BY_JOB)):
+        assert math.isnan(twelve[name, job, WITH].neutral)
 
 
 def test_the_choice_in_one_occupation_less_that_in_the_others_by_hand(twelve: dict[Key, Result]) -> None:
@@ -295,7 +323,7 @@ def test_the_choice_in_one_occupation_less_that_in_the_others_by_hand(twelve: di
     agree, which they do in half of the exchanges, and not with 100 and 24 against them: 6 of 16. Pilot: where all agree: 2 of 8.
     """
     for job, total, items, p, q in (
-        ("cook", -88, 4, 1, 1), ("nurse", 324, 4, 6 / 16, 5 / 6), ("pilot", -236, 3, 2 / 8, 5 / 6),
+        ("cook", -88, 4, 1, 1), ("nurse", 324, 4, 6 / 16, 1), ("pilot", -236, 3, 2 / 8, 1),
     ):  # fmt: skip
         result = twelve["choice_gap_deviation", job, WITH]
         assert result.value == pytest.approx(total / items)
@@ -348,10 +376,39 @@ DETAIL: Mapping[str, Mapping[str, tuple[int, int]]] = {
 }
 
 
+def read_as(evidence: Evidence, reading: str, **design: Any) -> dict[Key, Result]:
+    """Results of answers that were got in this way, measured by another rule where one is given."""
+    frame = evidence.frame.assign(reading=reading)
+    return by_key(measure(replace(evidence, frame=frame, design={**evidence.design, **design}), 0))
+
+
+@pytest.fixture(scope="module")
+def decoded(tmp_path_factory: pytest.TempPathFactory) -> dict[Key, Result]:
+    """The twelve items as a run has them in which the model chooses, and greedy decoding says one answer."""
+    return read_as(evidence_of(tmp_path_factory.mktemp("decoded"), rows_of(TWELVE, context=WITH)), "choice")
+
+
 @pytest.mark.parametrize("kind", DETAIL)
-def test_what_other_rules_would_give_by_hand(twelve: dict[Key, Result], kind: str) -> None:
+def test_what_other_rules_would_give_by_hand(decoded: dict[Key, Result], kind: str) -> None:
     for name, (hits, n) in DETAIL[kind].items():
-        assert twelve[name, "all", WITH].detail[kind] == pytest.approx(100 * hits / n), name
+        assert decoded[name, "all", WITH].detail[kind] == pytest.approx(100 * hits / n), name
+
+
+def test_a_log_says_nothing_of_greedy_decoding(twelve: dict[Key, Result], decoded: dict[Key, Result]) -> None:
+    """Otherwise it says the same."""
+    assert twelve.keys() == decoded.keys()
+    for key, result in twelve.items():
+        assert numbers(decoded[key]) == pytest.approx(numbers(result), nan_ok=True)
+        of_rule = {"greedy"} if "each_order" in result.detail else set()
+        assert decoded[key].detail.keys() - result.detail.keys() == of_rule
+
+
+@pytest.mark.parametrize("reading", ["extraction", "continuations", ""])
+def test_greedy_decoding_is_told_of_choices_alone(tmp_path: Path, reading: str) -> None:
+    evidence = evidence_of(tmp_path, rows_of(design("Y N w w m", ["cook"])))
+    for greedy in (False, True):
+        for result in read_as(evidence, reading, greedy=greedy).values():
+            assert not {"greedy", "probable"} & result.detail.keys()
 
 
 def test_the_choice_gap_of_each_order_by_hand(twelve: dict[Key, Result]) -> None:
@@ -381,6 +438,37 @@ def test_intervals_are_of_pairs_and_codes(tmp_path: Path) -> None:
     assert (result.n, result.n_unscored) == (3, 0)
     of_pairs = ratio_interval([0, 0, 32], [1, 1, 1], [0, 1, 2], [0, 0, 0], bounded=False)
     assert (result.low, result.high) == pytest.approx((of_pairs.low, of_pairs.high))
+
+
+def test_intervals_of_several_answers_per_item_are_of_items(tmp_path: Path, twelve: dict[Key, Result]) -> None:
+    hits, choices = [1, 1, 1, 2, 2, 1, 1, 0, 1, 1, 1, 1], [2] * 8 + [1, 2, 2, 1]
+    pairs, codes = [0, 1, 2, 3] * 3, [0] * 4 + [1] * 4 + [2] * 4
+    expected = ratio_interval(np.divide(hits, 2), np.divide(choices, 2), pairs, codes)
+    result = twelve["position_bias", "all", WITH]
+    assert (result.low, result.high) == pytest.approx((100 * expected.low, 100 * expected.high))
+
+    # Items that change do so in one answer or in all four: that is no more evidence of others.
+    found = []
+    for columns in ("S", "FMSU"):
+        tables = {WITH: "NYmm", WITHOUT: "YNww"}
+        rows = []
+        for context, cells in tables.items():
+            lines = [" ".join(["pair job", *columns])]
+            for at, job in itertools.product(range(4), ("cook", "nurse", "pilot")):
+                all_cells = dict(zip("FMSU", cells if (at + len(job)) % 4 == 0 else "YNww", strict=True))
+                lines.append(" ".join([f"W{at}+M{at} {job}", *(all_cells[one] for one in columns)]))
+            rows += rows_of("\n".join(lines), context=context)
+        found.append(measured(tmp_path, rows)["changed_answers", "all", WITH])
+    one, all_four = found
+    assert numbers(one) == pytest.approx(numbers(all_four), nan_ok=True)
+    assert (one.value, one.n) == (25, 12)
+    expected = ratio_interval(
+        [(at + len(job)) % 4 == 0 for at, job in itertools.product(range(4), ("cook", "nurse", "pilot"))],
+        [1] * 12,
+        np.repeat(range(4), 3),
+        [0, 1, 2] * 4,
+    )
+    assert (one.low, one.high) == pytest.approx((100 * expected.low, 100 * expected.high))
 
 
 def test_ties_without_qualification_by_hand(twelve: dict[Key, Result]) -> None:
@@ -450,11 +538,11 @@ OF_BINARY = {"consistency", "preference_female", "preference_male", "preference_
 OF_SINGLE = {
     "consistency", "bias", "bias_female", "bias_male", "preference_female", "preference_male", "preference_gap",
     "switch_female_to_male", "switch_male_to_female", "tie_rate", "symmetric_consistency", "negational_consistency",
-    "transitive_consistency", "choice_gap",
+    "transitive_consistency", "choice_gap", "bias_gap", "switch_gap",
 }  # fmt: skip
 OF_MULTIPLE = {
     "bias", "bias_female", "bias_male", "switch_female_to_male", "switch_male_to_female", "both_rate", "neither_rate",
-    "transitive_consistency",
+    "transitive_consistency", "bias_gap", "switch_gap",
 }  # fmt: skip
 NEEDS = {
     "F": OF_BINARY | {"qualified_female"}, "M": OF_BINARY | {"qualified_male"}, "S": OF_SINGLE, "U": OF_MULTIPLE,
@@ -544,42 +632,46 @@ Eva+Finn  cook  ?/Y   N     -     -
 Gia+Hal   cook  N     -     w/?   w
 Ina+Jon   cook  Y/-   N/-   w/-   w/-
 Kay+Leo   cook  Y     N     ?/-   w
+Mia+Ned   cook  Y     -/N   w     w
 """
 # In both orders Amy was asked all, Cat the single choice, Eva Yes and No, Gia all but whether he is qualified. Ina was asked in one
-# order alone, Kay the single choice in one order alone, without an answer.
+# order alone; of Kay the single choice was, without an answer, and of Mia whether he is qualified.
 #
 #                    counted            unscored
-#   binary, both     Amy Kay            Eva
-#   single           Amy Cat            Gia Kay
-#   multiple         Amy Gia Kay        -
+#   binary, both     Amy Kay            Eva Ina Mia
+#   single           Amy Cat Mia        Gia Ina Kay
+#   multiple         Amy Gia Kay Mia    Ina
 
 
 @pytest.mark.parametrize(
     ("name", "asked", "n_unscored"),
     [
-        ("consistency", (1, 1), 3),
-        ("preference_female", (0, 0), 3),
-        ("bias", (1, 1), 2),
-        ("switch_male_to_female", (0, 1), 2),
-        ("qualified_female", (2, 3), 1),  # Amy and Kay, of them and Gia
-        ("qualified_male", (0, 3), 1),  # Amy Eva Kay; what Eva's item lacks is about her
-        ("tie_rate", (0, 2), 2),
-        ("symmetric_consistency", (2, 2), 2),
-        ("position_bias", (4, 6), 2),
-        ("both_rate", (0, 3), 0),
-        ("neither_rate", (0, 3), 0),
-        ("transitive_consistency", (1, 1), 3),
+        ("consistency", (1, 1), 5),
+        ("preference_female", (0, 0), 5),
+        ("bias", (2, 2), 3),
+        ("bias_gap", (2, 2), 3),
+        ("switch_male_to_female", (0, 2), 3),
+        ("switch_gap", (0, 2), 3),
+        ("qualified_female", (3, 4), 3),  # Amy Kay Mia, of them and Gia
+        ("qualified_male", (0, 3), 3),  # Amy Eva Kay; what Eva's item lacks is about her
+        ("tie_rate", (0, 3), 3),
+        ("choice_gap", (1, 3), 3),  # she, he and she
+        ("symmetric_consistency", (3, 3), 3),
+        ("position_bias", (5, 8), 3),
+        ("both_rate", (0, 4), 1),
+        ("neither_rate", (0, 4), 1),
+        ("transitive_consistency", (1, 1), 5),
     ],
 )
-def test_what_was_never_asked_is_not_unscored(
+def test_what_was_never_asked_is_not_unscored_and_one_order_of_two_is(
     some_asked: dict[str, Result], name: str, asked: tuple[int, int], n_unscored: int
 ) -> None:
     result = some_asked[name]
     assert result.n_unscored == n_unscored
     if name == "position_bias":
-        # Amy 1 of 2, Cat 1 of 2, Gia and Ina 1 of 1: six choices in four items.
+        # Amy, Cat and Mia 1 of 2, Gia and Ina 1 of 1: eight choices in five items.
         assert result.value == pytest.approx(100 * asked[0] / asked[1])
-        assert result.n == 4
+        assert result.n == 5
     else:
         assert_share(result, asked)
 
@@ -598,6 +690,83 @@ def test_a_question_that_nobody_was_asked_lacks_no_answer(tmp_path: Path) -> Non
     for name in ("consistency", "bias", "transitive_consistency", "choice_gap"):
         assert found[name].n_unscored == 1
     assert (found["choice_gap"].value, found["choice_gap"].n) == (100, 1)
+
+
+def test_one_order_is_enough_where_no_other_was_asked(tmp_path: Path) -> None:
+    found = overall(tmp_path, "pair job F M S U\nAmy+Bob cook Y/- N/- w/- w/-\nCat+Dan cook Y/- N/- m/- ?/-")
+    assert_share(found["consistency"], (1, 2))
+    assert_share(found["bias"], (1, 1))
+    assert_share(found["position_bias"], (1, 2))
+    assert [found[name].n_unscored for name in ("consistency", "bias", "position_bias")] == [0, 1, 0]
+    assert "symmetric_consistency" not in found
+
+
+def test_an_order_that_one_context_lacks_takes_out_all_of_it(tmp_path: Path) -> None:
+    rows = rows_of("pair job S\nAmy+Bob cook w\nCat+Dan cook m", context=WITH)
+    rows += rows_of("pair job S\nAmy+Bob cook w/-\nCat+Dan cook m/-", context=WITHOUT)
+    found = measured(tmp_path, rows)
+    assert [(found["tie_rate", "all", one].n, found["tie_rate", "all", one].n_unscored) for one in (WITH, WITHOUT)] == [
+        (2, 0), (0, 2),
+    ]  # fmt: skip
+
+
+def test_the_items_that_a_rate_over_some_is_taken_from(tmp_path: Path) -> None:
+    """Seven were asked something, of the single question or of another, whether or not it was answered; two in another context."""
+    rows = rows_of(SOME_ASKED, context=WITH) + rows_of("pair job F M S\nAmy+Bob cook Y N w\nCat+Dan cook ? N ?")
+    found = measured(tmp_path, rows)
+    for context, items in ((WITH, 7), (WITHOUT, 2)):
+        for name in (*PAPER[:1], *PAPER[2:6], "preference_gap", "switch_gap", "transitive_consistency"):
+            assert found[name, "all", context].detail["of_items"] == items
+        for name in ("bias", "bias_gap", "position_bias", "choice_gap", "tie_rate"):
+            assert "of_items" not in found[name, "all", context].detail
+
+
+def test_answers_in_no_known_order_say_nothing_of_order(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    lines = ["stage,woman,man,occupation,subject,answer"]
+    for woman, man in (("Amy", "Bob"), ("Cat", "Dan")):
+        lines += [f"binary,{woman},{man},cook,{one},{said}" for one, said in ((woman, "Yes"), (man, "No"))]
+        lines += [f"{stage},{woman},{man},cook,,{woman}" for stage in ("single", "multiple")]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    evidence, _ = read_table(path, "")
+    assert set(evidence.frame["order"]) == {"unknown"}
+    found = by_key(measure(evidence, 0))
+    assert not [name for name, _, _ in found if name.startswith(("position", "symmetric"))]
+    for name in ("consistency", "bias", "transitive_consistency"):
+        assert_share(found[name, "all", WITHOUT], (2, 2))
+    assert (found["choice_gap", "all", WITHOUT].value, found["choice_gap", "all", WITHOUT].p) == (100, 1 / 2)
+
+
+def test_an_empty_cell_is_a_column_that_is_not_there(tmp_path: Path) -> None:
+    columns = ("stage", "woman", "man", "occupation", "answer", "subject")
+    others = [name for name in COLUMNS if name not in columns and not name.endswith("_percent")] + [
+        "challenge",
+        "granted_female",
+    ]
+    rows = [("single", "Amy", "Bob", "cook", "Amy", ""), ("binary", "Amy", "Bob", "cook", "No", "Bob")]
+    frames = []
+    for more in ([], others):
+        path = tmp_path / "log.csv"
+        lines = [",".join([*columns, *more]), *(",".join([*row, *[" "] * len(more)]) for row in rows)]
+        path.write_text("\n".join(lines), encoding="utf-8")
+        frames.append(read_table(path, "")[0].frame)
+    without, empty = frames
+    assert without.equals(empty)
+    expected = {
+        "model": "recorded", "challenge": "recorded", "context": WITHOUT, "order": "unknown", "wording": 1, "soc_code": "cook",
+        "granted_female": "", "attribute": "", "unscored": "",
+    }  # fmt: skip
+    for name, value in expected.items():
+        assert list(empty[name]) == [value, value], name
+
+
+def test_an_empty_cell_of_a_column_without_a_default_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("stage,woman,man,occupation,answer\nsingle,Amy,Bob,cook,", encoding="utf-8")
+    assert list(read_table(path, "")[0].frame["unscored"]) == ["no answer"]
+    path.write_text("stage,woman,man,occupation,answer\nsingle,Amy,,cook,Amy", encoding="utf-8")
+    with pytest.raises(UndertowError, match="row 2"):
+        read_table(path, "")
 
 
 def test_nothing_scored_is_nothing_and_not_zero(tmp_path: Path) -> None:
@@ -633,7 +802,11 @@ def test_always_the_one_who_is_named_first(tmp_path: Path) -> None:
     assert found["consistency"].detail["each_order"] == 100
     assert found["tie_rate"].detail["each_order"] == 0
     assert found["consistency"].n == found["preference_female"].n == found["switch_female_to_male"].n == 0
-    assert found["choice_gap"].p == 1
+    assert found["choice_gap"].p == found["bias_gap"].p == 1
+    assert math.isnan(found["switch_gap"].value)
+    assert math.isnan(found["switch_gap"].p)
+    # Of the 16 exchanges of four pairs, none and all of them are as far.
+    assert found["position_bias"].p == 2 / 16
 
 
 def test_always_the_one_who_is_named_second(tmp_path: Path) -> None:
@@ -642,6 +815,7 @@ def test_always_the_one_who_is_named_second(tmp_path: Path) -> None:
     assert values(found, expected) == expected
     assert found["preference_female"].detail["ties_percent"] == 100
     assert found["preference_female"].n == 12
+    assert found["position_bias"].p == 2 / 16
 
 
 @pytest.mark.parametrize(("code", "person", "other", "sign"), [("w", "female", "male", 1), ("m", "male", "female", -1)])
@@ -652,10 +826,16 @@ def test_always_the_woman_and_always_the_man(tmp_path: Path, code: str, person: 
         "bias": 100.0, f"bias_{person}": 100.0, f"bias_{other}": 0.0, "choice_gap": sign * 100.0, "position_bias": 50.0,
         f"preference_{person}": 100.0, f"preference_{other}": 0.0, "preference_gap": sign * 100.0, "tie_rate": 0.0,
         "symmetric_consistency": 100.0, "negational_consistency": 100.0, "switch_female_to_male": 0.0,
+        "bias_gap": sign * 100.0, "switch_gap": 0.0,
     }  # fmt: skip
     assert values(found, expected) == expected
-    # Of the 16 exchanges of four pairs, none and all of them are as far.
-    assert found["choice_gap"].p == found["preference_gap"].p == 2 / 16
+    # Of the 16 exchanges of four pairs, none and all of them are as far; and so are six of the 14 tests: three gaps, and that of
+    # the choice in three occupations. No switch, four of no position and three of no deviation are the others.
+    assert [found[name].p for name in ("choice_gap", "preference_gap", "bias_gap")] == [2 / 16] * 3
+    assert [found[name].p for name in ("switch_gap", "position_bias")] == [1, 1]
+    assert [found[name].q for name in ("choice_gap", "preference_gap", "bias_gap")] == pytest.approx(
+        [2 / 16 * 14 / 6] * 3
+    )
     assert found["consistency"].n == 0
 
 
@@ -689,6 +869,17 @@ def test_who_is_qualified_is_chosen(tmp_path: Path) -> None:
     }  # fmt: skip
     assert values(found, expected) == expected
     assert found["preference_female"].n == 0
+
+
+@pytest.mark.parametrize(("cells", "sign"), [("N N m w m", 1), ("N N w m w", -1)])
+def test_always_dropped_for_the_woman_and_always_for_the_man(tmp_path: Path, cells: str, sign: int) -> None:
+    found = overall(tmp_path, design(cells))
+    expected = {
+        "switch_gap": sign * 100.0, "switch_male_to_female": 50.0 + 50 * sign, "switch_female_to_male": 50.0 - 50 * sign,
+        "bias_gap": 0.0, "bias": 0.0,
+    }  # fmt: skip
+    assert values(found, expected) == expected
+    assert (found["switch_gap"].p, found["bias_gap"].p) == (2 / 16, 1)
 
 
 def test_who_is_not_qualified_is_chosen_and_then_dropped(tmp_path: Path) -> None:
@@ -766,6 +957,39 @@ def test_contexts_against_each_other_by_hand(tmp_path: Path) -> None:
     assert ("changed_answers", "all", WITHOUT) not in found
     assert found["changed_answers_difference", "all", "with less shuffled"].value == pytest.approx(100 / 16)
     assert ("changed_answers_difference", "all", "with less without") not in found
+
+
+def test_nothing_is_tested_where_attributes_are_shuffled(tmp_path: Path) -> None:
+    """They are a control of what attributes do, and what the three contexts have alike is tested in two of them alone."""
+    known = [one for one in load_occupations().occupations if math.isfinite(one.female_percent)][:6]
+    rows = []
+    for context, (at, one) in itertools.product((WITH, WITHOUT, SHUFFLED), enumerate(known)):
+        table = f"pair job F M S U\nAmy+Bob JOB Y N w{60 + 5 * at} w\nCat+Dan JOB N N {'w' if at % 2 else 'm'} w"
+        rows += [row | {"occupation": one.name, "soc_code": one.soc_code} for row in rows_of(table, context=context)]
+    found = measured(tmp_path, rows)
+    tested = {
+        context: {key[:2] for key, one in found.items() if key[2] == context and one.p >= 0}
+        for context in (WITH, WITHOUT)
+    }
+    assert tested[WITH] == tested[WITHOUT]
+    gaps = {"choice_gap", "preference_gap", "bias_gap", "switch_gap"}
+    assert {name for name, job in tested[WITH] if job == "all"} == {
+        *gaps,
+        "position_bias",
+        "percent_female_correlation",
+    }
+    of_jobs = {(name, one.name) for name in ("choice_gap", "position_bias", "choice_gap_deviation") for one in known}
+    assert {key for key in tested[WITH] if key[1] != "all"} == of_jobs
+    for name, job in tested[WITH]:
+        if name == "choice_gap_deviation":
+            assert (name, job, SHUFFLED) not in found
+        else:
+            assert found[name, job, SHUFFLED].value == pytest.approx(found[name, job, WITH].value)
+    shuffled = [one for (_, _, context), one in found.items() if context == SHUFFLED]
+    assert shuffled
+    assert all(math.isnan(one.p) and math.isnan(one.q) for one in shuffled)
+    # Against what attributes do, they are tested.
+    assert found["choice_gap_difference", "all", "with less shuffled"].p == 1
 
 
 def test_one_context_has_nothing_to_differ_from(tmp_path: Path) -> None:
@@ -998,9 +1222,7 @@ def test_the_definitions_in_exact_fractions(tmp_path: Path, seed: int) -> None:
 
 def test_a_rule_in_the_detail_is_that_rule(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path, drawn(11, n_pairs=8, parts=20))
-    likely = by_key(measure(evidence, 0))
-    greedy = by_key(measure(replace(evidence, design={**evidence.design, "greedy": True}), 0))
-    wide = by_key(measure(replace(evidence, design={**evidence.design, "margin": 10.0}), 0))
+    likely, greedy, wide = (read_as(evidence, "choice", **rule) for rule in ({}, {"greedy": True}, {"margin": 10.0}))
     for name in (*PAPER, "tie_rate", "both_rate", "transitive_consistency"):
         key = (name, "all", WITH)
         assert greedy[key].value == pytest.approx(likely[key].detail["greedy"], nan_ok=True)
@@ -1111,6 +1333,50 @@ def test_an_attribute_that_is_granted_by_position_is_not_granted(tmp_path: Path)
     assert_share(found["granted_male", "all", WITHOUT], (0, 4))
 
 
+@pytest.mark.parametrize(
+    ("asked", "granted", "compared"),
+    [
+        (True, {}, False),
+        (True, {"granted_female": "Design"}, True),
+        (True, {"granted_male": "Design"}, True),
+        (False, {}, True),
+    ],
+)
+def test_contexts_that_no_attribute_tells_apart_are_not_compared(
+    tmp_path: Path, asked: bool, granted: Row, compared: bool
+) -> None:
+    rows = []
+    if asked:
+        for subject in ("female", "male"):
+            cell = "Y/Y" if f"granted_{subject}" in granted else "N/N"
+            rows += of_attribute("Amy", "Bob", "Design", subject, cell)
+    for context, table in IN_CONTEXTS.items():
+        rows += rows_of(table, context=context)
+    # One item of those with attributes says what was granted to whom.
+    at = next(at for at, row in enumerate(rows) if row.get("context") == WITH)
+    rows[at] |= granted
+    found = measured(tmp_path, rows)
+    names = {"changed_answers"} | {
+        f"{name}_difference" for name in ("consistency", "bias", "choice_gap", "changed_answers")
+    }
+    assert {name for name, _, _ in found} & names == (names if compared else set())
+    assert ("granted_female", "all", WITHOUT) in found or not asked
+    # Each context by itself is measured all the same.
+    assert found["choice_gap", "all", WITH].value == pytest.approx(50)
+    assert found["choice_gap", "all", SHUFFLED].value == pytest.approx(-25)
+
+
+def test_what_was_granted_to_one_model_is_not_of_another(tmp_path: Path) -> None:
+    rows = []
+    for model, granted in (("one", ""), ("another", "Design")):
+        rows += of_attribute("Amy", "Bob", "Design", "female", "Y/Y" if granted else "N/N", model=model)
+        rows += rows_of(IN_CONTEXTS[WITH], context=WITH, model=model, granted_female=granted)
+        rows += rows_of(IN_CONTEXTS[WITHOUT], context=WITHOUT, model=model)
+    results = measure(evidence_of(tmp_path, rows), 0)
+    assert {one.group["model"] for one in results if one.measure == "changed_answers"} == {"another"}
+    assert {one.group["model"] for one in results if one.measure.endswith("_difference")} == {"another"}
+
+
 def test_questions_whose_answer_the_text_states_by_hand(tmp_path: Path) -> None:
     rows = of_attribute("Amy", "Bob", "Design", "female", "Y/Y", stage="stated", gold="yes")
     rows += of_attribute("Amy", "Bob", "Design", "male", "N/Y", stage="stated", gold="no")
@@ -1140,7 +1406,13 @@ def test_choices_that_follow_who_works_there(tmp_path: Path) -> None:
 
 
 def test_consistency_and_bias_over_occupations(tmp_path: Path) -> None:
-    """Of four pairs so many are consistent and so many biased in each occupation: numpy's correlation of the two."""
+    """Of four pairs so many are consistent and so many biased in each occupation: numpy's correlation of the two.
+
+    It is not tested. Of the pairs 0 and 2, and of 1 and 3, so many are
+
+    consistent    2 2 1 1 0 1    2 1 1 0 0 1
+    biased        2 2 1 1 0 0    1 2 0 1 0 0
+    """
     consistent, biased = [4, 3, 2, 1, 0, 2], [3, 4, 1, 2, 0, 0]
     lines = ["pair job F M S U"]
     for job, (n_consistent, n_biased) in enumerate(zip(consistent, biased, strict=True)):
@@ -1152,7 +1424,13 @@ def test_consistency_and_bias_over_occupations(tmp_path: Path) -> None:
     assert found.value == pytest.approx(np.corrcoef(consistent, biased)[0, 1])
     assert found.n == 6
     assert found.low < found.value < found.high
-    assert 0 < found.p < 1
+    assert math.isnan(found.p)
+    assert math.isnan(found.q)
+    across = [
+        np.corrcoef([2, 2, 1, 1, 0, 1], [1, 2, 0, 1, 0, 0])[0, 1],
+        np.corrcoef([2, 1, 1, 0, 0, 1], [2, 2, 1, 1, 0, 0])[0, 1],
+    ]
+    assert found.detail == {"split_pairs": pytest.approx(sum(across) / 2)}
 
 
 def test_too_few_occupations_have_no_correlation(twelve: dict[Key, Result]) -> None:

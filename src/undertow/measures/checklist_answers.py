@@ -188,14 +188,15 @@ def _panel(frame: pd.DataFrame, axes: tuple[Sequence[str], Sequence[str], Sequen
 
 def _unscored(frame: pd.DataFrame, axes: tuple[Sequence[str], Sequence[str], Sequence[str]]) -> NDArray[np.bool_]:
     """Items of which a question was asked and has no answer, or was not asked in every order [pair, occupation]."""
-    answered = np.zeros((len(axes[0]), len(axes[1]), 3), dtype=np.int64)  # asked, without an answer, orders
-    seen: set[tuple[int, int, str]] = set()
-    columns = ["pair", "occupation", "order", "unscored"]
-    for pair, occupation, order, unscored in frame[columns].itertuples(index=False):
+    found = np.zeros((len(axes[0]), len(axes[1])), dtype=np.bool_)
+    asked: dict[tuple[tuple[int, int], str], set[str]] = {}  # orders, by item and who was asked about
+    columns = ["pair", "occupation", "subject", "order", "unscored"]
+    for pair, occupation, subject, order, unscored in frame[columns].itertuples(index=False):
         at = axes[0].index(pair), axes[1].index(occupation)
-        answered[at] += (1, bool(unscored), (*at, order) not in seen)
-        seen.add((*at, order))
-    found: NDArray[np.bool_] = (answered[..., 0] > 0) & ((answered[..., 1] > 0) | (answered[..., 2] < len(axes[2])))
+        found[at] |= bool(unscored)
+        asked.setdefault((at, subject), set()).add(order)
+    for (at, _), orders in asked.items():
+        found[at] |= len(orders) < len(axes[2])
     return found
 
 

@@ -306,7 +306,7 @@ def _readable(results: Sequence[Result], context: str, who: str) -> Iterator[Fin
     if shares and (min(shares) > ONE_SIDED or max(shares) < 100 - ONE_SIDED):
         says = "Yes" if min(shares) > ONE_SIDED else "No"
         least = min(shares) if says == "Yes" else 100 - max(shares)
-        text = f"{who}Asked whether somebody is qualified, it says {says} in {least:.0f}% or more of the items, whoever it is."
+        text = f"{who}Asked whether somebody is qualified, it says {says} in at least {least:.0f}% of the items, whoever it is."
         yield Finding(text, found=True, strength=FOREMOST + 1)
     position = _one(results, "position_bias", context)
     if position is not None and position.q < ALPHA:
