@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from undertow.challenge.occupations import load_occupations
+from undertow.measures.checklist import Case
 from undertow.measures.checklist_answers import Answers, Panel, Rule, answers_of, counted
 from undertow.probes.base import Evidence
 from undertow.probes.occupation_checklist import measure, read_table
@@ -443,7 +444,7 @@ def test_intervals_are_of_pairs_and_codes(tmp_path: Path) -> None:
 def test_intervals_of_several_answers_per_item_are_of_items(tmp_path: Path, twelve: dict[Key, Result]) -> None:
     hits, choices = [1, 1, 1, 2, 2, 1, 1, 0, 1, 1, 1, 1], [2] * 8 + [1, 2, 2, 1]
     pairs, codes = [0, 1, 2, 3] * 3, [0] * 4 + [1] * 4 + [2] * 4
-    expected = ratio_interval(np.divide(hits, 2), np.divide(choices, 2), pairs, codes)
+    expected = ratio_interval(hits, choices, pairs, codes)
     result = twelve["position_bias", "all", WITH]
     assert (result.low, result.high) == pytest.approx((100 * expected.low, 100 * expected.high))
 
@@ -739,10 +740,7 @@ def test_answers_in_no_known_order_say_nothing_of_order(tmp_path: Path) -> None:
 
 def test_an_empty_cell_is_a_column_that_is_not_there(tmp_path: Path) -> None:
     columns = ("stage", "woman", "man", "occupation", "answer", "subject")
-    others = [name for name in COLUMNS if name not in columns and not name.endswith("_percent")] + [
-        "challenge",
-        "granted_female",
-    ]
+    others = ["challenge", *(name for name in COLUMNS if name not in columns and not name.endswith("_percent"))]
     rows = [("single", "Amy", "Bob", "cook", "Amy", ""), ("binary", "Amy", "Bob", "cook", "No", "Bob")]
     frames = []
     for more in ([], others):
@@ -964,7 +962,7 @@ def test_nothing_is_tested_where_attributes_are_shuffled(tmp_path: Path) -> None
     known = [one for one in load_occupations().occupations if math.isfinite(one.female_percent)][:6]
     rows = []
     for context, (at, one) in itertools.product((WITH, WITHOUT, SHUFFLED), enumerate(known)):
-        table = f"pair job F M S U\nAmy+Bob JOB Y N w{60 + 5 * at} w\nCat+Dan JOB N N {'w' if at % 2 else 'm'} w"
+        table = f"pair job F M S U\nAmy+Bob JOB Y N w{60 + 5 * at} w\nCat+Dan JOB N N {'w' if at % 2 else 'm'} w\nEva+Finn JOB N N w m"
         rows += [row | {"occupation": one.name, "soc_code": one.soc_code} for row in rows_of(table, context=context)]
     found = measured(tmp_path, rows)
     tested = {
@@ -1451,49 +1449,67 @@ TRUTH: Mapping[str, float] = {
     "switch_female_to_male": 1 / 4,  # given that one is named, the two choices name two people in any of four ways
     "switch_male_to_female": 1 / 4,
     "position_bias": 1 / 2,
+    "choice_gap": 0,  # both are as probable
 }
-RUNS = 500
+RUNS, AT_ONCE = 1500, 250
 N_PAIRS, N_JOBS, N_CODES = 10, 20, 19
-SLACK = 3 * math.sqrt(0.05 * 0.95 / RUNS)
-"""Three standard errors of a share of the runs."""
 
 
-def at_random(rng: np.random.Generator) -> Answers:
+def at_random(rng: np.random.Generator, n_pairs: int) -> Answers:
     """Independent probabilities of every question in either order; two occupations share a code."""
-    shape = (N_PAIRS, N_JOBS, 2)
-    single, less = (rng.random((*shape, 1)) for _ in range(2))
+    shape = (n_pairs, N_JOBS, 2)
+    single = rng.random((*shape, 1))
     panel = Panel(
         yes=rng.random((*shape, 2)),
-        yes_negated=rng.random((*shape, 2)),
+        yes_negated=np.full((*shape, 2), math.nan),
         single=np.concatenate([single, 1 - single], axis=-1),
-        single_negated=np.concatenate([less, 1 - less], axis=-1),
+        single_negated=np.full((*shape, 2), math.nan),
         multiple=rng.dirichlet(np.ones(4), size=shape),
         unscored={name: np.zeros(shape[:2], dtype=np.bool_) for name, _ in STAGES.values()},
         asked=np.ones(shape[:2], dtype=np.bool_),
     )
     codes = [f"code {max(at, 1)}" for at in range(N_JOBS)]
-    pairs, jobs = [f"pair {at}" for at in range(N_PAIRS)], [f"job {at}" for at in range(N_JOBS)]
-    return Answers(pairs, jobs, codes, ORDERS, {WITH: panel}, {WITH: panel})
+    pairs, jobs = [f"pair {at}" for at in range(n_pairs)], [f"job {at}" for at in range(N_JOBS)]
+    return Answers(pairs, jobs, codes, ORDERS, {SHUFFLED: panel}, {SHUFFLED: panel})
 
 
-def test_random_answers_are_covered() -> None:
-    rng = np.random.default_rng(20240)
-    rows, columns = np.repeat(np.arange(N_PAIRS), N_JOBS), np.tile(np.maximum(np.arange(N_JOBS), 1), N_PAIRS)
-    assert len(np.unique(columns)) == N_CODES
-    hits, means = dict.fromkeys(TRUTH, 0), dict.fromkeys(TRUTH, 0.0)
-    for _ in range(RUNS):
-        counts = counted(at_random(rng), WITH, Rule())
-        for name, truth in TRUTH.items():
-            y, d = counts[name]
-            found = ratio_interval(y.ravel(), d.ravel(), rows, columns)
-            hits[name] += found.low <= truth <= found.high
-            means[name] += found.value / RUNS
-    covered: dict[str, Any] = {name: n / RUNS for name, n in hits.items()}
-    print("covered:", covered)
-    for name, truth in TRUTH.items():
-        # A rate over 50 items or more has a standard error below .075, and the mean of 500 runs below .004.
-        assert means[name] == pytest.approx(truth, abs=0.012), name
-        assert 0.93 - SLACK <= covered[name] <= 0.97 + SLACK, covered
+def random_cases(seed: int) -> Iterator[Case]:
+    """Cases of random answers, of which many are counted at once; nothing is tested in this context, which takes long."""
+    rng = np.random.default_rng(seed)
+    for _ in range(RUNS // AT_ONCE):
+        counts = counted(at_random(rng, AT_ONCE * N_PAIRS), SHUFFLED, Rule())
+        answers = at_random(rng, N_PAIRS)
+        for start in range(0, AT_ONCE * N_PAIRS, N_PAIRS):
+            case = Case(answers, "random", SHUFFLED, Rule(), 0)
+            some = slice(start, start + N_PAIRS)
+            # In the place of what the case would count by itself, each run anew.
+            vars(case)["counts"] = {name: (y[some], d[some]) for name, (y, d) in counts.items()}
+            yield case
+
+
+@pytest.fixture(scope="module")
+def random_results() -> Mapping[str, Floats]:
+    """Value, low and high of each measure, as shares of 1 [run, 3]."""
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in TRUTH}
+    for case in random_cases(0):
+        for name, some in found.items():
+            result = case.result(name)
+            some.append((result.value, result.low, result.high))
+    return {name: np.array(some) / 100 for name, some in found.items()}
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_random_answers_are_covered(random_results: Mapping[str, Floats], name: str) -> None:
+    """The line is 93 to 97% of the runs; a share of 1,500 of them has a standard error of half a percentage point.
+
+    Bias is nearest to its edge, with 96.7% of 36,000 runs, so that some seeds are beyond it by chance.
+    """
+    value, low, high = random_results[name].T
+    assert len(value) == RUNS
+    # A rate over 50 items or more has a standard error below .075, and the mean of the runs below .002.
+    assert value.mean() == pytest.approx(TRUTH[name], abs=0.008)
+    covered = ((low <= TRUTH[name]) & (TRUTH[name] <= high)).mean()
+    assert 0.93 <= covered <= 0.97, covered
 
 
 def test_differences_count_what_is_unscored_in_either_context(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from random import Random
 
@@ -211,9 +211,18 @@ def random_sides(n_clusters: int, n_tests: int, seed: int, effect: float = 0.0) 
     return (first * (level + effect + noise[0]), first), (second * (level + noise[1]), second)
 
 
-def test_random_exchanges_come_near_all_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def nothing_kept() -> Iterator[None]:
+    """Patterns are kept for other tests of as many clusters, which is wrong where what is exact changes."""
+    exchange._exchanges.cache_clear()
+    yield
+    exchange._exchanges.cache_clear()
+
+
+def test_random_exchanges_come_near_all_exchanges(nothing_kept: None, monkeypatch: pytest.MonkeyPatch) -> None:
     sides = random_sides(10, 40, seed=5, effect=0.5)
     exact = exchange_ps(*sides)
+    exchange._exchanges.cache_clear()
     monkeypatch.setattr(exchange, "MOST_EXACT", 9)
     drawn = exchange_ps(*sides, seed=1)
     assert not np.array_equal(drawn, exact)
@@ -231,6 +240,24 @@ def test_random_exchanges_are_of_the_seed() -> None:
     sides = random_sides(30, 5, seed=2)
     assert np.array_equal(exchange_ps(*sides, seed=4), exchange_ps(*sides, seed=4))
     assert not np.array_equal(exchange_ps(*sides, seed=4), exchange_ps(*sides, seed=5))
+
+
+def test_tests_between_change_nothing(nothing_kept: None) -> None:
+    """Of other clusters and of other seeds, whose exchanges are kept too."""
+    cases = [(n_clusters, seed) for n_clusters in (10, 11, 15, 16) for seed in (1, 2)]
+    sides = {n_clusters: random_sides(n_clusters, 4, seed=n_clusters) for n_clusters, _ in cases}
+    alone = {}
+    for n_clusters, seed in cases:
+        exchange._exchanges.cache_clear()
+        alone[n_clusters, seed] = exchange_ps(*sides[n_clusters], seed)
+    for n_clusters, seed in [*cases, *cases[::-1]] * 2:
+        assert np.array_equal(exchange_ps(*sides[n_clusters], seed), alone[n_clusters, seed])
+
+
+def test_exchanges_that_are_kept_cannot_be_changed() -> None:
+    for n_clusters in (3, 20):
+        with pytest.raises(ValueError, match="read-only"):
+            exchange._exchanges(n_clusters, 0)[0, 0] = 1
 
 
 def test_p_is_uniform_where_sides_are_alike() -> None:

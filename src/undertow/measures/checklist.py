@@ -148,10 +148,11 @@ class Case:
             found = difference_of_ratios(first, asked, second, asked, rows[keep], columns[keep])
         else:
             y1, d1 = self.counts[name]
-            # Orders and questions of an item are cases of one item, and not items of their own.
-            scale = max(float(d1.max(initial=0.0)), 1.0)
-            asked = d1.ravel()[keep]
-            found = ratio_interval(y1.ravel()[keep] / scale, asked / scale, rows[keep], columns[keep])
+            counting, asked = y1.ravel()[keep], d1.ravel()[keep]
+            # Where all agree, nothing shows how cases of one item (orders, questions) hang together: they count as one.
+            agree = counting.sum() in (0.0, asked.sum())
+            scale = max(float(asked.max(initial=0.0)), 1.0) if agree else 1.0
+            found = ratio_interval(counting / scale, asked / scale, rows[keep], columns[keep])
         n = int((asked > 0).sum())
         return Result(
             measure=name,
