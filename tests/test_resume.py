@@ -34,13 +34,15 @@ def wait_for_more(than: int, process: subprocess.Popen[str], patience_s: float) 
         time.sleep(0.02)
 
 
+def environment(hash_seed: int) -> dict[str, str]:
+    """One thread, so that cores that others use do not make it wait."""
+    return os.environ | {"PYTHONHASHSEED": str(hash_seed), "OMP_NUM_THREADS": "1"}
+
+
 def finish(command: list[str], folder: Path, hash_seed: int | None = None) -> tuple[bytes, dict[str, int]]:
     """With a hash seed it starts cold: what hangs on the order of a set differs between two seeds, and never warm."""
     words = [*command, "--out", str(folder), "--json"]
-    if hash_seed is None:
-        done = warm(folder.parent, *words)
-    else:
-        done = cold(folder.parent, *words, env=os.environ | {"PYTHONHASHSEED": str(hash_seed)})
+    done = warm(folder.parent, *words) if hash_seed is None else cold(folder.parent, *words, env=environment(hash_seed))
     assert done.returncode == 0, done.stderr
     return (folder / "results.json").read_bytes(), json.loads(done.stdout)["counts"]
 
@@ -52,7 +54,7 @@ def kill_once(command: list[str], folder: Path, moment: random.Random, longest_s
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONHASHSEED": "2"},
+        env=environment(hash_seed=2),
     )
     wait_for_more(before, process, patience_s=120)
     time.sleep(moment.uniform(0, longest_s))

@@ -182,10 +182,5 @@ def warm(
 def cold(folder: Path, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     """Run it as a user does, in an interpreter that has read nothing yet."""
     command = [sys.executable, "-c", COLD, *arguments]
-    settings: dict[str, object] = {
-        "capture_output": True,
-        "text": True,
-        "timeout": LIMIT_S,
-        "env": os.environ,
-    } | options
-    return subprocess.run(command, check=False, cwd=folder, **settings)  # type: ignore[call-overload, no-any-return]
+    settings: dict[str, object] = {"cwd": folder, "env": os.environ, "capture_output": True, "timeout": LIMIT_S}
+    return subprocess.run(command, check=False, text=True, **settings | options)  # type: ignore[call-overload, no-any-return]
