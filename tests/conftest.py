@@ -56,6 +56,27 @@ LONGEST_FIRST = (
 """Files that take 15 seconds or more, by what they take; `pytest --durations=0` tells."""
 
 
+SLOW_FILES = (
+    "benchmarks/test_bench.py",
+    "cli/test_bias_in_text_commands.py",
+    "cli/test_check_text.py",
+    "cli/test_relate.py",
+    "cli/test_task_specification_commands.py",
+    "docs/test_docs.py",
+    "models/test_masked.py",
+    "models/test_openai.py",
+    "models/test_openai_grammar.py",
+    "models/test_recorded_runs.py",
+    "models/test_seq2seq.py",
+    "models/test_seq2seq_writing.py",
+    "models/test_writing.py",
+    "probes/test_bias_in_text_told.py",
+    "test_audit.py",
+    "test_several_models.py",
+)
+"""Files whose tests are slow together, though each by itself may not be: half of what the fast tests took."""
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[object]) -> None:
     """Share the cores out, and keep the order in which each worker has collected.
@@ -67,8 +88,13 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[object]) -> N
     config.option.loadscopereorder = False
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On a worker, long files first; then those with the most slow tests, then those with the most of any kind."""
+    """Slow files are marked. On a worker, long files first; then those with the most slow tests, then of any kind."""
+    slow = {ROOT / "tests" / name for name in SLOW_FILES}
+    for item in items:
+        if item.path in slow:
+            item.add_marker(pytest.mark.slow)
     if not hasattr(config, "workerinput"):
         return
     turns = {ROOT / "tests" / name: turn for turn, name in enumerate(LONGEST_FIRST)}
