@@ -58,8 +58,10 @@ LONGEST_FIRST = (
 
 SLOW_FILES = (
     "benchmarks/test_bench.py",
+    "cli/test_bad_input.py",
     "cli/test_bias_in_text_commands.py",
     "cli/test_check_text.py",
+    "cli/test_commands.py",
     "cli/test_relate.py",
     "cli/test_task_specification_commands.py",
     "docs/test_docs.py",
@@ -74,7 +76,7 @@ SLOW_FILES = (
     "test_audit.py",
     "test_several_models.py",
 )
-"""Files whose tests are slow together, though each by itself may not be: half of what the fast tests took."""
+"""Files whose tests are slow together, though each by itself may not be: more than half of what the fast tests took."""
 
 
 @pytest.hookimpl(optionalhook=True)
