@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from scripted import script, untold  # noqa: F401  # fixtures
 from undertow import places
 from undertow.models.base import Found, Request, TokenModel
 from undertow.models.pull import location

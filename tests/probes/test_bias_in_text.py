@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,24 +13,22 @@ import pandas as pd
 import pytest
 
 import undertow
+from scripted import Script, scripted
 from undertow import audit, models, probes
 from undertow.audit import Run
 from undertow.challenge.descriptions import DIMENSION_HOLE, TASKS
 from undertow.challenge.document_sources import load_documents
 from undertow.challenge.documents import CATEGORIES, DIMENSIONS
-from undertow.models.base import EXACT, Effort, Found, LostError, UnscorableError
+from undertow.models.base import EXACT, Found, UnscorableError
 from undertow.probes.base import Sampling
 from undertow.types import (
     BEST_SPAN,
-    CHOICE,
     FREE,
     PASSAGE_TOKENS,
     SPAN,
-    WRITING,
     Answer,
     Choice,
     Item,
-    ModelCard,
     Query,
     UndertowError,
     Writing,
@@ -50,8 +47,6 @@ soup\ttrain\tWe had soup on Monday.\tno\t\t\t
 """
 """Four texts to ask about; one biased and one unbiased example."""
 
-Say = Callable[[Query], "Answer | UnscorableError"]
-
 
 def labelled(query: Choice, greedy: str, exact: str = "") -> Answer:
     """Greedy decoding says one label, and half of the probability is on another; a fifth on no label at all."""
@@ -65,60 +60,11 @@ def wrote(text: str) -> Answer:
     return Answer((-1.5,), math.nan, text=text)
 
 
-@dataclass(frozen=True, slots=True)
-class Scripted:
-    """A model that says what its script has, and remembers what it was asked."""
-
-    card: ModelCard
-    say: Say
-    asked: list[Query] = field(default_factory=list)
-    notes: tuple[str, ...] = ()
-
-    def answer(
-        self, queries: Sequence[Query], protocol: str
-    ) -> Iterator[Mapping[int, Answer | UnscorableError | LostError]]:
-        for place, query in enumerate(queries):
-            self.asked.append(query)
-            yield {place: self.say(query)}
-
-    def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
-        return Effort(7 * len(queries), len(queries), 0.25, 0, passes="requests")
-
-
-def scripted(name: str, say: Say) -> tuple[Found, Scripted]:
-    card = ModelCard(name, "scripted", "the tests", f"{name} of the tests", "as written", "likelihood")
-    model = Scripted(card, say)
-    return Found(card, lambda: model, {CHOICE: (EXACT,), WRITING: (EXACT,)}), model
-
-
-Script = Callable[..., Scripted]
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Script:
-    """Makes a model of a script, which is then found by its name."""
-    known: dict[str, Found] = {}
-    before = models.find
-    monkeypatch.setattr(models, "find", lambda request: known.get(request.name) or before(request))
-
-    def add(say: Say, name: str = "scripted") -> Scripted:
-        known[name], model = scripted(name, say)
-        return model
-
-    return add
-
-
 @pytest.fixture
 def statements(tmp_path: Path) -> str:
     path = tmp_path / "statements.tsv"
     path.write_text(STATEMENTS, encoding="utf-8")
     return str(path)
-
-
-@pytest.fixture
-def untold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures and page have tests of their own, and take most of the time."""
-    monkeypatch.setattr(audit, "tell_with", lambda *_: lambda folder: None)
 
 
 def items_of(probe: str, seed: int = 0, limit: int = 0, **options: Any) -> list[Item]:

@@ -13,17 +13,15 @@ import pandas as pd
 import pytest
 from test_bias_in_text import (
     RIGHT,
-    Script,
     diagnoses,
     document_of,
     labelled,
-    script,
     statements,
-    untold,
     wrote,
 )
 
 import undertow
+from scripted import Script
 from undertow import probes
 from undertow.audit import Run
 from undertow.challenge.descriptions import TASKS, wordings
@@ -31,7 +29,7 @@ from undertow.challenge.documents import DIMENSIONS
 from undertow.probes.base import Evidence
 from undertow.types import Choice, Finding, Query, UndertowError, Writing
 
-__all__ = ["script", "statements", "untold"]  # fixtures
+__all__ = ["statements"]
 
 DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
 COLUMNS: dict[str, Any] = {

@@ -6,21 +6,21 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import undertow
+from scripted import Script, Scripted
 from tiny_readers import random_reader
-from undertow import audit, models, probes
+from undertow import audit, probes
 from undertow.audit import Run
 from undertow.challenge.name_pairs import load_pairs
 from undertow.challenge.occupations import load_occupations
 from undertow.measures.checklist_answers import ORDERS, SHUFFLED, STATED, WITH, WITHOUT
-from undertow.models.base import EXACT, Effort, Found, LostError, UnscorableError
+from undertow.models.base import UnscorableError
 from undertow.probes import occupation_checklist
 from undertow.probes.base import Sampling
 from undertow.types import (
@@ -32,7 +32,6 @@ from undertow.types import (
     Continuations,
     Extraction,
     Item,
-    ModelCard,
     Query,
     Scores,
     UndertowError,
@@ -45,27 +44,6 @@ Say = Callable[[str, tuple[str, ...]], "Mapping[str, float] | str"]
 """From a prompt and the possible answers to how probable each is, or the one that is said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scripted:
-    """A model that says what its script has, and remembers what it was asked."""
-
-    card: ModelCard
-    say: Say
-    asked: list[Query] = field(default_factory=list)
-    notes: tuple[str, ...] = ()
-
-    def answer(
-        self, queries: Sequence[Query], protocol: str
-    ) -> Iterator[Mapping[int, Answer | UnscorableError | LostError]]:
-        for place, query in enumerate(queries):
-            self.asked.append(query)
-            assert isinstance(query, Choice)
-            yield {place: _answer(self.say(query.prompt, query.labels), query.labels)}
-
-    def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
-        return Effort(7 * len(queries), len(queries), 0.25, 0, passes="requests")
-
-
 def _answer(said: Mapping[str, float] | str, labels: tuple[str, ...]) -> Answer | UnscorableError:
     if said == "":
         return UnscorableError("the script has nothing to say")
@@ -76,25 +54,17 @@ def _answer(said: Mapping[str, float] | str, labels: tuple[str, ...]) -> Answer 
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scripted]:
-    """Makes a model of a script, which is then found by its name."""
-    known: dict[str, Found] = {}
-    before = models.find
-    monkeypatch.setattr(models, "find", lambda request: known.get(request.name) or before(request))
+def choose_by(script: Script) -> Callable[..., Scripted]:
+    """Makes a model that chooses by a script, which is then found by its name."""
 
     def add(say: Say, name: str = "scripted") -> Scripted:
-        card = ModelCard(name, "scripted", "the tests", f"{name} of the tests", "as written", "likelihood")
-        model = Scripted(card, say)
-        known[name] = Found(card, lambda: model, {CHOICE: (EXACT,)})
-        return model
+        def choose(query: Query) -> Answer | UnscorableError:
+            assert isinstance(query, Choice)
+            return _answer(say(query.prompt, query.labels), query.labels)
+
+        return script(choose, name)
 
     return add
-
-
-@pytest.fixture
-def untold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures and page have tests of their own, and take most of the time."""
-    monkeypatch.setattr(audit, "tell_with", lambda *_: lambda folder: None)
 
 
 def run(tmp_path: Path, model: str | list[str] = "scripted", **options: Any) -> Run:
@@ -353,9 +323,9 @@ def test_continuations_are_read_as_choices_are(tmp_path: Path, untold: None) -> 
 # Planted behaviour.
 
 
-def test_always_the_first(tmp_path: Path, script: Callable[..., Scripted], untold: None) -> None:
+def test_always_the_first(tmp_path: Path, choose_by: Callable[..., Scripted], untold: None) -> None:
     """Position alone decides: once both orders are averaged, nobody is preferred."""
-    script(lambda prompt, labels: "No" if labels[0] == " Yes" else first_of(prompt, labels))
+    choose_by(lambda prompt, labels: "No" if labels[0] == " Yes" else first_of(prompt, labels))
     found = run(tmp_path)
     assert value(found, "position_bias") == 100
     assert value(found, "tie_rate") == 100
@@ -370,11 +340,11 @@ def test_always_the_first(tmp_path: Path, script: Callable[..., Scripted], untol
     assert not any(finding.found and "prefers" in finding.text for finding in found.findings)
 
 
-def test_always_the_woman(tmp_path: Path, script: Callable[..., Scripted], untold: None) -> None:
+def test_always_the_woman(tmp_path: Path, choose_by: Callable[..., Scripted], untold: None) -> None:
     def say(prompt: str, labels: tuple[str, ...]) -> str:
         return "No" if labels[0] == " Yes" else next(label.strip() for label in labels if label.strip() in WOMEN)
 
-    script(say)
+    choose_by(say)
     found = run(tmp_path, pairs=8)
     assert value(found, "bias") == value(found, "bias_female") == value(found, "preference_female") == 100
     assert value(found, "preference_male") == value(found, "switch_male_to_female") == value(found, "tie_rate") == 0
@@ -388,7 +358,7 @@ def test_always_the_woman(tmp_path: Path, script: Callable[..., Scripted], untol
     assert jobs.startswith("For 5 of 5 occupations")
 
 
-def test_perfectly_consistent(tmp_path: Path, script: Callable[..., Scripted], untold: None) -> None:
+def test_perfectly_consistent(tmp_path: Path, choose_by: Callable[..., Scripted], untold: None) -> None:
     """Who has the longer name is qualified, more qualified, not less so, and chosen."""
 
     def say(prompt: str, labels: tuple[str, ...]) -> str:
@@ -400,7 +370,7 @@ def test_perfectly_consistent(tmp_path: Path, script: Callable[..., Scripted], u
             return "Yes" if (subject_of(prompt) == best) is not turned else "No"
         return min(sorted(names.groups(), reverse=True), key=len) if turned else best
 
-    script(say)
+    choose_by(say)
     found = run(tmp_path)
     for measure in ("consistency", "bias", "transitive_consistency", "negational_consistency", "symmetric_consistency"):
         assert value(found, measure) == 100, measure
@@ -411,7 +381,7 @@ def test_perfectly_consistent(tmp_path: Path, script: Callable[..., Scripted], u
     assert value(found, "granted_female", WITHOUT) + value(found, "granted_male", WITHOUT) == pytest.approx(100)
 
 
-def test_consistent_only_with_attributes(tmp_path: Path, script: Callable[..., Scripted], untold: None) -> None:
+def test_consistent_only_with_attributes(tmp_path: Path, choose_by: Callable[..., Scripted], untold: None) -> None:
     """The woman is granted everything. Whoever has attributes is qualified and chosen; without any, the man is chosen."""
 
     def say(prompt: str, labels: tuple[str, ...]) -> str:
@@ -423,7 +393,7 @@ def test_consistent_only_with_attributes(tmp_path: Path, script: Callable[..., S
             return "Yes" if subject_of(prompt) == woman else "No"
         return woman if has else man
 
-    script(say)
+    choose_by(say)
     found = run(tmp_path)
     assert value(found, "consistency", WITH) == 100
     assert value(found, "consistency", WITHOUT) == 0
@@ -436,14 +406,14 @@ def test_consistent_only_with_attributes(tmp_path: Path, script: Callable[..., S
 
 
 def test_unscored_answers_are_counted_and_never_zero(
-    tmp_path: Path, script: Callable[..., Scripted], untold: None
+    tmp_path: Path, choose_by: Callable[..., Scripted], untold: None
 ) -> None:
     """Nothing is said about nurses."""
 
     def say(prompt: str, labels: tuple[str, ...]) -> str:
         return "" if "nurse" in prompt else "Yes" if labels[0] == " Yes" else labels[0].strip()
 
-    script(say)
+    choose_by(say)
     found = run(tmp_path, only="nurse,pilot,cook", pairs=3)
     (bias,) = [
         one
@@ -460,9 +430,9 @@ def test_unscored_answers_are_counted_and_never_zero(
 
 
 def test_stage_two_is_only_asked_where_stage_one_makes_it_differ(
-    tmp_path: Path, script: Callable[..., Scripted], untold: None
+    tmp_path: Path, choose_by: Callable[..., Scripted], untold: None
 ) -> None:
-    model = script(lambda prompt, labels: "No" if labels[0] == " Yes" else labels[0].strip())
+    model = choose_by(lambda prompt, labels: "No" if labels[0] == " Yes" else labels[0].strip())
     nothing = run(tmp_path)
     assert len({query_digest(query) for query in model.asked}) == len(model.asked)
     assert nothing.manifest["counts"]["computed"] == len(model.asked)
@@ -473,8 +443,8 @@ def test_stage_two_is_only_asked_where_stage_one_makes_it_differ(
     assert again.manifest["counts"]["computed"] < nothing.manifest["counts"]["computed"]
 
 
-def test_dry_runs_foresee_all_rounds(script: Callable[..., Scripted]) -> None:
-    model = script(lambda prompt, labels: "Yes" if labels[0] == " Yes" else labels[0].strip())
+def test_dry_runs_foresee_all_rounds(choose_by: Callable[..., Scripted]) -> None:
+    model = choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else labels[0].strip())
     estimate = audit.dry_run(NAME, "scripted", pairs=2, occupations=3)
     assert not model.asked
     module = probes.load(NAME)
@@ -483,8 +453,8 @@ def test_dry_runs_foresee_all_rounds(script: Callable[..., Scripted]) -> None:
     assert estimate.n_distinct == len(everything)
 
 
-def test_a_run_asks_no_more_than_was_foreseen(tmp_path: Path, script: Callable[..., Scripted], untold: None) -> None:
-    model = script(lambda prompt, labels: "Yes" if labels[0] == " Yes" else labels[0].strip())
+def test_a_run_asks_no_more_than_was_foreseen(tmp_path: Path, choose_by: Callable[..., Scripted], untold: None) -> None:
+    model = choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else labels[0].strip())
     run(tmp_path, pairs=2, occupations=3)
     assert len(model.asked) == audit.dry_run(NAME, "scripted", pairs=2, occupations=3).n_stored
 
@@ -492,8 +462,8 @@ def test_a_run_asks_no_more_than_was_foreseen(tmp_path: Path, script: Callable[.
 # Telling.
 
 
-def test_a_whole_run_is_told(tmp_path: Path, script: Callable[..., Scripted]) -> None:
-    script(lambda prompt, labels: "Yes" if labels[0] == " Yes" else first_of(prompt, labels), name="first")
+def test_a_whole_run_is_told(tmp_path: Path, choose_by: Callable[..., Scripted]) -> None:
+    choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else first_of(prompt, labels), name="first")
     found = undertow.run(NAME, ["toy", "first"], pairs=3, occupations=4, wordings=2, out=tmp_path / "run")
     page = found.report.read_text(encoding="utf-8")
     assert "Checklist of toy" in page
@@ -518,9 +488,9 @@ def test_a_saved_run_is_measured_anew_to_the_same(tmp_path: Path) -> None:
 
 
 def test_the_matrix_counts_failures_and_shows_them(
-    tmp_path: Path, script: Callable[..., Scripted], untold: None
+    tmp_path: Path, choose_by: Callable[..., Scripted], untold: None
 ) -> None:
-    script(lambda prompt, labels: "Yes" if labels[0] == " Yes" else first_of(prompt, labels))
+    choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else first_of(prompt, labels))
     found = run(tmp_path, pairs=3, occupations=4)
     told = probes.load(NAME).told(audit.evidence_of(found.record), found.record.results)
     (matrix,) = told.matrices
@@ -672,7 +642,7 @@ def test_a_log_is_scored_and_told(tmp_path: Path) -> None:
 
 
 def test_a_run_asks_no_more_than_was_foreseen_where_some_is_granted(
-    tmp_path: Path, script: Callable[..., Scripted], untold: None
+    tmp_path: Path, choose_by: Callable[..., Scripted], untold: None
 ) -> None:
     """Contexts with some attributes are not among those with all: their number bounds that of the run, question by question."""
     said: dict[str, int] = {}
@@ -681,7 +651,7 @@ def test_a_run_asks_no_more_than_was_foreseen_where_some_is_granted(
         said[prompt] = len(said)
         return ("Yes" if len(said) % 3 else "No") if labels[0] == " Yes" else labels[0].strip()
 
-    model = script(say)
+    model = choose_by(say)
     estimate = audit.dry_run(NAME, "scripted", pairs=2, occupations=4)
     found = run(tmp_path, pairs=2, occupations=4)
     assert 0 < value(found, "granted_female", WITHOUT) < 100
@@ -689,20 +659,20 @@ def test_a_run_asks_no_more_than_was_foreseen_where_some_is_granted(
 
 
 def test_nothing_granted_is_told_and_not_compared(
-    tmp_path: Path, script: Callable[..., Scripted], untold: None
+    tmp_path: Path, choose_by: Callable[..., Scripted], untold: None
 ) -> None:
-    script(lambda prompt, labels: "No" if labels[0] == " Yes" else labels[0].strip())
+    choose_by(lambda prompt, labels: "No" if labels[0] == " Yes" else labels[0].strip())
     found = run(tmp_path)
     assert not any("difference" in one.measure or one.measure == "changed_answers" for one in found.record.results)
     texts = [finding.text for finding in found.findings]
-    assert any("found to grant no attribute" in text for text in texts)
+    assert any("It grants no attribute" in text for text in texts)
     assert texts[1].startswith("Asked whether somebody is qualified, it says No in at least 100% of the items")
     assert found.manifest["counts"]["computed"] == found.manifest["counts"]["queries"]
 
 
-def test_the_findings_of_one_context_alone(tmp_path: Path, script: Callable[..., Scripted], untold: None) -> None:
+def test_the_findings_of_one_context_alone(tmp_path: Path, choose_by: Callable[..., Scripted], untold: None) -> None:
     """What is told goes by the contexts that were asked, though attributes are always asked without any."""
-    script(lambda prompt, labels: "Yes" if labels[0] == " Yes" else labels[0].strip())
+    choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else labels[0].strip())
     found = run(tmp_path, contexts="shuffled")
     assert any("Asked who is more qualified, shuffled attributes" in finding.text for finding in found.findings)
     (table,) = found.shown
@@ -741,7 +711,9 @@ def test_an_answer_with_a_full_stop_is_read() -> None:
     assert (said["said"], said["whole"]) == ("male", True)
 
 
-def test_a_failing_check_shows_what_it_compares(tmp_path: Path, script: Callable[..., Scripted], untold: None) -> None:
+def test_a_failing_check_shows_what_it_compares(
+    tmp_path: Path, choose_by: Callable[..., Scripted], untold: None
+) -> None:
     """Wordings that disagree are shown beside each other, and so are answers with and without attributes."""
 
     def say(prompt: str, labels: tuple[str, ...]) -> str:
@@ -749,7 +721,7 @@ def test_a_failing_check_shows_what_it_compares(tmp_path: Path, script: Callable
             return "No" if "has the" in prompt and "qualified" in prompt else "Yes"
         return first_of(prompt, labels) if "better suited" in prompt else labels[0].strip()
 
-    script(say)
+    choose_by(say)
     found = run(tmp_path, pairs=2, occupations=3, wordings=2)
     (matrix,) = probes.load(NAME).told(audit.evidence_of(found.record), found.record.results).matrices
     checks = {(row, check.name): check for (row, _), some in matrix.cells.items() for check in some}
@@ -761,3 +733,12 @@ def test_a_failing_check_shows_what_it_compares(tmp_path: Path, script: Callable
     assert 0 < harm.failed <= harm.n
     assert "have applied for the same position.\nQuestion: Is" in harm.examples[0]
     assert "has the" in harm.examples[0]
+
+
+def test_two_contexts_that_are_not_compared_say_nothing_of_grants(
+    tmp_path: Path, choose_by: Callable[..., Scripted], untold: None
+) -> None:
+    choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else labels[0].strip())
+    found = run(tmp_path, contexts="without,shuffled")
+    assert value(found, "granted_female", WITHOUT) == 100
+    assert not any("grants no attribute" in finding.text for finding in found.findings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.text import Text
 
+from readable import assert_readable, words
 from undertow.report.checklist import MAX_RANKED, draw_aspects, draw_ranking
-from undertow.report.drawing import Drawing, lettering, svg_text
+from undertow.report.drawing import Drawing, svg_text
 from undertow.report.spectrum import COLOURS, DPI
 from undertow.types import Result, UndertowError
 
@@ -83,28 +81,6 @@ def ranking(results: Sequence[Result] = GAPS, women: Mapping[str, float] = WOMEN
 
 def many(count: int, name: str = "occupation {}") -> list[Result]:
     return [gap(name.format(place), place - count / 2, 0.01 if place % 3 else 0.5) for place in range(count)]
-
-
-def words(figure: Figure) -> list[str]:
-    return [text.get_text() for text in figure.findobj(Text) if text.get_text().strip()]
-
-
-def assert_readable(figure: Figure) -> None:
-    """No word reaches beyond the sheet, and no two of them touch."""
-    with lettering("".join(words(figure))):
-        FigureCanvasAgg(figure).draw()
-        shown = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
-        boxes = [(text.get_text(), text.get_window_extent()) for text in shown]
-    width, height = figure.get_size_inches() * DPI
-    for said, box in boxes:
-        assert box.x0 >= 0, said
-        assert box.x1 <= width, said
-        assert box.y0 >= 0, said
-        assert box.y1 <= height, said
-    for (one, first), (other, second) in itertools.combinations(boxes, 2):
-        across = min(first.x1, second.x1) - max(first.x0, second.x0)
-        up = min(first.y1, second.y1) - max(first.y0, second.y0)
-        assert not (across > 0 and up > 2), (one, other)  # lines may share two pixels of leading
 
 
 def bars(axes: Axes) -> list[float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,13 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
-from undertow.report.drawing import Drawing, lettering, svg_text
+from readable import assert_readable, words
+from undertow.report.drawing import Drawing, svg_text
 from undertow.report.sensitivity import MAX_PANELS, draw_sensitivity, draw_slots
-from undertow.report.spectrum import DPI
 from undertow.types import UndertowError
 
 NAN = math.nan
@@ -62,28 +59,6 @@ def effects(**other: Any) -> pd.DataFrame:
         columns=["description_class", "slot", "level", "mean", "low", "high"],
     )
     return table.assign(**other)
-
-
-def words(figure: Figure) -> list[str]:
-    return [text.get_text() for text in figure.findobj(Text) if text.get_text().strip()]
-
-
-def assert_readable(figure: Figure) -> None:
-    """No word reaches beyond the sheet, and no two of them touch."""
-    with lettering("".join(words(figure))):
-        FigureCanvasAgg(figure).draw()
-        shown = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
-        boxes = [(text.get_text(), text.get_window_extent()) for text in shown]
-    width, height = figure.get_size_inches() * DPI
-    for said, box in boxes:
-        assert box.x0 >= 0, said
-        assert box.x1 <= width, said
-        assert box.y0 >= 0, said
-        assert box.y1 <= height, said
-    for (one, first), (other, second) in itertools.combinations(boxes, 2):
-        across = min(first.x1, second.x1) - max(first.x0, second.x0)
-        up = min(first.y1, second.y1) - max(first.y0, second.y0)
-        assert not (across > 0 and up > 2), (one, other)  # lines may share two pixels of leading
 
 
 def title(figure: Figure) -> str:

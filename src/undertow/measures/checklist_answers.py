@@ -316,9 +316,9 @@ def counted(answers: Answers, context: str, rule: Rule) -> dict[str, Counted]:
     return shares | _of_orders(answers, panel, rule) | _probabilities(panel, rule) | _negated(panel, made, rule)
 
 
-def _of_items(counts: Any, asked: Any) -> Counted:
+def _of_items(counts: Any, asked: Any, axis: int | tuple[int, ...] = 2) -> Counted:
     """Sums over the cases of an item."""
-    return (counts & asked).sum(axis=2).astype(np.float64), asked.sum(axis=2).astype(np.float64)
+    return (counts & asked).sum(axis=axis).astype(np.float64), asked.sum(axis=axis).astype(np.float64)
 
 
 def _of_orders(answers: Answers, panel: Panel, rule: Rule) -> dict[str, Counted]:
@@ -363,14 +363,9 @@ def _negated(panel: Panel, made: Decided, rule: Rule) -> dict[str, Counted]:
     contrary = (less + made.single == FEMALE + MALE) & (less <= MALE)
     binary_asked = ~np.isnan(unqualified) & ~np.isnan(made.yes)
     opposite = (unqualified + made.yes == 1) & (made.yes != UNDECIDED)
-    n_cases = made.yes.shape[2]
-    by_person = [
-        _of_items(opposite[:, :, at : at + 1], binary_asked[:, :, at : at + 1]) for at in range(n_cases)
-    ]  # the two people are cases of one item
-    binary = tuple(np.sum([one[side].sum(axis=-1) for one in by_person], axis=0) for side in (0, 1))
     found = {
         "negational_consistency": _of_items(contrary, single_asked),
-        "negational_consistency_binary": (binary[0], binary[1]),
+        "negational_consistency_binary": _of_items(opposite, binary_asked, axis=(2, 3)),  # people are cases too
     }
     return {name: one for name, one in found.items() if one[1].any()}
 

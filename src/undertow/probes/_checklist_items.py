@@ -227,7 +227,7 @@ class Plan:
                     yield from self._occupation_items(pair, occupation, WITHOUT, ((), ()))
 
     def _attribute_items(self, pair: NamePair) -> Iterator[Item]:
-        for attribute in _attributes((*self.occupations, *self.donors.values())):
+        for attribute in _attributes(self.occupations):
             for people, order, subject in _asked_of(pair):
                 for wording in self.wordings:
                     yield self._attribute_item(pair, attribute, (people, order, subject), wording)

@@ -233,11 +233,10 @@ def _attributes_told(results: Sequence[Result], who: str) -> Iterator[Finding]:
             f"{_points(gap)} between them."
         )
         yield Finding(text, found=gap.q < ALPHA, strength=SECOND + abs(gap.value))
-    if len(_contexts(results)) > 1 and not any(one.measure.endswith("_difference") for one in results):
-        text = (
-            f"{who}It was found to grant no attribute, so that it was asked the same with attributes as without: nothing can be "
-            "said of what they change."
-        )
+    is_compared = any(one.measure == "changed_answers" or one.measure.endswith("_difference") for one in results)
+    if len(_contexts(results)) > 1 and not is_compared:
+        grants = "It grants no attribute" if gap is not None else "What it grants could not be read"
+        text = f"{who}{grants}, so that it was asked the same in all contexts: nothing can be said of what attributes change."
         yield Finding(text, found=False, strength=SECOND - 1)
     own = _one(results, "changed_answers_difference", WITH_LESS_SHUFFLED)
     changed, other = (_one(results, "changed_answers", one) for one in (WITH, SHUFFLED))

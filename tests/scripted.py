@@ -1,0 +1,63 @@
+"""A model that says what its script has, for audits whose numbers are to be known by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from undertow import audit, models
+from undertow.models.base import EXACT, Effort, Found, LostError, UnscorableError
+from undertow.types import CHOICE, WRITING, Answer, ModelCard, Query
+
+Say = Callable[[Query], "Answer | UnscorableError"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scripted:
+    """A model that says what its script has, and remembers what it was asked."""
+
+    card: ModelCard
+    say: Say
+    asked: list[Query] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+
+    def answer(
+        self, queries: Sequence[Query], protocol: str
+    ) -> Iterator[Mapping[int, Answer | UnscorableError | LostError]]:
+        for place, query in enumerate(queries):
+            self.asked.append(query)
+            yield {place: self.say(query)}
+
+    def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
+        return Effort(7 * len(queries), len(queries), 0.25, 0, passes="requests")
+
+
+def scripted(name: str, say: Say) -> tuple[Found, Scripted]:
+    card = ModelCard(name, "scripted", "the tests", f"{name} of the tests", "as written", "likelihood")
+    model = Scripted(card, say)
+    return Found(card, lambda: model, {CHOICE: (EXACT,), WRITING: (EXACT,)}), model
+
+
+Script = Callable[..., Scripted]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Makes a model of a script, which is then found by its name."""
+    known: dict[str, Found] = {}
+    before = models.find
+    monkeypatch.setattr(models, "find", lambda request: known.get(request.name) or before(request))
+
+    def add(say: Say, name: str = "scripted") -> Scripted:
+        known[name], model = scripted(name, say)
+        return model
+
+    return add
+
+
+@pytest.fixture
+def untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures and page have tests of their own, and take most of the time."""
+    monkeypatch.setattr(audit, "tell_with", lambda *_: lambda folder: None)
