@@ -258,6 +258,17 @@ def test_meteor_with_debians_own_wordnet(monkeypatch: pytest.MonkeyPatch) -> Non
     assert meteor.used.endswith(", exact, stem and WordNet 3.0 matches")
     for answer, reference, match in (("car", "auto", True), ("start", "begin", True), ("car", "banana", False)):
         assert meteor.score(answer, reference) == pytest.approx(0.5 * match)
+    assert data.path == []
+
+
+def test_debians_wordnet_is_read_whatever_nltk_searches_later(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    data = pytest.importorskip("nltk.data", reason="nltk is not installed")
+    monkeypatch.setattr(text_overlap, "DEBIAN_WORDNET", str(write_wordnet(tmp_path / "wordnet")))
+    with monkeypatch.context() as searched:
+        searched.setattr(data, "path", [])
+        meteor = meteor_scorer()
+    # The files of each part of speech are opened at its first word, which is now.
+    assert meteor.score("blick", "dax") == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("package", "called"), [("nltk", "meteor_scorer()"), ("sacrebleu", "bleu4(['a'], ['a'])")])

@@ -109,8 +109,8 @@ def bleu4(answers: Sequence[str], references: Sequence[str]) -> float:
 def meteor_scorer() -> Meteor:
     """METEOR over `words`: exact matches, then Porter stems, then WordNet synonyms where this machine has WordNet.
 
-    WordNet is looked for in nltk's data, then in the folder of Debian's wordnet-base, whose name is added to
-    `nltk.data.path`, since nltk reads no other folders. Reading it takes some seconds, once.
+    WordNet is looked for in nltk's data, then in the folder of Debian's wordnet-base; `nltk.data.path` is left as it was.
+    Reading it takes some seconds, once.
 
     Raises:
         UndertowError: nltk is not installed.
@@ -204,12 +204,16 @@ def _read_debian(folder: str) -> Any:
             """Files of the folder; for `lexnames`, the names of WordNet's sources, placeholders."""
             if file == "lexnames":
                 return io.StringIO("".join(f"{number} unnamed 0\n" for number in range(_N_LEXICOGRAPHER_FILES)))
-            return super().open(file)
+            # Opened here, not by nltk, which opens nothing outside the `nltk.data.path` of that moment.
+            return nltk.data.SeekableUnicodeStreamReader(Path(folder, file).open("rb"), self.encoding(file))
 
         def map_wn(self, version: str = "wordnet") -> None:
             """No map to another version, which would need `index.sense`."""
 
-    if folder not in nltk.data.path:
-        nltk.data.path.append(folder)
-    # Not None, at which nltk warns that other languages are missing.
-    return Reader(folder, omw_reader=False)
+    searched = list(nltk.data.path)
+    nltk.data.path.append(folder)
+    try:
+        # Not None, at which nltk warns that other languages are missing.
+        return Reader(folder, omw_reader=False)
+    finally:
+        nltk.data.path[:] = searched
