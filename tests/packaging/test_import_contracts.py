@@ -28,6 +28,7 @@ BAD_IMPORTS = [
     ("scoring", "scoring/plan.py", "from undertow.challenge import load"),
     ("stats", "stats/line.py", "import undertow.types"),
     ("measures", "measures/__init__.py", "import undertow.scoring.plan"),
+    ("causal", "causal/__init__.py", "import undertow.challenge"),
     ("probes", "probes/__init__.py", "import undertow.models.base"),
     ("records", "records.py", "import undertow.places"),
     ("checking", "checking.py", "from undertow.audit import run"),

