@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from undertow.cli.dag import dag
 from undertow.cli.terminal import Json, StoppedError, progress_bar, say_list, say_table, stoppable, without_nan
 from undertow.types import UndertowError
 
@@ -42,6 +43,7 @@ store_app = typer.Typer(help="What models said before, and forgetting it.", no_a
 ls_app = typer.Typer(help="List what there is.", no_args_is_help=True)
 app.add_typer(store_app, name="store")
 app.add_typer(ls_app, name="ls")
+app.command()(dag)
 
 REASONS_SHOWN = 5
 NOTHING_FETCHED = "nothing was fetched"

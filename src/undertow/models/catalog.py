@@ -36,6 +36,7 @@ NOT_FAMILIES = (
     "seq2seq_writing",
     "steps",
     "templates",
+    "train",
     "tree_cache",
     "vocabulary",
     "weights",

@@ -1,0 +1,153 @@
+"""What an audit's findings rest on, if they are laid at selection's door, and which of it a graph grants.
+
+Knows graphs and two audits by what they find; knows nothing about how an audit measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from undertow.causal import questions
+from undertow.causal.graphs import ROLES, VARIED, Graph
+from undertow.causal.questions import Candidate, Path
+from undertow.types import UndertowError
+
+DRIFT, SPECIFICATION = "drift with W", "specification of the task"
+"""What spurious correlation finds, and what task specification finds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """One thing that a finding rests on.
+
+    Attributes:
+        claim: what has to be so.
+        holds: whether the graph grants it; None where it is not for a graph to say.
+        because: the path or the arrows that it comes of.
+    """
+
+    claim: str
+    holds: bool | None
+    because: str
+
+
+def assumptions(graph: Graph, audit: str) -> tuple[Assumption, ...]:
+    """What the findings of an audit rest on, and whether a graph grants it.
+
+    A drift of the label's share with W (McMilin 2024 (AAAI), method 1) shows what selection did if W is a W and the text does not
+    decide the label. That a movement with W tells an unspecified task from a specified one (method 2) rests on the same W, and on
+    a specified task leaving little to it, which depends on sizes and not on arrows.
+
+    Args:
+        graph: as an audit names it; its W is the node with the role `varied`.
+        audit: `DRIFT` or `SPECIFICATION`.
+
+    Raises:
+        UndertowError: the audit is neither.
+    """
+    if audit not in _RESTS_ON:
+        raise UndertowError(f"what {audit!r} rests on is not known; ask for one of: {', '.join(_RESTS_ON)}")
+    found = next((one for one in questions.candidates(graph) if one.node == graph.varied), None)
+    if found is None:
+        why = f"no node is called {ROLES[VARIED]}, and no statement says which is varied"
+        return (Assumption("what is varied in the texts is a node of the graph", False, why),)
+    return tuple(row(graph, found) for row in _RESTS_ON[audit])
+
+
+def _in_text(graph: Graph, w: Candidate) -> Assumption:
+    ways = (path for feature in graph.features for path in questions.paths(graph, w.node, feature) if path.is_causal)
+    way = next(ways, None)
+    because = f"{w.node} is latent" if not w.observed else way.text if way else _no_arrows([w.node], graph.features)
+    return Assumption(
+        f"{w.node} is recorded, and a cause of the features {_all_of(graph.features)}",
+        w.observed and w.causes_features,
+        because,
+    )
+
+
+def _no_cause(graph: Graph, w: Candidate) -> Assumption:
+    ways = [path.text for path in w.open_before if path.is_causal or set(path.signs) == {"<-"}]
+    return Assumption(
+        f"{w.node} is neither cause nor effect of the label {graph.label}, but through the features",
+        not (w.causes_label or w.caused_by_label),
+        ways[0]
+        if ways
+        else f"no arrows lead from {w.node} to {graph.label} past {_all_of(graph.features)}, and none back",
+    )
+
+
+def _independent(graph: Graph, w: Candidate) -> Assumption:
+    before, _ = _with_cause(graph, w)
+    between = questions.paths(graph, w.node, graph.cause) if graph.cause else w.opened
+    closed = "; ".join(f"{path.text} is closed at {_all_of(path.colliders)}" for path in between[:2])
+    because = f"{before[0].text} is open" if before else closed or "no path connects them"
+    return Assumption(f"{_pair(graph, w)} are independent in the population", not before, because)
+
+
+def _selected(graph: Graph, w: Candidate) -> Assumption:
+    _, opened = _with_cause(graph, w)
+    if opened:
+        state = questions.standing(graph, opened[0], graph.selection)
+        because = f"{opened[0].text} is opened at {', '.join(collider for collider, _ in state.opened_by)}"
+    else:
+        because = (
+            "nothing is selected" if not graph.selection else f"{_all_of(graph.selection)} opens no path between them"
+        )
+    return Assumption(f"selection makes {_pair(graph, w)} dependent", bool(opened), because)
+
+
+def _undecided(graph: Graph, _: Candidate) -> Assumption:
+    deciding = questions.specification(graph).deciding
+    because = arrows_text(deciding) if deciding else _no_arrows(graph.features, [graph.label])
+    return Assumption(
+        f"the features {_all_of(graph.features)} do not decide the label {graph.label}", not deciding, because
+    )
+
+
+def _little_left(graph: Graph, w: Candidate) -> Assumption:
+    claim = f"a text that decides the label leaves little of it to {w.node}"
+    ways = (*w.open_before, *w.opened)
+    if not ways:
+        return Assumption(claim, True, f"{w.node} and {graph.label} are connected through the features alone")
+    return Assumption(
+        claim,
+        None,
+        f"{ways[0].text} is open in selected data whatever the text says; how much comes through is a matter of sizes",
+    )
+
+
+_RESTS_ON: Mapping[str, tuple[Callable[[Graph, Candidate], Assumption], ...]] = {
+    DRIFT: (_in_text, _no_cause, _independent, _selected, _undecided),
+    SPECIFICATION: (_in_text, _no_cause, _independent, _selected, _little_left),
+}
+
+
+def _with_cause(graph: Graph, w: Candidate) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Paths from W to the label's cause that are open in the population, and that selection opens; to the label where it has none."""
+    if not graph.cause:
+        return w.open_before, w.opened
+    between = questions.paths(graph, w.node, graph.cause)
+    before = tuple(path for path in between if questions.standing(graph, path).is_open)
+    return before, questions.opened_by_selection(graph, w.node, graph.cause)
+
+
+def _pair(graph: Graph, w: Candidate) -> str:
+    return (
+        f"{w.node} and {graph.cause}"
+        if graph.cause
+        else f"{w.node} and what {graph.label} depends on past the features"
+    )
+
+
+def _no_arrows(tails: Iterable[str], heads: Iterable[str]) -> str:
+    return f"no arrows lead from {_all_of(tails)} to {_all_of(heads)}"
+
+
+def arrows_text(arrows: Iterable[tuple[str, str]], between: str = ", ") -> str:
+    """Arrows as they are written, one after the other."""
+    return between.join(f"{tail} -> {head}" for tail, head in arrows)
+
+
+def _all_of(names: Iterable[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,444 @@
+"""Small models from scratch: a tokenizer and a masked or a causal network, learned from one corpus on a processor in seconds.
+
+    texts ----> tokenizer ----> network drawn from the seed ----> batches in an order drawn from the seed ----> folder
+
+Each text has one word that matters more than the others, its target: a masked model has it masked in most batches, a causal
+one has it counted more. The same corpus, recipe and seed give the same weights to the last bit on one machine and one thread,
+also where the training was killed and taken up again from its checkpoint.
+
+Knows torch, transformers and tokenizers, all imported when a model is trained; knows nothing about why these texts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.types import Floats, UndertowError
+
+if TYPE_CHECKING:
+    import torch
+
+Ints = NDArray[np.int64]
+Progress = Callable[[int, int], None]
+
+MASKED, CAUSAL = "masked", "causal"
+ARCHITECTURES = (MASKED, CAUSAL)
+PADDING, UNKNOWN, BEGIN, END, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+SPECIAL = (PADDING, UNKNOWN, BEGIN, END, MASK)
+TOKENIZER_TEXTS = 20_000
+CHECKPOINT_STEPS = 200
+SORTED_TOGETHER = 32
+"""Batches whose texts are put in order of length among themselves, so that little is padded."""
+LOGGED_STEPS = 50
+DONE = "training.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One text to learn.
+
+    Attributes:
+        text: as it is.
+        target: first and last character of the word that matters.
+    """
+
+    text: str
+    target: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A text with one blank, to tell whether a network has learned what fills it.
+
+    Attributes:
+        before, after: the text around the blank.
+        options: words that may stand there, one token each.
+        right: which of them does.
+    """
+
+    before: str
+    after: str
+    options: tuple[str, ...]
+    right: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a network is built and trained.
+
+    Attributes:
+        architecture: `masked` (BERT) or `causal` (Llama).
+        seed: of the first weights, the order of the texts and what is masked.
+        width, layers, heads, inner: of the network.
+        vocabulary: tokens, at most.
+        positions: tokens that it can read, at most.
+        batch, steps: texts a step, and steps.
+        learning_rate: at its highest, after the warm-up; it falls to 0 along a cosine.
+        embedding_rate: how many times as fast the embeddings learn: each is seen in a few texts of a batch only.
+        warmup: steps.
+        target_masked, other_masked: shares of the targets and of other tokens that a masked model has to find.
+        other_weight: how much another token counts beside a target.
+        spread: standard deviation of the first weights. With the usual 0.02 most small networks stay on a plateau.
+    """
+
+    architecture: str
+    seed: int = 0
+    width: int = 64
+    layers: int = 2
+    heads: int = 4
+    inner: int = 128
+    vocabulary: int = 800
+    positions: int = 64
+    batch: int = 128
+    steps: int = 930
+    learning_rate: float = 2e-3
+    embedding_rate: float = 5.0
+    warmup: int = 60
+    target_masked: float = 0.8
+    other_masked: float = 0.0
+    other_weight: float = 0.1
+    spread: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.architecture not in ARCHITECTURES:
+            raise UndertowError(f"a network is {' or '.join(ARCHITECTURES)}, not {self.architecture!r}")
+        whole = {
+            "width": self.width,
+            "layers": self.layers,
+            "heads": self.heads,
+            "batch": self.batch,
+            "steps": self.steps,
+        }
+        for name, number in whole.items():
+            if number < 1:
+                raise UndertowError(f"{name} {number} trains nothing; make it 1 or more")
+        if self.width % self.heads:
+            raise UndertowError(f"width {self.width} cannot be shared by {self.heads} heads; make it a multiple")
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A network in its folder.
+
+    Attributes:
+        folder: to be named as a model.
+        losses: mean loss over the last steps before, in nats a text [(step, loss)].
+        seconds: that the training took; of its last part, where it was taken up again.
+    """
+
+    folder: Path
+    losses: tuple[tuple[int, float], ...]
+    seconds: float
+
+
+def train(
+    lessons: Sequence[Lesson], recipe: Recipe, folder: Path, progress: Progress = lambda done, total: None
+) -> Trained:
+    """Train a network on the texts and save it, or take up or return what is there already from the same texts and recipe.
+
+    Raises:
+        UndertowError: no texts, a text longer than the network reads, a folder that holds something else, or a loss that is no
+            number any more.
+    """
+    if not lessons:
+        raise UndertowError("there are no texts to train on; give at least one")
+    what = {"recipe": asdict(recipe), "corpus_sha256": _digest(lessons)}
+    done = _finished(folder, what)
+    if done is not None:
+        return done
+    folder.mkdir(parents=True, exist_ok=True)
+    corpus = _Corpus.of(lessons, recipe)
+    training = _Training(corpus, recipe, folder / "unfinished", what)
+    losses, seconds = training.run(progress)
+    training.network.save_pretrained(folder, safe_serialization=True)
+    corpus.tokenizer.save_pretrained(folder)
+    text = json.dumps({**what, "losses": losses, "seconds": seconds}, indent=1)
+    (folder / DONE).write_text(text, encoding="utf-8")
+    shutil.rmtree(folder / "unfinished", ignore_errors=True)
+    return Trained(folder, tuple(losses), seconds)
+
+
+def _digest(lessons: Sequence[Lesson]) -> str:
+    digest = hashlib.sha256()
+    for lesson in lessons:
+        digest.update(f"{lesson.text}\0{lesson.target}\0".encode())
+    return digest.hexdigest()
+
+
+def _finished(folder: Path, what: dict[str, Any]) -> Trained | None:
+    place = folder / DONE
+    if place.is_file():
+        said = json.loads(place.read_text(encoding="utf-8"))
+        if {key: said.get(key) for key in what} == what:
+            return Trained(folder, tuple((int(step), float(loss)) for step, loss in said["losses"]), said["seconds"])
+        raise UndertowError(f"{folder}: holds a network of another corpus or recipe; name another folder, or remove it")
+    others = folder.exists() and any(entry.name != "unfinished" for entry in folder.iterdir())
+    if others and not (folder / "unfinished").is_dir():
+        raise UndertowError(f"{folder}: holds something else; name another folder, or remove it")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Corpus:
+    """The texts in tokens.
+
+    Attributes:
+        tokenizer: trained on them.
+        tokens: padded [text, position].
+        lengths: [text].
+        targets: whether a token belongs to its text's target [text, position].
+    """
+
+    tokenizer: Any
+    tokens: torch.Tensor
+    lengths: Ints
+    targets: torch.Tensor
+
+    @classmethod
+    def of(cls, lessons: Sequence[Lesson], recipe: Recipe) -> _Corpus:
+        import torch
+
+        tokenizer = trained_tokenizer([lesson.text for lesson in lessons[:TOKENIZER_TEXTS]], recipe)
+        coded = tokenizer.backend_tokenizer.encode_batch([lesson.text for lesson in lessons])
+        lengths = np.array([len(one.ids) for one in coded], dtype=np.int64)
+        longest = int(lengths.max())
+        if longest > recipe.positions:
+            text = lessons[int(lengths.argmax())].text
+            raise UndertowError(
+                f"the text that begins {text[:40]!r} has {longest} tokens, and the network reads {recipe.positions}; make texts "
+                "shorter or positions more"
+            )
+        tokens = np.zeros((len(lessons), longest), dtype=np.int64)
+        targets = np.zeros((len(lessons), longest), dtype=bool)
+        for row, (one, lesson) in enumerate(zip(coded, lessons, strict=True)):
+            tokens[row, : len(one.ids)] = one.ids
+            begin, end = lesson.target
+            targets[row, : len(one.ids)] = [last > begin and first < end for first, last in one.offsets]
+        return cls(tokenizer, torch.from_numpy(tokens), lengths, torch.from_numpy(targets))
+
+
+def trained_tokenizer(texts: Sequence[str], recipe: Recipe) -> Any:
+    """An uncased tokenizer of whole words and their pieces; a masked network's texts begin and end with marks of their own.
+
+    A causal network's texts begin with one too, so that their first word has a probability.
+    """
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=recipe.vocabulary, special_tokens=list(SPECIAL), show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    ends = [(mark, SPECIAL.index(mark)) for mark in (BEGIN, END)]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{BEGIN} $A {END}" if recipe.architecture == MASKED else f"{BEGIN} $A", special_tokens=ends
+    )
+    marks = {"unk_token": UNKNOWN, "pad_token": PADDING}
+    if recipe.architecture == MASKED:
+        marks |= {"cls_token": BEGIN, "sep_token": END, "mask_token": MASK}
+    else:
+        marks |= {"bos_token": BEGIN, "eos_token": END}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=recipe.positions, **marks)
+
+
+def _network(recipe: Recipe, n_tokens: int) -> Any:
+    import torch
+    from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(recipe.seed)
+    shared = {
+        "vocab_size": n_tokens, "hidden_size": recipe.width, "num_hidden_layers": recipe.layers,
+        "num_attention_heads": recipe.heads, "intermediate_size": recipe.inner, "max_position_embeddings": recipe.positions,
+        "initializer_range": recipe.spread, "pad_token_id": SPECIAL.index(PADDING),
+    }  # fmt: skip
+    if recipe.architecture == MASKED:
+        return BertForMaskedLM(BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **shared))
+    marks = {"bos_token_id": SPECIAL.index(BEGIN), "eos_token_id": SPECIAL.index(END)}
+    return LlamaForCausalLM(LlamaConfig(num_key_value_heads=recipe.heads, tie_word_embeddings=True, **shared, **marks))
+
+
+class _Training:
+    """The loop, and what is needed to take it up again."""
+
+    def __init__(self, corpus: _Corpus, recipe: Recipe, place: Path, what: dict[str, Any]) -> None:
+        import torch
+
+        self.corpus, self.recipe, self.place, self.what = corpus, recipe, place, what
+        self.network = _network(recipe, len(corpus.tokenizer)).train()
+        embeddings = [self.network.get_input_embeddings().weight]
+        others = [one for one in self.network.parameters() if all(one is not known for known in embeddings)]
+        self.optimizer = torch.optim.AdamW(
+            [
+                {"params": embeddings, "lr": recipe.learning_rate * recipe.embedding_rate},
+                {"params": others, "lr": recipe.learning_rate},
+            ],
+            weight_decay=0.0,
+            fused=True,
+        )
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
+
+    def _rate(self, step: int) -> float:
+        rising = min((step + 1) / self.recipe.warmup, 1.0) if self.recipe.warmup else 1.0
+        return rising * 0.5 * (1 + math.cos(math.pi * min(step / self.recipe.steps, 1.0)))
+
+    def run(self, progress: Progress) -> tuple[list[tuple[int, float]], float]:
+        """All steps that are left: losses, and seconds taken."""
+        import torch
+
+        first, losses = self._taken_up()
+        started = time.perf_counter()
+        running: list[float] = []
+        order = self._order()
+        for _ in range(first):
+            next(order)
+        for step in range(first, self.recipe.steps):
+            loss = self._loss(next(order), step)
+            if not torch.isfinite(loss):
+                raise UndertowError(
+                    f"the loss is no number any more at step {step}; lower the learning rate and train again"
+                )
+            self.optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+            self.optimizer.step()
+            self.schedule.step()
+            running.append(loss.item())
+            if (step + 1) % LOGGED_STEPS == 0 or step + 1 == self.recipe.steps:
+                losses.append((step + 1, float(np.mean(running))))
+                running.clear()
+                progress(step + 1, self.recipe.steps)
+            if (step + 1) % CHECKPOINT_STEPS == 0 and step + 1 < self.recipe.steps:
+                self._save(step + 1, losses)
+        return losses, time.perf_counter() - started
+
+    def _order(self) -> Iterator[Ints]:
+        """Texts of each step: all of them once before any comes again, those of one step of about one length."""
+        rng = np.random.default_rng([self.recipe.seed, 3])
+        n_texts, batch = len(self.corpus.lengths), self.recipe.batch
+        while True:
+            everything = rng.permutation(n_texts)
+            for begin in range(0, n_texts, batch * SORTED_TOGETHER):
+                near = everything[begin : begin + batch * SORTED_TOGETHER]
+                near = near[np.argsort(self.corpus.lengths[near], kind="stable")]
+                batches = [near[at : at + batch] for at in range(0, len(near), batch)]
+                for number in rng.permutation(len(batches)):
+                    yield batches[number]
+
+    def _loss(self, texts: Ints, step: int) -> torch.Tensor:
+        """Summed over the tokens that count, in nats a text."""
+        import torch
+
+        width = int(self.corpus.lengths[texts].max())
+        tokens = self.corpus.tokens[texts, :width]
+        targets = self.corpus.targets[texts, :width]
+        seen = tokens != SPECIAL.index(PADDING)
+        if self.recipe.architecture == CAUSAL:
+            counted, wanted = seen[:, 1:], tokens[:, 1:]
+            hidden = self.network.base_model(tokens, attention_mask=seen.long())[0][:, :-1][counted]
+            logits, targets = self.network.lm_head(hidden), targets[:, 1:][counted]
+            wanted = wanted[counted]
+        else:
+            draws = torch.rand(
+                tokens.shape, generator=torch.Generator().manual_seed(self.recipe.seed * 1_000_003 + step)
+            )
+            masked = torch.where(targets, draws < self.recipe.target_masked, draws < self.recipe.other_masked)
+            masked &= tokens >= len(SPECIAL)
+            given = tokens.masked_fill(masked, SPECIAL.index(MASK))
+            hidden = self.network.base_model(given, attention_mask=seen.long())[0][masked]
+            logits, wanted, targets = self.network.cls(hidden), tokens[masked], targets[masked]
+        each = torch.nn.functional.cross_entropy(logits, wanted, reduction="none")
+        return (each * torch.where(targets, 1.0, self.recipe.other_weight)).sum() / len(texts)
+
+    def _save(self, step: int, losses: list[tuple[int, float]]) -> None:
+        """A checkpoint that replaces the one before at once or not at all."""
+        from safetensors.torch import save_file
+
+        fresh = self.place.with_name("unfinished.new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        tensors = {f"network.{name}": one.detach().clone() for name, one in self.network.named_parameters()}
+        for number, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{number}.{name}": one.detach().clone() for name, one in state.items()}
+        save_file(tensors, fresh / "tensors.safetensors")
+        (fresh / "step.json").write_text(json.dumps({**self.what, "step": step, "losses": losses}), encoding="utf-8")
+        shutil.rmtree(self.place, ignore_errors=True)
+        fresh.rename(self.place)
+
+    def _taken_up(self) -> tuple[int, list[tuple[int, float]]]:
+        """The step to go on with, and the losses so far."""
+        import torch
+        from safetensors.torch import load_file
+
+        told = self.place / "step.json"
+        if not told.is_file():
+            return 0, []
+        said = json.loads(told.read_text(encoding="utf-8"))
+        if {key: said.get(key) for key in self.what} != self.what:
+            return 0, []
+        tensors = load_file(self.place / "tensors.safetensors")
+        with torch.no_grad():
+            for name, one in self.network.named_parameters():
+                one.copy_(tensors[f"network.{name}"])
+        state: dict[int, dict[str, torch.Tensor]] = {}
+        for name, one in tensors.items():
+            kind, _, rest = name.partition(".")
+            if kind == "optimizer":
+                number, _, key = rest.partition(".")
+                state.setdefault(int(number), {})[key] = one
+        plan = self.optimizer.state_dict()
+        self.optimizer.load_state_dict({"state": state, "param_groups": plan["param_groups"]})
+        step = int(said["step"])
+        # The schedule is a function of the step alone.
+        self.schedule.last_epoch = step
+        for group, base in zip(self.optimizer.param_groups, self.schedule.base_lrs, strict=True):
+            group["lr"] = base * self._rate(step)
+        return step, [(int(at), float(loss)) for at, loss in said["losses"]]
+
+
+def choice_losses(folder: Path, questions: Sequence[Question], batch: int = 512) -> Floats:
+    """What a trained network loses on each question in nats, where only the options count [question].
+
+    A masked network reads the whole text with its blank masked, a causal one what stands before it.
+
+    Raises:
+        UndertowError: an option that is not one token of the network.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    causal = AutoConfig.from_pretrained(folder).architectures[0].endswith("ForCausalLM")
+    network = (AutoModelForCausalLM if causal else AutoModelForMaskedLM).from_pretrained(folder).eval()
+    losses = np.empty(len(questions))
+    for begin in range(0, len(questions), batch):
+        some = questions[begin : begin + batch]
+        texts = [one.before if causal else f"{one.before}{tokenizer.mask_token}{one.after}" for one in some]
+        coded = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
+        tokens, seen = coded["input_ids"], coded["attention_mask"]
+        places = seen.sum(1) - 1 if causal else (tokens == tokenizer.mask_token_id).long().argmax(1)
+        with torch.inference_mode():
+            logits = network(input_ids=tokens, attention_mask=seen).logits[torch.arange(len(some)), places].double()
+        for row, question in enumerate(some):
+            options = logits[row, [_token(tokenizer, word) for word in question.options]]
+            losses[begin + row] = -float(options.log_softmax(0)[question.right])
+    return losses
+
+
+def _token(tokenizer: Any, word: str) -> int:
+    tokens = tokenizer(word, add_special_tokens=False)["input_ids"]
+    if len(tokens) != 1 or tokens[0] == tokenizer.unk_token_id:
+        raise UndertowError(f"{word!r} is not one token of this network; train it on texts that hold the word")
+    return int(tokens[0])

@@ -1,0 +1,460 @@
+"""What follows from a graph: against hand-worked answers, against networkx, and against distributions computed exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from drawn_graphs import graphs
+from undertow.causal.graphs import Arrow, Graph, network, read_graph
+from undertow.causal.published import published
+from undertow.causal.questions import (
+    MAX_PATHS,
+    Path,
+    candidates,
+    implied,
+    opened_by_selection,
+    paths,
+    recoverability,
+    separated,
+    specification,
+    standing,
+)
+from undertow.types import Floats, UndertowError
+
+
+@dataclass(frozen=True)
+class Worked:
+    """A graph and what follows from it, worked out by hand.
+
+    `independent` and `dependent` are written `A B | C D`; `opened` are the paths from X to Y that selection opens.
+    """
+
+    graph: str
+    independent: Sequence[str]
+    dependent: Sequence[str]
+    recoverable: bool
+    well_specified: bool
+    opened: Collection[str] = ()
+    ws: Collection[str] = ()
+    with_known: Sequence[str] | None = ()
+    with_label_shares: bool = False
+
+
+BY_HAND = {
+    # The four graphs of the papers. G is the other cause of S in all of them, so S <- G -> Y (through Z where access decides)
+    # stays open whatever X is: none is recoverable, the well-specified one neither. G given, it is closed; W -> X <- G, which X
+    # opens, ends at G as well.
+    "well-specified": Worked(
+        published()["well-specified"].graph.text(),
+        independent=["W G", "W Y | X G", "S Y | X G"],
+        dependent=["W G | S", "W G | X", "W Y", "W Y | X", "X Y | W G", "S Y | X"],
+        recoverable=False,
+        well_specified=True,
+        opened={"X <- W -> S <- G -> Y"},
+        ws={"W"},
+        with_known=["G"],
+    ),
+    # Without G -> X and X -> Y the path through S is the only one.
+    "unspecified": Worked(
+        published()["unspecified"].graph.text(),
+        independent=["W G", "X Y", "X G", "W Y", "X Y | S W", "X Y | S G"],
+        dependent=["W G | S", "X Y | S", "X G | S", "S Y | X"],
+        recoverable=False,
+        well_specified=False,
+        opened={"X <- W -> S <- G -> Y"},
+        ws={"W"},
+        with_known=["G"],
+    ),
+    # S is only a descendant of the collider Z, which is enough to open it. Z is connected with Y by its cause G: it is no W.
+    "access": Worked(
+        published()["access"].graph.text(),
+        independent=["W G", "S Y | X G", "W Y | X G"],
+        dependent=["W G | S", "W G | Z", "W G | X", "S Y | X"],
+        recoverable=False,
+        well_specified=True,
+        opened={"X <- W -> Z <- G -> Y"},
+        ws={"W"},
+        with_known=["G"],
+    ),
+    # Nobody recorded Z, and nothing else closes S <- Z <-> Y.
+    "access-masked": Worked(
+        published()["access-masked"].graph.text(),
+        independent=["S Y | X Z", "W S | Z"],
+        dependent=["Z Y", "W Y", "W Y | X", "S Y | X"],
+        recoverable=False,
+        well_specified=True,
+        opened={"X <- W -> Z <-> Y"},
+        ws={"W"},
+        with_known=None,
+    ),
+    # The mediator carries all of X to Y. Selection by the mediator is cut off from Y by the mediator alone.
+    "chain": Worked(
+        "X -> M -> Y; M -> [S]",
+        independent=["X Y | M", "S Y | M", "S X | M"],
+        dependent=["X Y", "S Y | X"],
+        recoverable=False,
+        well_specified=True,
+        with_known=["M"],
+    ),
+    # A common cause connects X and Y without any selection: C is no W. Selection by X alone is no harm: S <- X <- C is closed at X.
+    "fork": Worked(
+        "C -> X; C -> Y; X -> [S]",
+        independent=["X Y | C", "S Y | X"],
+        dependent=["X Y", "S Y"],
+        recoverable=True,
+        well_specified=False,
+    ),
+    # X and Y decide selection between them: the collider is S itself, and S <- Y is closed by nothing.
+    "collider": Worked(
+        "X -> S; Y -> S; [S]",
+        independent=["X Y"],
+        dependent=["X Y | S", "S Y | X"],
+        recoverable=False,
+        well_specified=False,
+        opened={"X -> S <- Y"},
+        with_known=None,
+    ),
+    # The same, one step on: conditioning on an effect of the collider opens it. C, had it been known of all, would close it.
+    "collider's descendant": Worked(
+        "X -> C; Y -> C; C -> [S]",
+        independent=["X Y", "S Y | C"],
+        dependent=["X Y | S", "X Y | C", "S Y | X"],
+        recoverable=False,
+        well_specified=False,
+        opened={"X -> C <- Y"},
+        with_known=["C"],
+    ),
+    # M is an effect of a cause of X and of a cause of Y: harmless until it is conditioned on. A is what the papers call W.
+    "M-bias": Worked(
+        "A -> X; A -> M; B -> M; B -> Y; M -> [S]",
+        independent=["X Y", "A B", "A Y", "X Y | M A", "X Y | M B"],
+        dependent=["X Y | M", "X Y | S", "A B | S", "M Y"],
+        recoverable=False,
+        well_specified=False,
+        opened={"X <- A -> M <- B -> Y"},
+        ws={"A"},
+        with_known=["M"],
+    ),
+    # X and Y have a latent cause, and M carries X to Y. Given X, selection by X tells nothing more of Y.
+    "front door": Worked(
+        "X -> M -> Y; X <-> Y; X -> [S]",
+        independent=["S Y | X", "S M | X"],
+        dependent=["X Y | M", "M Y | X"],
+        recoverable=True,
+        well_specified=True,
+    ),
+    # C is a cause of all three. Given X alone, S <- C -> Y is open.
+    "confounding": Worked(
+        "C -> X; C -> Y; X -> Y; C -> [S]",
+        independent=["S Y | C", "S X | C"],
+        dependent=["X Y | C", "S Y | X"],
+        recoverable=False,
+        well_specified=True,
+        with_known=["C"],
+    ),
+    # M is a common cause and a collider at once: to condition on it closes X <- M -> Y and opens X <- A -> M <- B -> Y, so that it
+    # takes A or B as well. In the population A -> M -> Y is open, so A is no W.
+    "butterfly bias": Worked(
+        "A -> X; A -> M; B -> M; B -> Y; M -> X; M -> Y; M -> [S]",
+        independent=["A B", "X Y | M A", "X Y | M B", "S Y | M"],
+        dependent=["X Y", "X Y | M", "X Y | A", "X Y | B", "A Y", "A B | S"],
+        recoverable=False,
+        well_specified=False,
+        opened={"X <- A -> M <- B -> Y"},
+        with_known=["M"],
+    ),
+    # Z moves Y through X alone. X given, Z -> X <-> Y is open: selection by the instrument is then not cut off from Y, but knowing
+    # Z of all would do.
+    "instrument": Worked(
+        "Z -> X -> Y; X <-> Y; Z -> [S]",
+        independent=["S Y | Z", "S X | Z"],
+        dependent=["Z Y", "Z Y | X", "S Y | X"],
+        recoverable=False,
+        well_specified=True,
+        with_known=["Z"],
+    ),
+    # Cases are sampled more often than controls. Nothing closes S <- Y, but Y given, X and S are independent, so that the share of
+    # cases in the population is all that is missing.
+    "case-control": Worked(
+        "X -> Y -> [S]",
+        independent=["S X | Y"],
+        dependent=["S X", "S Y | X"],
+        recoverable=False,
+        well_specified=True,
+        with_known=None,
+        with_label_shares=True,
+    ),
+    # Selection by what a text is about, and by nothing else.
+    "selection by W": Worked(
+        "W -> X -> Y; W -> [S]",
+        independent=["S Y | X", "W Y | X"],
+        dependent=["S Y"],
+        recoverable=True,
+        well_specified=True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_answers_worked_by_hand(name: str) -> None:
+    worked, graph = BY_HAND[name], read_graph(BY_HAND[name].graph)
+    for claims, expected in ((worked.independent, True), (worked.dependent, False)):
+        for claim in claims:
+            pair, _, conditions = claim.partition("|")
+            one, other = pair.split()
+            assert separated(graph, {one}, {other}, conditions.split()) is expected, claim
+            assert separated(graph, {other}, {one}, conditions.split()) is expected, claim
+    found = recoverability(graph)
+    assert found.recoverable is worked.recoverable
+    assert found.with_known == (None if worked.with_known is None else tuple(worked.with_known))
+    assert found.with_label_shares is worked.with_label_shares
+    assert bool(found.left_open) is not worked.recoverable
+    assert specification(graph).well_specified is worked.well_specified
+    assert {path.text for path in opened_by_selection(graph, "X", "Y")} == set(worked.opened)
+    assert {one.node for one in candidates(graph) if one.qualifies} == set(worked.ws)
+
+
+def test_a_path_says_what_closes_and_what_opens_it() -> None:
+    graph = read_graph("X <- W -> Z <- G -> Y; Z -> M -> [S]; Z <-> Q; Q -> Y")
+    first, second = paths(graph, "X", "Y")
+    assert first == Path(("X", "W", "Z", "G", "Y"), ("<-", "->", "<-", "->"), ("Z",))
+    assert second.text == "X <- W -> Z <-> Q -> Y"
+    assert second.colliders == ("Z",)
+    assert not first.is_causal
+    assert paths(graph, "W", "M")[0].is_causal
+    alone = standing(graph, first)
+    assert (alone.is_open, alone.closed_at, alone.opened_by) == (False, ("Z",), ())
+    assert standing(graph, first, {"S"}).opened_by == (("Z", "S"),)
+    assert standing(graph, first, {"S", "Z"}).opened_by == (("Z", "Z"),)
+    both = standing(graph, first, {"S", "G", "W"})
+    assert (both.is_open, both.closed_at, both.opened_by) == (False, ("W", "G"), (("Z", "S"),))
+    assert not paths(read_graph("X -> Y; W"), "W", "X")
+
+
+def test_what_specifies_a_task() -> None:
+    def said(text: str) -> tuple[tuple[Arrow, ...], ...]:
+        found = specification(read_graph(text))
+        assert found.well_specified is bool(found.deciding)
+        return found.deciding, found.telling, found.missing, found.missing_telling
+
+    # The two arrows that the papers take away, and the two that are then missing.
+    assert said(published()["well-specified"].graph.text()) == ((("X", "Y"),), (("G", "X"),), (), ())
+    assert said(published()["unspecified"].graph.text()) == ((), (), (("X", "Y"),), (("G", "X"),))
+    # All ways count, and what lies beside them does not.
+    both_ways = "X -> M -> Y; X -> N -> Y; M -> O; A -> M; G -> Y; G -> B -> X; G -> C"
+    assert said(both_ways)[0] == (("X", "M"), ("M", "Y"), ("X", "N"), ("N", "Y"))
+    assert said(both_ways)[1] == (("G", "B"), ("B", "X"))
+    # What comes to the features by way of the label is not told by its cause.
+    assert said("G -> Y -> X") == ((), (), (), (("G", "X"),))
+    assert specification(read_graph("G -> Y -> X")).label_tells
+    # One feature is enough; where one is an effect of the label, the other can still be its cause.
+    assert said("Y -> A; B; features A, B")[2] == (("B", "Y"),)
+    assert said("B -> Y; A; features A, B; G -> A; G -> Y") == ((("B", "Y"),), (("G", "A"),), (), ())
+
+
+def test_why_a_node_is_no_w() -> None:
+    graph = read_graph("W -> X; (L) -> X; C -> X; C -> Y; Y -> E; D; W -> [S]; G -> Y; G -> S; L -> S; I -> X -> Y")
+    found = {one.node: one for one in candidates(graph)}
+    assert list(found) == ["W", "L", "C", "E", "G", "I", "D"]
+    assert [node for node, one in found.items() if one.qualifies] == ["W"]
+    assert not found["L"].observed
+    assert found["L"].opened
+    assert (found["C"].causes_label, [path.text for path in found["C"].open_before]) == (True, ["C -> Y"])
+    assert (found["E"].caused_by_label, found["E"].causes_features) == (True, False)
+    assert (found["D"].causes_features, found["D"].opened, found["D"].open_before) == (False, (), ())
+    # That W causes Y through X is the task's own; that I does, too, and selection knows nothing of I.
+    assert not found["W"].causes_label
+    assert (found["I"].causes_features, found["I"].opened) == (True, ())
+
+
+def test_without_selection_there_is_nothing_to_recover_and_nobody_is_a_w() -> None:
+    graph = read_graph("W -> X; G -> Y")
+    assert recoverability(graph).recoverable
+    assert not any(one.qualifies for one in candidates(graph))
+    assert not opened_by_selection(graph, "W", "G")
+
+
+def test_several_features_and_several_selections() -> None:
+    # P(Y | A, B): A closes S1 <- A -> Y, and B closes S2 <- B.
+    graph = read_graph("A -> Y; B -> Y; A -> [S1]; B -> [S2]; features A, B")
+    assert recoverability(graph).recoverable
+    # One selection that is not cut off is enough.
+    graph = read_graph("A -> Y; B -> Y; A -> [S1]; C -> [S2]; C -> Y; features A, B")
+    assert [path.text for path in recoverability(graph).left_open] == ["S2 <- C -> Y"]
+
+
+def test_names_are_checked() -> None:
+    graph = read_graph("X -> Y; W")
+    for ask in (
+        lambda: separated(graph, {"X"}, {"Q"}),
+        lambda: separated(graph, {"X"}, {"Y"}, {"Q"}),
+        lambda: paths(graph, "Q", "X"),
+        lambda: standing(graph, paths(graph, "X", "Y")[0], {"Q"}),
+    ):
+        with pytest.raises(UndertowError, match="no node is called 'Q'; the graph has X, Y, W"):
+            ask()
+    with pytest.raises(UndertowError, match="X stands there twice"):
+        separated(graph, {"X"}, {"Y"}, {"X"})
+    with pytest.raises(UndertowError, match="on either side"):
+        separated(graph, set(), {"Y"})
+    with pytest.raises(UndertowError, match="X is named twice"):
+        paths(graph, "X", "X")
+
+
+def test_paths_are_counted_up_to_a_limit() -> None:
+    """Nine nodes, each with an arrow to all later ones, have more paths than anybody reads."""
+    names = [*"XABCDEFH", "Y"]
+    graph = read_graph("; ".join(f"{one} -> {other}" for one, other in combinations(names, 2)))
+    found = paths(graph, "X", "Y")
+    assert len(found) == MAX_PATHS
+    assert found[0].text == "X -> Y"
+    assert [len(path.nodes) for path in found] == sorted(len(path.nodes) for path in found)
+
+
+# For every graph.
+
+
+@given(graph=graphs(), data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_open_paths_agree_with_networkx(graph: Graph, data: st.DataObject) -> None:
+    one, other, *rest = data.draw(st.permutations(graph.nodes))
+    conditions = rest[: data.draw(st.integers(0, len(rest)))]
+    apart = nx.is_d_separator(network(graph), {one}, {other}, set(conditions))
+    assert separated(graph, {one}, {other}, conditions) is apart
+    between = paths(graph, one, other)
+    assert len(between) < MAX_PATHS
+    assert any(standing(graph, path, conditions).is_open for path in between) is not apart
+    assert {path.text for path in paths(graph, other, one)} == {turned(path) for path in between}
+
+
+def turned(path: Path) -> str:
+    signs = [{"->": "<-", "<-": "->"}.get(sign, sign) for sign in reversed(path.signs)]
+    return Path(path.nodes[::-1], tuple(signs), ()).text
+
+
+@given(graph=graphs(), data=st.data())
+@settings(max_examples=80, deadline=None)
+def test_a_shared_cause_is_a_latent_node_with_two_arrows(graph: Graph, data: st.DataObject) -> None:
+    assume(graph.shared)
+    text = graph.text()
+    for number, (one, other) in enumerate(graph.shared):
+        text = text.replace(f"{one} <-> {other}", f"{one} <- (U{number}) -> {other}")
+    written_out = read_graph(text)
+    assert not written_out.shared
+    one, other, *rest = data.draw(st.permutations(graph.nodes))
+    conditions = rest[: data.draw(st.integers(0, len(rest)))]
+    assert separated(graph, {one}, {other}, conditions) is separated(written_out, {one}, {other}, conditions)
+    here, there = recoverability(graph), recoverability(written_out)
+    assert here.recoverable is there.recoverable
+    assert here.with_label_shares is there.with_label_shares
+    assert (here.with_known is None) is (there.with_known is None)
+    assert specification(graph).deciding == specification(written_out).deciding
+    qualify = {one.node for one in candidates(graph) if one.qualifies}
+    assert qualify == {one.node for one in candidates(written_out) if one.qualifies}
+
+
+@given(graph=graphs(), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=80, deadline=None)
+def test_partial_correlations_vanish_where_nodes_are_separated(graph: Graph, seed: int) -> None:
+    """Linear Gaussian models on the graph, their covariances computed and not sampled."""
+    names, covariance = covariance_of(graph, np.random.default_rng(seed))
+    for one, other in combinations(graph.nodes, 2):
+        rest = [name for name in graph.nodes if name not in (one, other)]
+        for size in range(len(rest) + 1):
+            for conditions in combinations(rest, size):
+                chosen = [names.index(name) for name in (one, other, *conditions)]
+                precision = np.linalg.inv(covariance[np.ix_(chosen, chosen)])
+                correlation = -precision[0, 1] / np.sqrt(precision[0, 0] * precision[1, 1])
+                apart = separated(graph, {one}, {other}, conditions)
+                assert bool(abs(correlation) < 1e-9) is apart, (graph.text(), one, other, conditions, correlation)
+
+
+def covariance_of(graph: Graph, rng: np.random.Generator) -> tuple[list[Any], Floats]:
+    """Nodes, shared causes among them, and their covariance [node, node], at random weights."""
+    net = network(graph)
+    names = list(net)
+    weights = np.zeros((len(names), len(names)))  # [effect, cause]
+    for cause, effect in net.edges:
+        weights[names.index(effect), names.index(cause)] = rng.choice([-1, 1]) * rng.uniform(0.4, 1.4)
+    total = np.linalg.inv(np.eye(len(names)) - weights)
+    return names, total @ np.diag(rng.uniform(0.5, 2, len(names))) @ total.T
+
+
+@given(graph=graphs(), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=100, deadline=None)
+def test_what_is_recoverable_is_recovered(graph: Graph, seed: int) -> None:
+    """Two-valued models on the graph, every probability computed: P(Y | X) in the population, and by each of the formulas."""
+    assume(graph.selection)
+    joint = Joint(graph, np.random.default_rng(seed))
+    selected, found = {"S": 1}, recoverability(graph)
+    true = {(x, y): joint.prob({"Y": y}, {"X": x}) for x, y in product((0, 1), repeat=2)}
+    seen = {(x, y): joint.prob({"Y": y}, {"X": x} | selected) for x, y in true}
+    assert (max(abs(true[cell] - seen[cell]) for cell in true) < 1e-12) is found.recoverable
+    if found.with_known is not None:
+        for (x, y), prob in true.items():
+            values = [
+                dict(zip(found.with_known, cell, strict=True)) for cell in product((0, 1), repeat=len(found.with_known))
+            ]
+            terms = [joint.prob({"Y": y}, {"X": x} | c | selected) * joint.prob(c, {"X": x}) for c in values]
+            assert sum(terms) == pytest.approx(prob, abs=1e-12)
+    if found.with_label_shares:
+        for (x, y), prob in true.items():
+            parts = [joint.prob({"X": x}, {"Y": one} | selected) * joint.prob({"Y": one}) for one in (0, 1)]
+            assert parts[y] / sum(parts) == pytest.approx(prob, abs=1e-12)
+
+
+@given(graph=graphs(), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_selected_data_show_what_the_graph_implies(graph: Graph, seed: int) -> None:
+    joint = Joint(graph, np.random.default_rng(seed))
+    selected = dict.fromkeys(graph.selection, 1)
+    for one in implied(graph):
+        assert {one.one, one.other, *one.given} <= set(graph.observed)
+        for values in product((0, 1), repeat=len(one.given)):
+            conditions = dict(zip(one.given, values, strict=True)) | selected
+            apart = [joint.prob({one.one: 1}, {one.other: value} | conditions) for value in (0, 1)]
+            assert apart[0] == pytest.approx(apart[1], abs=1e-12)
+    joined = [set(pair) for pair in combinations(graph.observed, 2) if not _separable(graph, *pair)]
+    assert len(joined) + len(implied(graph)) == len(list(combinations(graph.observed, 2)))
+
+
+def _separable(graph: Graph, one: str, other: str) -> bool:
+    rest = [node for node in graph.observed if node not in (one, other)]
+    return any(
+        separated(graph, {one}, {other}, {*few, *graph.selection})
+        for size in range(len(rest) + 1)
+        for few in combinations(rest, size)
+    )
+
+
+class Joint:
+    """The joint distribution of a two-valued model on a graph, with probabilities at random."""
+
+    def __init__(self, graph: Graph, rng: np.random.Generator) -> None:
+        net = network(graph)
+        self.names = list(nx.topological_sort(net))
+        shape = (2,) * len(self.names)
+        self.probs = np.ones(shape)
+        for node in self.names:
+            family = [self.names.index(one) for one in (*net.predecessors(node), node)]
+            one = rng.uniform(0.1, 0.9, (2,) * (len(family) - 1))
+            table = np.stack([1 - one, one], axis=-1)
+            axes = [2 if place in family else 1 for place in range(len(self.names))]
+            self.probs = self.probs * table.transpose(np.argsort(family)).reshape(axes)
+        assert self.probs.sum() == pytest.approx(1)
+
+    def prob(self, event: Mapping[str, int], given: Mapping[str, int] | None = None) -> float:
+        """P(event | given)."""
+        return self._mass({**event, **(given or {})}) / self._mass(given or {})
+
+    def _mass(self, event: Mapping[str, int]) -> float:
+        return float(self.probs[tuple(event.get(name, slice(None)) for name in self.names)].sum())

@@ -1,0 +1,242 @@
+"""`undertow dag` as a user types it: what it says of a graph, as words, as JSON and as a figure."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import ROOT, Cli
+from refusal import refused
+from undertow.causal.assumptions import DRIFT, SPECIFICATION, assumptions
+from undertow.causal.graphs import read_graph
+from undertow.causal.in_words import as_plain, in_words
+from undertow.causal.published import published
+from undertow.types import UndertowError
+
+PAGE = ROOT / "docs" / "causal-graphs.md"
+
+
+def said(cli: Cli, *arguments: str) -> str:
+    done = cli("dag", *arguments)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+def sections(text: str) -> dict[str, tuple[str, ...]]:
+    return {section.title: section.lines for section in in_words(read_graph(text))}
+
+
+def granted(text: str, audit: str) -> list[bool | None]:
+    return [row.holds for row in assumptions(read_graph(text), audit)]
+
+
+def test_a_graph_in_words(cli: Cli) -> None:
+    told = said(cli, "unspecified")
+    assert told.startswith("A task whose features say nothing of its label (McMilin 2024 (AAAI), figures 2b and 3a;")
+    for line in (
+        "W -> X; W -> S; G -> S; G -> Y; [S]",
+        "  Unspecified: no arrows lead from X to Y. X -> Y would specify it.",
+        "  X <- W -> S <- G -> Y: closed in the population; opened by selection at S",
+        "  Not recoverable from selected data alone: X given, S and Y stay connected, by S <- G -> Y.",
+        "  W: qualifies; it causes X, and selection alone connects it with Y, by W -> S <- G -> Y",
+        "  granted: the features X do not decide the label Y (no arrows lead from X to Y)",
+    ):
+        assert f"\n{line}\n" in told, line
+
+
+def test_a_file_and_a_graph_in_place_of_one_say_the_same(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("W -> X -> Y\n[S] <- W  # selection", encoding="utf-8")
+    assert said(cli, "mine.txt") == said(cli, "W -> X -> Y; W -> [S]")
+
+
+def test_json_holds_the_same_on_one_line(cli: Cli) -> None:
+    told = said(cli, "well-specified", "--json")
+    assert told.count("\n") == 1
+    answer: dict[str, Any] = json.loads(told)
+    assert answer == json.loads(json.dumps(as_plain(published()["well-specified"].graph)))
+    assert read_graph(answer["graph"]) == published()["well-specified"].graph
+    assert answer["recoverability"] == {
+        "recoverable": False,
+        "left_open": ["S <- G -> Y", "S <- W -> X <- G -> Y"],
+        "with_known": ["G"],
+        "with_label_shares": False,
+    }
+    assert [
+        path["path"] for path in answer["paths"] if not path["population"]["is_open"] and path["selected"]["is_open"]
+    ] == ["X <- W -> S <- G -> Y"]
+    assert {one["node"]: one["qualifies"] for one in answer["candidates"]} == {"W": True, "G": False}
+    assert [row["holds"] for row in answer["assumptions"][SPECIFICATION]] == [True, True, True, True, None]
+
+
+def test_questions_of_independence(cli: Cli) -> None:
+    told = said(cli, "access", "--separated", "W,G", "--separated", "W, G | S, X")
+    assert told == (
+        "W and G\n"
+        "  Independent: no path between them is open.\n"
+        "  W -> Z <- G: closed at Z\n"
+        "  W -> X <- Z <- G: closed at X\n"
+        "  W -> X -> Y <- G: closed at Y\n"
+        "  W -> Z -> X -> Y <- G: closed at Y\n"
+        "\nW and G given S, X\n"
+        "  Dependent: a path between them is open.\n"
+        "  W -> Z <- G: open at Z, which is a cause of S\n"
+        "  W -> X <- Z <- G: open at X\n"
+        "  W -> X -> Y <- G: closed at X, Y\n"
+        "  W -> Z -> X -> Y <- G: closed at X, Y\n"
+    )
+    (answer,) = json.loads(said(cli, "access", "--separated", "W,G|S", "--json"))
+    assert (answer["independent"], answer["given"]) == (False, ["S"])
+    assert [path["is_open"] for path in answer["paths"]] == [True, False, False, False]
+
+
+def test_drawing(cli: Cli, tmp_path: Path) -> None:
+    told = said(cli, "access-masked", "--out", "graph.svg")
+    assert told.endswith(f"\nDrawn: {(tmp_path / 'graph.svg').resolve()}\n")
+    assert (tmp_path / "graph.svg").read_text(encoding="utf-8").startswith("<?xml")
+    json.loads(said(cli, "access-masked", "--json", "--out", "graph.PNG"))
+    assert (tmp_path / "graph.PNG").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nothing.txt"], ["nothing.txt: there is no such file", "unspecified"]),
+        (["W -> X; X -> W"], ["line 1", "closes the cycle"]),
+        (["unspecified", "--separated", "W"], ["--separated 'W'", "as in 'W,G|S'"]),
+        (["unspecified", "--separated", "W,G,S"], ["write two nodes"]),
+        (["unspecified", "--separated", "W,Q"], ["no node is called 'Q'"]),
+        (["unspecified", "--separated", "W,W"], ["W"]),
+        (["unspecified", "--out", "graph.pdf"], [".png or .svg"]),
+        (["unspecified", "--out", "no/graph.png"], ["its folder is not there"]),
+        (["unspecified", "--out", "taken.png"], ["is there already"]),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_sentence(
+    arguments: list[str], words: list[str], cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "taken.png").write_bytes(b"mine")
+    refused(cli("dag", *arguments), *words)
+    assert (tmp_path / "taken.png").read_bytes() == b"mine"
+    assert [file.name for file in tmp_path.iterdir()] == ["taken.png"]
+
+
+# What the sentences rest on.
+
+
+def test_what_selection_does_is_said_of_every_case() -> None:
+    cases = {
+        "X -> Y": "Nothing is selected",
+        "X -> [S]; Y": "X and Y are independent in the population, and in selected data too.",
+        "X -> [S]; Y -> S": "independent in the population and dependent in selected data",
+        "X -> Y; X -> [S]": "selection opens no further path",
+        "X -> Y; X -> [S] <- Y": "selection adds to it by X -> S <- Y.",
+    }
+    for text, words in cases.items():
+        assert words in sections(text)["What selection does"][0], text
+
+
+def test_what_is_recoverable_and_what_is_well_specified_are_two_claims() -> None:
+    title = "P(Y | X) from selected data"
+    # All four combinations there are.
+    well_not = sections(published()["well-specified"].graph.text())[title]
+    assert well_not[0].startswith("Not recoverable from selected data alone")
+    assert well_not[1].startswith("It is with G recorded in the selected data and, beside X, in the whole population")
+    assert well_not[2].startswith("That the task is well specified is another claim")
+    assert sections("X -> Y; X -> [S]")[title] == (
+        "Recoverable from selected data alone: X given, S and Y are independent.",
+    )
+    assert sections("C -> X; C -> Y; X -> [S]")[title][0].startswith("Recoverable")
+    assert len(sections(published()["unspecified"].graph.text())[title]) == 2
+    assert any("It is with P(Y) known" in line for line in sections("X -> Y -> [S]")[title])
+    assert "No recorded nodes besides" in sections(published()["access-masked"].graph.text())[title][1]
+    assert sections("X -> Y")[title] == ("Nothing is selected, so nothing is to be recovered.",)
+
+
+def test_what_would_specify_a_task_is_said() -> None:
+    assert sections("A; B; Y; features A, B")["Specification"] == (
+        "Unspecified: no arrows lead from A, B to Y. A -> Y or B -> Y would specify it.",
+    )
+    anticausal = sections("Y -> X")["Specification"]
+    assert anticausal[0] == "Unspecified: no arrows lead from X to Y, and none can, since Y causes X."
+    assert anticausal[1].startswith("But Y causes a feature, which can tell it all the same")
+
+
+def test_why_nodes_are_no_w_is_said() -> None:
+    told = "\n".join(
+        sections("W -> X; (L) -> X; C -> X; C -> Y; Y -> E; D; W -> [S]; G -> Y; G -> S; L -> S")["Who can be a W"]
+    )
+    for line in (
+        "W: qualifies; it causes X",
+        "L: does not qualify: nobody recorded it",
+        "C: does not qualify: it causes Y past X",
+        "E: does not qualify: no arrows lead from it to X; Y causes it",
+        "D: does not qualify: no arrows lead from it to X; selection does not connect it with Y",
+    ):
+        assert re.search(rf"^{re.escape(line)}", told, re.MULTILINE), line
+    assert (
+        "E: does not qualify: it is connected with Y without any selection, by E <- H -> Y"
+        in sections("E -> X; H -> E; H -> Y")["Who can be a W"]
+    )
+
+
+def test_many_paths_are_not_all_shown() -> None:
+    names = "XABCDEY"
+    text = "; ".join(f"{one} -> {other}" for place, one in enumerate(names) for other in names[place + 1 :])
+    shown = sections(text)["Paths from X to Y"]
+    assert len(shown) == 31
+    assert re.fullmatch(r"\.\.\. and \d+ longer ones", shown[-1])
+
+
+def test_assumptions_are_granted_by_the_graphs_they_were_made_for() -> None:
+    texts = {name: one.graph.text() for name, one in published().items()}
+    assert granted(texts["unspecified"], DRIFT) == [True] * 5
+    for name in ("well-specified", "access", "access-masked"):
+        assert granted(texts[name], DRIFT) == [True, True, True, True, False], name
+    for text in texts.values():
+        assert granted(text, SPECIFICATION) == [True, True, True, True, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "because"),
+    [
+        ("(W) -> X; W -> S; G -> S; G -> Y; [S]", 0, "W is latent"),
+        ("X; W -> S; G -> S; G -> Y; [S]", 0, "no arrows lead from W to X"),
+        ("W -> X; W -> S; G -> S; G -> Y; W -> Y; [S]", 1, "W -> Y"),
+        ("W -> X; Y -> W; G -> Y; W -> [S]", 1, "W <- Y"),
+        ("W -> X; W -> S; G -> S; G -> Y; G -> W; [S]", 2, "W <- G is open"),
+        ("W -> X; W -> S; G -> S; G -> Y; C -> W; C -> G; [S]", 2, "W <- C -> G is open"),
+        ("W -> X; W -> [S]; G -> Y", 3, "S opens no path between them"),
+        ("W -> X; G -> Y", 3, "nothing is selected"),
+        ("W -> X; W -> S; G -> S; G -> Y; X -> Y; [S]", 4, "X -> Y"),
+    ],
+)
+def test_an_assumption_that_fails_says_by_which_arrows(text: str, place: int, because: str) -> None:
+    rows = assumptions(read_graph(text), DRIFT)
+    assert rows[place].holds is False
+    assert rows[place].because.startswith(because)
+
+
+def test_a_specified_text_leaves_nothing_to_a_w_that_is_connected_by_nothing_else() -> None:
+    rows = assumptions(read_graph("W -> X -> Y; W -> [S]"), SPECIFICATION)
+    assert rows[-1].holds is True
+    assert "through the features alone" in rows[-1].because
+
+
+def test_assumptions_need_a_w_and_an_audit() -> None:
+    (row,) = assumptions(read_graph("A -> X -> Y"), DRIFT)
+    assert (row.holds, "no node is called W" in row.because) == (False, True)
+    assert assumptions(read_graph("A -> X -> Y; varied A"), DRIFT)[0].because == "A -> X"
+    with pytest.raises(UndertowError, match=f"ask for one of: {DRIFT}, {SPECIFICATION}"):
+        assumptions(read_graph("X -> Y"), "drift")
+
+
+def test_the_page_prints_what_the_command_prints(cli: Cli) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    command, shown = re.findall(r"^```text\n\$ undertow dag (\S+)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0]
+    assert said(cli, command) == shown
+    (graph,) = re.findall(r"^```dag\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert read_graph(graph).meanings
