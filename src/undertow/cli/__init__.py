@@ -22,6 +22,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from undertow.cli.dag import dag
+from undertow.cli.simulate import simulate
 from undertow.cli.terminal import Json, StoppedError, progress_bar, say_list, say_table, stoppable, without_nan
 from undertow.types import UndertowError
 
@@ -44,6 +45,7 @@ ls_app = typer.Typer(help="List what there is.", no_args_is_help=True)
 app.add_typer(store_app, name="store")
 app.add_typer(ls_app, name="ls")
 app.command()(dag)
+app.command()(simulate)
 
 REASONS_SHOWN = 5
 NOTHING_FETCHED = "nothing was fetched"

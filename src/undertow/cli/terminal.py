@@ -36,7 +36,9 @@ def stoppable(so_far: str = "all answers so far are kept") -> Iterator[None]:
 
 
 @contextmanager
-def progress_bar(as_json: bool) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(
+    as_json: bool, doing: str = "asking", starting: str = "loading the model"
+) -> Iterator[Callable[[int, int], None]]:
     """A bar with rate and time left on a terminal; nothing elsewhere."""
     if as_json or not sys.stderr.isatty():
         yield lambda done, total: None
@@ -45,18 +47,18 @@ def progress_bar(as_json: bool) -> Iterator[Callable[[int, int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("asking"),
+        TextColumn(doing),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("asking", total=None, rate="loading the model")
+        task = bar.add_task(doing, total=None, rate=starting)
 
         def progress(done: int, total: int) -> None:
             speed = bar.tasks[0].speed
-            bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else "loading the model")
+            bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else starting)
 
         yield progress
 

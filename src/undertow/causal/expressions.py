@@ -1,0 +1,369 @@
+"""The right side of an equation: an expression tree that is read from text, evaluated on arrays, and never run as code.
+
+Knows numbers, names, noises and a fixed list of functions; knows nothing about files, or about which names there are.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from undertow.types import Floats, UndertowError
+
+MAX_LENGTH = 1000
+"""Characters of one expression."""
+MAX_DEPTH = 100
+"""Brackets within brackets, and sums of sums: each level is an array while it is worked out."""
+_QUOTED_LENGTH = 40
+
+Values: TypeAlias = "Floats | float"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number."""
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A parameter or a variable."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """A draw that depends on nothing.
+
+    Attributes:
+        kind: a key of `NOISES`.
+        place: which noise of its expression it is, from 0: what its random numbers go by.
+        arguments: of its distribution.
+    """
+
+    kind: str
+    place: int
+    arguments: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A function or an operator, a key of `OPERATORS` or `FUNCTIONS`, of its arguments."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+
+
+Expression: TypeAlias = Number | Name | Noise | Applied
+Draw: TypeAlias = Callable[[Noise], Floats]
+"""The standard draws [draw] that belong to a noise."""
+
+
+def _truth(test: Callable[..., Any]) -> Callable[..., Any]:
+    """A test whose answer is a number, 1 or 0, as everything here is."""
+    return lambda *values: np.asarray(test(*values), dtype=np.float64)
+
+
+def _any_number(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *values: functools.reduce(function, values)
+
+
+def _sigmoid(value: Values) -> Values:
+    half: Values = np.tanh(np.divide(value, 2))  # exp(-x) of a large negative x is no float
+    return 0.5 + 0.5 * half
+
+
+def _where(condition: Values, one: Values, other: Values) -> Values:
+    chosen: Values = np.where(np.not_equal(condition, 0), one, other)
+    return chosen
+
+
+OPERATORS: Mapping[str, Callable[..., Any]] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+    "**": np.power,
+    "minus": np.negative,
+    "<": _truth(np.less),
+    "<=": _truth(np.less_equal),
+    ">": _truth(np.greater),
+    ">=": _truth(np.greater_equal),
+    "==": _truth(np.equal),
+    "!=": _truth(np.not_equal),
+    "and": _truth(np.logical_and),
+    "or": _truth(np.logical_or),
+    "not": _truth(np.logical_not),
+}
+
+FUNCTIONS: Mapping[str, tuple[Callable[..., Any], int, int]] = {
+    "exp": (np.exp, 1, 1),
+    "log": (np.log, 1, 1),
+    "sqrt": (np.sqrt, 1, 1),
+    "abs": (np.abs, 1, 1),
+    "sigmoid": (_sigmoid, 1, 1),
+    "where": (_where, 3, 3),
+    "min": (_any_number(np.minimum), 2, 20),
+    "max": (_any_number(np.maximum), 2, 20),
+}
+"""What an equation may call: the function, and how few and how many arguments it takes."""
+
+NOISES: Mapping[str, tuple[int, ...]] = {"normal": (0, 2), "uniform": (0, 2), "bernoulli": (1,)}
+"""Kinds of noise, and how many arguments each may have."""
+
+_NODES: Mapping[type[ast.AST], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.Pow: "**",
+    ast.USub: "minus",
+    ast.Not: "not",
+    ast.And: "and",
+    ast.Or: "or",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
+
+_MENDED: Mapping[type[ast.AST], str] = {
+    ast.BitXor: "write ** for a power",
+    ast.BitAnd: "write `and`",
+    ast.BitOr: "write `or`",
+    ast.Invert: "write `not`",
+    ast.IfExp: "write where(condition, this, that)",
+    ast.NamedExpr: "write one equation on a line",
+    ast.Constant: "write a number, 1 for true and 0 for false",
+}
+_WHAT_THERE_IS = f"there are + - * / **, comparisons, and, or, not, the noises {', '.join(NOISES)} and the functions {', '.join(FUNCTIONS)}"
+
+
+def read_expression(text: str) -> Expression:
+    """Read an expression.
+
+    Raises:
+        UndertowError: it is none, or holds what an equation may not; does not say where it stands.
+    """
+    if len(text) > MAX_LENGTH:
+        raise UndertowError(f"an expression of {len(text):,} characters is too long; divide it into several variables")
+    if not text.strip():
+        raise UndertowError("an expression is missing; write what the name on the left is, as in 2 * W + normal()")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # what Python reads with a doubt (`1and 2`) is a slip
+            tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UndertowError(
+            f"{_quoted(text)} cannot be read as an expression; write it on one line, as in 2 * W + normal()"
+        ) from error
+    return _Reading(text.strip()).take(tree, 0)
+
+
+class _Reading:
+    """The syntax tree of one expression, on its way to become ours."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._places = itertools.count()
+
+    def take(self, node: ast.expr, depth: int) -> Expression:
+        if depth > MAX_DEPTH:
+            raise UndertowError(
+                f"{_quoted(self._text)} has too many parts within parts; divide it into several variables"
+            )
+        if isinstance(node, ast.Constant):
+            return Number(self._number(node))
+        if isinstance(node, ast.Name):
+            return Name(self._name(node))
+        if isinstance(node, ast.Call):
+            return self._called(node, depth + 1)
+        return self._operation(node, depth + 1)
+
+    def _number(self, node: ast.Constant) -> float:
+        if isinstance(node.value, bool) or not isinstance(node.value, int | float):
+            raise self._refused(node, node)
+        try:
+            number = float(node.value)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            raise UndertowError(f"{self._said(node)} is too large a number; the largest is about 1e308")
+        return number
+
+    def _name(self, node: ast.Name) -> str:
+        if node.id in FUNCTIONS or node.id in NOISES:
+            raise UndertowError(f"{node.id!r} is called with brackets behind it: write {node.id}(...)")
+        return node.id
+
+    def _operation(self, node: ast.expr, inner: int) -> Expression:
+        match node:
+            case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+                return self.take(operand, inner)
+            case ast.UnaryOp(op=operator, operand=operand):
+                return Applied(self._operator(operator, node), (self.take(operand, inner),))
+            case ast.BinOp(left=left, op=operator, right=right):
+                function = self._operator(operator, node)
+                return Applied(function, (self.take(left, inner), self.take(right, inner)))
+            case ast.BoolOp(op=operator, values=values):
+                return self._joined(self._operator(operator, node), [self.take(one, inner) for one in values])
+            case ast.Compare():
+                return self._compared(node, inner)
+        raise self._refused(node, node)
+
+    def _operator(self, operator: ast.AST, node: ast.expr) -> str:
+        if type(operator) not in _NODES:
+            raise self._refused(operator, node)
+        return _NODES[type(operator)]
+
+    def _joined(self, function: str, parts: list[Expression]) -> Expression:
+        return functools.reduce(lambda one, other: Applied(function, (one, other)), parts)
+
+    def _compared(self, node: ast.Compare, inner: int) -> Expression:
+        """`a < b < c` is `a < b and b < c`; a noise between is one noise in both, since its place is."""
+        terms = [self.take(one, inner) for one in (node.left, *node.comparators)]
+        tests: list[Expression] = [
+            Applied(self._operator(operator, node), pair)
+            for operator, pair in zip(node.ops, itertools.pairwise(terms), strict=True)
+        ]
+        return self._joined("and", tests)
+
+    def _called(self, node: ast.Call, inner: int) -> Expression:
+        if not isinstance(node.func, ast.Name):
+            raise self._refused(node.func, node)
+        name = node.func.id
+        if node.keywords:
+            raise UndertowError(f"{self._said(node)}: arguments have no names here; write them in their order")
+        if name in NOISES:
+            place = next(self._places)
+            given = tuple(self.take(one, inner) for one in node.args)
+            if len(given) not in NOISES[name]:
+                raise UndertowError(f"{self._said(node)}: {name} takes {' or '.join(map(str, NOISES[name]))} arguments")
+            return Noise(name, place, given)
+        if name not in FUNCTIONS:
+            near = difflib.get_close_matches(name, [*NOISES, *FUNCTIONS], n=1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise UndertowError(f"{name!r} is no function here{hint}; {_WHAT_THERE_IS}")
+        _, least, most = FUNCTIONS[name]
+        given = tuple(self.take(one, inner) for one in node.args)
+        if not least <= len(given) <= most:
+            wanted = str(least) if least == most else f"{least} to {most}"
+            raise UndertowError(f"{self._said(node)}: {name} takes {wanted} argument{'s' if most > 1 else ''}")
+        return Applied(name, given)
+
+    def _refused(self, part: ast.AST, node: ast.expr) -> UndertowError:
+        return UndertowError(f"{self._said(node)} is not for equations; {_MENDED.get(type(part), _WHAT_THERE_IS)}")
+
+    def _said(self, node: ast.expr) -> str:
+        return _quoted(ast.get_source_segment(self._text, node) or self._text)
+
+
+def evaluate(expression: Expression, values: Mapping[str, Values], draw: Draw) -> Values:
+    """What an expression gives for values by name, each a number or an array [draw].
+
+    What is not defined is NaN or infinite, and no warning.
+
+    Raises:
+        UndertowError: a probability is not within 0 and 1.
+    """
+    with np.errstate(all="ignore"):
+        return _evaluated(expression, values, draw)
+
+
+def _evaluated(expression: Expression, values: Mapping[str, Values], draw: Draw) -> Values:
+    if isinstance(expression, Number):
+        return expression.value
+    if isinstance(expression, Name):
+        return values[expression.name]
+    arguments = [_evaluated(one, values, draw) for one in expression.arguments]
+    if isinstance(expression, Noise):
+        return _shaped(expression.kind, draw(expression), arguments)
+    result: Values = _function(expression.function)(*arguments)
+    return result
+
+
+def _function(name: str) -> Callable[..., Any]:
+    return OPERATORS[name] if name in OPERATORS else FUNCTIONS[name][0]
+
+
+def _shaped(kind: str, standard: Floats, arguments: list[Values]) -> Values:
+    """Standard draws [draw] made into draws of the distribution that is asked for."""
+    if kind == "bernoulli":
+        (probability,) = arguments
+        if not np.all((np.asarray(probability) >= 0) & (np.asarray(probability) <= 1)):
+            raise UndertowError("bernoulli takes a probability, within 0 and 1; sigmoid(...) makes one of any number")
+        return np.asarray(standard < probability, dtype=np.float64)
+    if not arguments:
+        return standard
+    first, second = arguments
+    return first + second * standard if kind == "normal" else first + (second - first) * standard
+
+
+def standard_draws(noise: Noise, generator: np.random.Generator, n_draws: int) -> Floats:
+    """The next standard draws [draw] of a noise: standard normal, or uniform from 0 to 1."""
+    return generator.standard_normal(n_draws) if noise.kind == "normal" else generator.random(n_draws)
+
+
+def parts(expression: Expression) -> Iterator[Expression]:
+    """An expression and all that it is made of, as they are written."""
+    yield expression
+    if isinstance(expression, Noise | Applied):
+        for one in expression.arguments:
+            yield from parts(one)
+
+
+def names(expression: Expression) -> tuple[str, ...]:
+    """The names that an expression has, in the order of their first use."""
+    return tuple(dict.fromkeys(part.name for part in parts(expression) if isinstance(part, Name)))
+
+
+def simplified(expression: Expression, constants: Mapping[str, float]) -> Expression:
+    """An expression without the parts that these values of names switch off, as 0 does in `0 * G`.
+
+    It goes by single operations: what only cancels, as in `G - G`, is left.
+    """
+    if isinstance(expression, Number):
+        return expression
+    if isinstance(expression, Name):
+        return Number(constants[expression.name]) if expression.name in constants else expression
+    arguments = tuple(simplified(one, constants) for one in expression.arguments)
+    if isinstance(expression, Noise):
+        return Noise(expression.kind, expression.place, arguments)
+    known = [one.value if isinstance(one, Number) else None for one in arguments]
+    settled = _settled(expression.function, known, arguments)
+    if settled is not None:
+        return settled
+    numbers = [value for value in known if value is not None]
+    if len(numbers) == len(known):
+        with np.errstate(all="ignore"):
+            return Number(float(_function(expression.function)(*numbers)))
+    return Applied(expression.function, arguments)
+
+
+def _settled(function: str, known: list[float | None], arguments: tuple[Expression, ...]) -> Expression | None:
+    """What an operation comes to by one of its arguments alone; None where it takes them all."""
+    if function == "where" and known[0] is not None:
+        return arguments[1] if known[0] else arguments[2]
+    if (function in ("*", "and") and 0 in known) or (function == "/" and known[0] == 0):
+        return Number(0.0)
+    if (function == "or" and any(known)) or (function == "**" and known[1] == 0):
+        return Number(1.0)
+    return None
+
+
+def _quoted(text: str) -> str:
+    said = " ".join(text.split())
+    return repr(said if len(said) <= _QUOTED_LENGTH else f"{said[: _QUOTED_LENGTH - 3]}...")

@@ -1,0 +1,365 @@
+"""`undertow simulate`: what selection makes of correlations, drawn from the papers' equations or from a user's.
+
+Knows options, what a terminal shows and which panels a figure of the papers has; draws nobody and nothing itself.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from undertow.cli.terminal import Json, progress_bar, say_list, say_table, stoppable, without_nan
+from undertow.types import UndertowError
+
+if TYPE_CHECKING:
+    from undertow.causal.equations import Model
+    from undertow.causal.simulation import Correlation, Progress, Simulation
+    from undertow.report.drawing import Drawing
+    from undertow.report.simulation import Cloud, Panel
+
+SUM, DIFFERENCE = "selected-on-sum", "selected-on-difference"
+TABLE = "correlations.csv"
+PAIRS_ACROSS, CASES_DOWN = 2, 6
+"""As many as one figure shows; the others are in further ones."""
+NAME_LETTERS = 14
+"""Of both variables, for their names to stand in the head of a column and not at their axes alone."""
+_SPECIFIED = {"well specified": "Well specified, X causes Y", "unspecified": "Unspecified, X does not cause Y"}
+_SELECTED_ON = {SUM: "selected on W + G", DIFFERENCE: "selected on W \N{MINUS SIGN} G"}
+
+
+class _Drawn(NamedTuple):
+    """One case of one model, and what drawing from it gave."""
+
+    model: str
+    case: str
+    graph: str
+    result: Simulation
+
+
+def simulate(  # noqa: PLR0913 - one parameter for each option
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="A file of equations, or one of the papers' models: selected-on-sum, selected-on-difference. Both of these if not given.",
+            show_default=False,
+        ),
+    ] = "",
+    *,
+    draws: Annotated[float, typer.Option(help="People to draw for each case.")] = 1e6,
+    seed: Annotated[int, typer.Option(help="Seed of the noises.")] = 0,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a parameter, as in alpha=5; may be repeated.")
+    ] = None,
+    graph: Annotated[
+        bool, typer.Option("--graph", help="Print the graph that the equations imply, and draw nobody.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the figures and correlations.csv.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files of an earlier simulation.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Draw people from equations, select some, and correlate their variables before and after."""
+    models, changed = _models(file), _settings(settings or [])
+    for model in models.values():
+        _check_settings(model, changed)
+    if graph:
+        _say_graphs(models, changed, as_json=as_json)
+        return
+    if out is not None:
+        _check_folder(out, overwrite=overwrite)
+    with stoppable("nothing was written"), progress_bar(as_json, "drawing people", "") as bar:
+        drawn = _drawn(models, _people(draws), seed, changed, bar)
+    written = _write(drawn, out, papers=not file, note=_note(changed)) if out is not None else []
+    if as_json:
+        typer.echo(json.dumps(_plain(drawn, written), ensure_ascii=False))
+        return
+    say_table([row for one in drawn for row in _shown(one)])
+    typer.echo(f"{drawn[0].result.n_draws:,} people drawn for each case, seed {seed}; brackets are 95% intervals.")
+    for path in written:
+        typer.echo(f"Written: {path.resolve()}")
+
+
+def _models(file: str) -> dict[str, Model]:
+    """Models by name: the papers', one of them, or a file's."""
+    from undertow.causal import models
+    from undertow.causal.equations import Model
+    from undertow.challenge.reading import read_text
+
+    if not file or (file in models.NAMES and not Path(file).exists()):
+        return {name: models.load(name) for name in ([file] if file else models.NAMES)}
+    path = Path(file)
+    if not path.exists():
+        raise UndertowError(
+            f"{file}: there is no such file, and the papers' models are {', '.join(models.NAMES)}; check the path"
+        )
+    return {path.stem: Model.read(read_text(path), file)}
+
+
+def _settings(given: Sequence[str]) -> dict[str, float]:
+    changed: dict[str, float] = {}
+    for text in given:
+        name, _, number = text.partition("=")
+        try:
+            changed[name.strip()] = float(number)
+        except ValueError as error:
+            raise UndertowError(f"--set {text!r}: write it as parameter=number, as in alpha=5") from error
+    return changed
+
+
+def _check_settings(model: Model, changed: Mapping[str, float]) -> None:
+    """A case is what its name says; an option that changed it would make the name untrue."""
+    model.constants(changed)
+    for name in changed:
+        for case, of_case in model.cases.items():
+            if name in of_case:
+                raise UndertowError(
+                    f"--set {name}: case {case!r} of {model.source} sets {name}, so that the option would make its name untrue; "
+                    "change the case in a file of your own"
+                )
+
+
+def _people(draws: float) -> int:
+    if not (math.isfinite(draws) and draws.is_integer()):
+        raise UndertowError(f"--draws {draws:g}: write a whole number, as in 1e6")
+    return int(draws)
+
+
+def _say_graphs(models: Mapping[str, Model], changed: Mapping[str, float], *, as_json: bool) -> None:
+    from undertow.causal.equations import implied_graph
+
+    rows: list[dict[str, Any]] = [
+        {"model": name, "case": case, "graph": implied_graph(model, {**of_case, **changed})}
+        for name, model in models.items()
+        for case, of_case in model.cases.items()
+    ]
+    say_list(rows, as_json=as_json)
+
+
+def _drawn(
+    models: Mapping[str, Model], n_draws: int, seed: int, changed: Mapping[str, float], bar: Progress
+) -> list[_Drawn]:
+    from undertow.causal.equations import implied_graph
+    from undertow.causal.simulation import simulate as simulated
+
+    cases = [(name, case) for name, model in models.items() for case in model.cases]
+    found = []
+    for place, (name, case) in enumerate(cases):
+        model = models[name]
+        chosen = {**model.cases[case], **changed}
+        progress = _within(bar, place, len(cases))
+        found.append(
+            _Drawn(name, case, implied_graph(model, chosen), simulated(model, n_draws, seed, chosen, progress))
+        )
+    return found
+
+
+def _within(bar: Progress, place: int, n_cases: int) -> Progress:
+    return lambda done, total: bar(place * total + done, n_cases * total)
+
+
+def _shown(one: _Drawn) -> list[dict[str, Any]]:
+    """A row for each pair, as a reader wants it."""
+    result = one.result
+    return [
+        {
+            "model": one.model,
+            "case": one.case,
+            "pair": f"{x}, {y}",
+            "r before": _with_interval(result.correlation(x, y, selected=False)),
+            "r after selection": _with_interval(result.correlation(x, y, selected=True)),
+            "selected": f"{100 * result.share:.2f}% ({100 * result.share_low:.2f} to {100 * result.share_high:.2f})",
+        }
+        for x, y in _pairs(one)
+    ]
+
+
+def _pairs(one: _Drawn) -> list[tuple[str, str]]:
+    return [(found.x, found.y) for found in one.result.correlations if not found.selected]
+
+
+def _with_interval(found: Correlation) -> str:
+    if math.isnan(found.r):
+        return "undefined"
+    return f"{_decimals(found.r)} ({_decimals(found.low)} to {_decimals(found.high)})"
+
+
+def _decimals(r: float) -> str:
+    return f"{r + 0.0:.3f}".replace("-0.000", "0.000")
+
+
+def _plain(drawn: Sequence[_Drawn], written: Sequence[Path]) -> Any:
+    return without_nan(
+        {
+            "draws": drawn[0].result.n_draws,
+            "seed": drawn[0].result.seed,
+            "cases": [
+                {
+                    "model": one.model,
+                    "case": one.case,
+                    "settings": dict(one.result.settings),
+                    "graph": one.graph,
+                    "selected": {
+                        "n": one.result.n_selected,
+                        "share": one.result.share,
+                        "low": one.result.share_low,
+                        "high": one.result.share_high,
+                    },
+                    "correlations": [
+                        {name: cell for name, cell in row.items() if not name.startswith("share")}
+                        for row in one.result.rows()
+                    ],
+                }
+                for one in drawn
+            ],
+            "files": [str(path) for path in written],
+        }
+    )
+
+
+# The folder: a table of all numbers, and figures.
+
+
+def _check_folder(out: Path, *, overwrite: bool) -> None:
+    if out.exists() and not out.is_dir():
+        raise UndertowError(f"{out}: is a file; name a folder")
+    if (out / TABLE).exists() and not overwrite:
+        raise UndertowError(f"{out}: holds a simulation already; name another folder, or add --overwrite")
+
+
+def _note(changed: Mapping[str, float]) -> str:
+    return f" ({', '.join(f'{name} = {value:g}' for name, value in changed.items())})" if changed else ""
+
+
+def _write(drawn: Sequence[_Drawn], out: Path, *, papers: bool, note: str) -> list[Path]:
+    from undertow.report.drawing import file_stem, save_drawing
+
+    drawings = _of_the_papers(drawn, note) if papers else _of_a_model(drawn, note)
+    out.mkdir(parents=True, exist_ok=True)
+    table = out / TABLE
+    with table.open("w", encoding="utf-8", newline="") as stream:
+        rows = [{name: "" if cell is None else cell for name, cell in without_nan(row).items()} for row in _rows(drawn)]
+        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    for drawing in drawings:
+        save_drawing(drawing, out)
+    return [table, *(out / f"{file_stem(drawing.name)}{suffix}" for drawing in drawings for suffix in (".png", ".svg"))]
+
+
+def _rows(drawn: Sequence[_Drawn]) -> list[dict[str, Any]]:
+    return [
+        {
+            "model": one.model,
+            "case": one.case,
+            "settings": " ".join(
+                f"{name}={repr(value).removesuffix('.0')}" for name, value in one.result.settings.items()
+            ),
+            "seed": one.result.seed,
+            **row,
+        }
+        for one in drawn
+        for row in one.result.rows()
+    ]
+
+
+def _of_the_papers(drawn: Sequence[_Drawn], note: str) -> list[Drawing]:
+    """Figure 2 of McMilin 2024 and figures 6 and 7 of the ICLR submission."""
+    from undertow.report.simulation import draw_simulation
+
+    by_case = {(one.model, one.case): one.result for one in drawn}
+    pairs = [("W", "G"), ("X", "Y")]
+    both = [
+        (_row_words(said, model, by_case[model, case]), _before_and_after(by_case[model, case], pairs))
+        for model in (SUM, DIFFERENCE)
+        for case, said in _SPECIFIED.items()
+    ]
+    weights = {", beta 0.01": "beta = 0.01", ", beta 0.1": "beta = 0.1", "": "beta = 1"}
+    injected = [
+        (
+            _row_words(said, model, by_case[model, case]),
+            [_panel(by_case[model, case + weight], ("X", "Y")) for weight in weights],
+        )
+        for model in (SUM, DIFFERENCE)
+        for case, said in _SPECIFIED.items()
+    ]
+    columns = _before_and_after_words(pairs)
+    return [
+        draw_simulation(
+            "mcmilin-2024-figure-2",
+            f"Selecting on W + G makes X and Y correlate if the task is unspecified{note}",
+            columns,
+            both[: len(_SPECIFIED)],
+        ),
+        draw_simulation(
+            "iclr-submission-figure-6",
+            f"The sign of what selection makes depends on who is selected{note}",
+            columns,
+            both,
+        ),
+        draw_simulation(
+            "iclr-submission-figure-7",
+            f"The more of W there is in X (beta), the more does selection correlate X and Y of an unspecified task{note}",
+            list(weights.values()),
+            injected,
+        ),
+    ]
+
+
+def _of_a_model(drawn: Sequence[_Drawn], note: str) -> list[Drawing]:
+    """Every pair of every case, two pairs and six cases to a figure."""
+    from undertow.report.simulation import draw_simulation
+
+    model, pairs = drawn[0].model, _pairs(drawn[0])
+    found: list[Drawing] = []
+    for first in range(0, len(drawn), CASES_DOWN):
+        for pair in range(0, len(pairs), PAIRS_ACROSS):
+            across = pairs[pair : pair + PAIRS_ACROSS]
+            name = f"{model}-{len(found) + 1}" if max(len(drawn) - CASES_DOWN, len(pairs) - PAIRS_ACROSS) > 0 else model
+            rows = [
+                (
+                    f"{one.case or model}; selected: {_percent(one.result)} of all people",
+                    _before_and_after(one.result, across),
+                )
+                for one in drawn[first : first + CASES_DOWN]
+            ]
+            title = f"{model}: correlations before and after selection{note}"
+            found.append(draw_simulation(name, title, _before_and_after_words(across), rows))
+    return found
+
+
+def _row_words(said: str, model: str, result: Simulation) -> str:
+    return f"{said}; {_SELECTED_ON[model]}: {_percent(result)} of all people"
+
+
+def _percent(result: Simulation) -> str:
+    return f"{100 * result.share:.3g}%"
+
+
+def _before_and_after_words(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    who = ("everyone", "selected")
+    if any(len(x + y) > NAME_LETTERS for x, y in pairs):
+        return [one.capitalize() for _ in pairs for one in who]
+    return [f"{x} and {y}, {one}" for x, y in pairs for one in who]
+
+
+def _before_and_after(result: Simulation, pairs: Sequence[tuple[str, str]]) -> list[Panel]:
+    return [_panel(result, pair, alone=alone) for pair in pairs for alone in (True, False)]
+
+
+def _panel(result: Simulation, pair: tuple[str, str], *, alone: bool = False) -> Panel:
+    from undertow.report.simulation import Panel
+
+    return Panel(*pair, _cloud(result, pair, selected=False), None if alone else _cloud(result, pair, selected=True))
+
+
+def _cloud(result: Simulation, pair: tuple[str, str], *, selected: bool) -> Cloud:
+    from undertow.report.simulation import Cloud
+
+    found = result.correlation(*pair, selected=selected)
+    people = result.selected if selected else result.everyone
+    return Cloud(people[found.x], people[found.y], found.r, found.low, found.high, found.n)

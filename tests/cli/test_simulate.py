@@ -1,0 +1,182 @@
+"""`undertow simulate`: what it prints, what it writes, what it refuses; and that its page says what it prints."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import ROOT, Cli
+from refusal import refused
+from undertow.causal import models
+from undertow.causal.equations import Model
+from undertow.causal.graphs import read_graph
+from undertow.causal.simulation import simulate
+
+PAGE = (ROOT / "docs/simulation.md").read_text(encoding="utf-8")
+MINE = """
+strength = 2
+U := normal()            # nobody recorded it
+ill := bernoulli(sigmoid(U))
+seen := strength * ill + U + normal() > 1
+test := U + normal()
+select seen
+compare ill, test
+"""
+FIGURES = ("mcmilin-2024-figure-2", "iclr-submission-figure-6", "iclr-submission-figure-7")
+
+
+def json_of(cli: Cli, *arguments: str) -> Any:
+    done = cli("simulate", *arguments, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> str:
+    (tmp_path / "mine.scm").write_text(MINE, encoding="utf-8")
+    return "mine.scm"
+
+
+def test_the_numbers_of_the_page_are_printed(cli: Cli) -> None:
+    """At a million draws, the default."""
+    done = cli("simulate")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    assert lines[0] == ["model", "case", "pair", "r before", "r after selection", "selected"]
+    assert len(lines) == 1 + 24 + 1
+    assert lines[-1] == ["1,000,000 people drawn for each case, seed 0; brackets are 95% intervals."]
+    printed = {tuple(line[:3]): [cell.split()[0] for cell in line[3:]] for line in lines[1:-1]}
+    rows = [re.split(r" *\| *", line.strip("| ")) for line in PAGE.splitlines() if line.startswith("| W ")]
+    assert len(rows) == 8
+    for selected_on, pair, case, before, after, exact in rows:
+        model = {"W + G": models.SUM, "W - G": models.DIFFERENCE}[selected_on]
+        assert printed[model, case, pair] == [before, after, "3.74%"]
+        assert float(after) == pytest.approx(float(exact), abs=0.01)
+    for line in lines[1:-1]:
+        for cell in line[3:5]:
+            r, low, high = map(float, re.fullmatch(r"(\S+) \((\S+) to (\S+)\)", cell).groups())  # type: ignore[union-attr]
+            assert low <= r <= high
+
+
+def test_the_model_of_the_page_is_the_shipped_one() -> None:
+    (block,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    told, shipped = Model.read(block), models.load(models.SUM)
+    assert {name: equation.expression for name, equation in told.variables.items()} == {
+        name: equation.expression for name, equation in shipped.variables.items()
+    }
+    assert told.constants() == shipped.constants()
+    assert (told.pairs, told.selection, dict(told.cases)) == (shipped.pairs, shipped.selection, dict(shipped.cases))
+
+
+def test_json_holds_what_the_library_gives(cli: Cli, mine: str, tmp_path: Path) -> None:
+    said = json_of(cli, mine, "--draws", "5e3", "--seed", "4", "--set", "strength=3")
+    assert (said["draws"], said["seed"], said["files"]) == (5000, 4, [])
+    (case,) = said["cases"]
+    found = simulate(Model.read(MINE), 5000, 4, {"strength": 3})
+    assert (case["model"], case["case"], case["settings"]) == ("mine", "", {"strength": 3.0})
+    assert case["selected"] == {
+        "n": found.n_selected,
+        "share": found.share,
+        "low": found.share_low,
+        "high": found.share_high,
+    }
+    assert [(row["selection"], row["r"], row["n"]) for row in case["correlations"]] == [
+        ("after" if one.selected else "before", one.r, one.n) for one in found.correlations
+    ]
+    assert set(read_graph(case["graph"] + "; label ill; features test").arrows) == {
+        ("U", "ill"),
+        ("U", "seen"),
+        ("ill", "seen"),
+        ("U", "test"),
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == [mine], "nothing was written"
+
+
+def test_a_folder_gets_the_papers_figures_and_a_table(cli: Cli, tmp_path: Path) -> None:
+    arguments = ("--draws", "20000", "--set", "alpha=9", "--out", "made")
+    said = json_of(cli, *arguments)
+    files = ["correlations.csv", *(name + suffix for name in FIGURES for suffix in (".png", ".svg"))]
+    assert sorted(path.name for path in (tmp_path / "made").iterdir()) == sorted(files)
+    assert [Path(path).name for path in said["files"]] == files
+    with (tmp_path / "made/correlations.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    expected = [row for case in said["cases"] for row in case["correlations"]]
+    assert [float(row["r"]) for row in rows] == [row["r"] for row in expected]
+    assert len(rows) == 48
+    assert {row["settings"] for row in rows if row["case"] == "unspecified"} == {"alpha=9 beta=1 gamma=0"}
+    refused(cli("simulate", *arguments), "made: holds a simulation already", "--overwrite")
+    assert cli("simulate", *arguments, "--overwrite").returncode == 0
+
+
+@pytest.mark.parametrize(("n_pairs", "n_cases", "n_figures"), [(1, 0, 1), (2, 6, 1), (3, 0, 2), (3, 7, 4)])
+def test_a_model_of_ones_own_gets_as_many_figures_as_it_needs(
+    n_pairs: int, n_cases: int, n_figures: int, cli: Cli, tmp_path: Path
+) -> None:
+    pairs = "; ".join(["ill, test", "ill, U", "U, test"][:n_pairs])
+    cases = "\n".join(f"case number {n}: strength = {n}" for n in range(n_cases))
+    (tmp_path / "mine.scm").write_text(MINE.replace("ill, test", pairs) + cases, encoding="utf-8")
+    said = json_of(cli, "mine.scm", "--draws", "2000", "--out", "made")
+    names = ["mine"] if n_figures == 1 else [f"mine-{n}" for n in range(1, n_figures + 1)]
+    assert [Path(path).name for path in said["files"]] == [
+        "correlations.csv",
+        *(name + suffix for name in names for suffix in (".png", ".svg")),
+    ]
+    assert all(Path(tmp_path, path).stat().st_size > 0 for path in said["files"])
+
+
+def test_what_is_undefined_is_null_and_an_empty_cell(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "mine.scm").write_text(MINE.replace("ill, test", "flat, test\nflat := 3"), encoding="utf-8")
+    (case,) = json_of(cli, "mine.scm", "--draws", "2000", "--out", "made")["cases"]
+    assert [row["r"] for row in case["correlations"]] == [None, None]
+    with (tmp_path / "made/correlations.csv").open(encoding="utf-8", newline="") as stream:
+        assert [(row["r"], row["low"]) for row in csv.DictReader(stream)] == [("", ""), ("", "")]
+    assert "\tundefined\tundefined\t" in cli("simulate", "mine.scm", "--draws", "2000").stdout
+
+
+def test_graphs_are_printed_for_dag(cli: Cli, mine: str) -> None:
+    lines = [line.split("\t") for line in cli("simulate", mine, "--graph").stdout.splitlines()]
+    assert lines[1:] == [["mine", "", "U -> ill; U -> seen; U -> test; ill -> seen; [seen]"]]
+    rows = json_of(cli, models.SUM, "--graph", "--set", "alpha=5")
+    assert [row["case"] for row in rows] == list(models.load(models.SUM).cases)
+    assert rows[1]["graph"] == "G -> S; G -> Y; W -> S; W -> X; [S]"
+    off = json_of(cli, mine, "--graph", "--set", "strength=0")
+    assert off[0]["graph"] == "U -> ill; U -> seen; U -> test; [seen]"
+
+
+def test_one_of_the_papers_models_by_its_name(cli: Cli) -> None:
+    said = json_of(cli, models.DIFFERENCE, "--draws", "2000")
+    assert {case["model"] for case in said["cases"]} == {models.DIFFERENCE}
+    assert len(said["cases"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["none.scm"], ["none.scm", "selected-on-sum"]),
+        (["mine.scm", "--set", "strength"], ["--set 'strength'", "parameter=number"]),
+        (["mine.scm", "--set", "strength=much"], ["parameter=number"]),
+        (["mine.scm", "--set", "strength=nan"], ["finite"]),
+        (["mine.scm", "--set", "length=1"], ["no parameter 'length'", "did you mean 'strength'"]),
+        (["--set", "gamma=1"], ["--set gamma", "well specified", "file of your own"]),
+        (["mine.scm", "--draws", "1e12"], ["1,000,000,000"]),
+        (["mine.scm", "--draws", "99.5"], ["whole number"]),
+        (["mine.scm", "--draws", "nan"], ["whole number"]),
+        (["mine.scm", "--draws", "5"], ["100"]),
+        (["mine.scm", "--seed", "-1"], ["seed"]),
+        (["mine.scm", "--out", "mine.scm"], ["mine.scm: is a file"]),
+        (["bad.scm"], ["bad.scm, line 2", "not for equations"]),
+        (["."], ["."]),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    arguments: list[str], words: list[str], cli: Cli, mine: str, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.scm").write_text("G := normal()\nX := G.x", encoding="utf-8")
+    refused(cli("simulate", *arguments), *words)
+    assert (tmp_path / mine).read_text(encoding="utf-8") == MINE
