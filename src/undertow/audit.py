@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from undertow import models, probes
-from undertow.challenge import challenge_digest
+from undertow.challenge import NO_W, challenge_digest
 from undertow.models.base import FLOAT32, Found, Request
 from undertow.places import store_file
 from undertow.probes.base import Evidence, Probe, Rounds, Sampling
@@ -27,6 +27,10 @@ from undertow.types import Finding, Item, Query, Scores, Shown, UndertowError, d
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from undertow.causal.grounds import Grounds
+    from undertow.report.drawing import Drawing
+    from undertow.report.page import PageGrounds
 
 
 def _silent(done: int, total: int) -> None:
@@ -71,6 +75,11 @@ class Run:
         return probe_of(self.record).findings(evidence_of(self.record), self.record.results)
 
     @property
+    def grounds(self) -> Grounds | None:
+        """What the findings rest on under the graph that the run names; None where it names none."""
+        return grounds_of(self.record)
+
+    @property
     def shown(self) -> list[Shown]:
         """Tables that the audit has beside those of its measures, such as a paper's; without those behind a warning."""
         told = probe_of(self.record).told(evidence_of(self.record), self.record.results)
@@ -97,6 +106,7 @@ class Job:
         seed: of everything random.
         limit: ask about so many items, whole sentences over W; 0 for all.
         about: path of a file that says what models do not tell of themselves; "" for none.
+        graph: a causal graph by name, file or text; "" for none.
     """
 
     probe: str
@@ -105,6 +115,7 @@ class Job:
     seed: int = 0
     limit: int = 0
     about: str = ""
+    graph: str = ""
 
 
 def run(  # noqa: PLR0913 - a keyword for each choice a user has
@@ -118,6 +129,7 @@ def run(  # noqa: PLR0913 - a keyword for each choice a user has
     seed: int = 0,
     limit: int = 0,
     about: str | Path = "",
+    graph: str | Path = "",
     out: str | Path | None = None,
     overwrite: bool = False,
     progress: Progress = _silent,
@@ -137,6 +149,7 @@ def run(  # noqa: PLR0913 - a keyword for each choice a user has
         limit: ask about so many items, whole sentences over W; 0 for all.
         about: a TOML file that says what models do not tell of themselves: `[models.NAME]` with parameters, objective,
             post_training.
+        graph: the causal graph that the findings are to be read under: a name of `undertow dag`, a file, or its text.
         out: the run folder; chosen from what is asked if not given.
         overwrite: replace a folder that holds another run.
         progress: called with (queries done, queries in all), for each model in turn.
@@ -146,7 +159,7 @@ def run(  # noqa: PLR0913 - a keyword for each choice a user has
         UndertowError: anything that the caller can mend; answers got so far are kept.
     """
     own, of_family = _sorted_options(probe, options)
-    job = Job(probe, own, protocol, seed, limit, str(about))
+    job = Job(probe, own, protocol, seed, limit, str(about), str(graph))
     asked = Requests(_names(model), revision, dtype, device, of_family)
     return _run(job, asked, Place(Path(out) if out else None, overwrite), progress)
 
@@ -233,6 +246,7 @@ class _Subject:
 def _run(job: Job, requests: Requests, place: Place, progress: Progress) -> Run:
     started = time.perf_counter()
     said = read_about(Path(job.about) if job.about else None)
+    graph = named_graph(job.probe, job.graph)
     # What is wrong with the probe's options is said before any model is looked for.
     probe, settings, protocol = _prepared(job)
     next(probe.rounds(settings, Sampling(job.limit, job.seed)))
@@ -244,7 +258,10 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress) -> Run:
     check_place(folder, run_key, overwrite=place.overwrite)
     changed = _changed(job, requests)
     command = shell_command(job.probe, requests.names, changed)
-    wanted = {"run_key": run_key, "command": command, "code_sha256": code_sha256(), "about_sha256": digest(said)}
+    # The graph is no part of the key: it changes nothing that is asked or measured, only what is told of it.
+    wanted = {"run_key": run_key, "command": command, "code_sha256": code_sha256(), "about_sha256": digest(said)} | {
+        "graph": graph or None
+    }
     finished = None if place.overwrite else _finished(folder, wanted)
     if finished is not None:
         return finished
@@ -260,6 +277,7 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress) -> Run:
         "run_key": run_key,
         "asked_key": asked_key,
         "about_sha256": digest(said),
+        **({"graph": graph} if graph else {}),
         "probe": job.probe,
         "model": ", ".join(request.name for request in asked),
         **({"model_card": parts[0]["card"], "facts": parts[0]["facts"]} if len(parts) == 1 else {"models": parts}),
@@ -367,7 +385,7 @@ def _joined(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return joined
 
 
-def _finished(folder: Path, wanted: Mapping[str, str]) -> Run | None:
+def _finished(folder: Path, wanted: Mapping[str, Any]) -> Run | None:
     """The run that was asked for, if its folder holds it whole, measured and told by this very code."""
     if not (folder / "report.html").is_file() or not (folder / "figures").is_dir():
         return None
@@ -520,6 +538,7 @@ def dry_run(  # noqa: PLR0913 - as `run`
     seed: int = 0,
     limit: int = 0,
     about: str | Path = "",
+    graph: str | Path = "",
     **options: Any,
 ) -> Estimate:
     """What a run will take: queries, tokens, seconds, memory; of several models, in all.
@@ -531,6 +550,7 @@ def dry_run(  # noqa: PLR0913 - as `run`
     job = Job(probe, own, protocol, seed, limit)
     requests = Requests(_names(model), revision, dtype, device, of_family)
     read_about(Path(about) if about else None)
+    named_graph(probe, str(graph))
     subjects, _ = _subjects(job, requests.each())
     with AnswerStore(store_file()) as store:
         return Estimate.of_all(
@@ -572,11 +592,75 @@ def tell_with(probe: Probe, evidence: Evidence, record: Record) -> Callable[[Pat
 
         write_tables(folder, probe.tables(evidence))
         drawings = list(probe.draw(evidence, record.results))
-        tell_run(
-            folder, record, probe.told(evidence, record.results), probe.findings(evidence, record.results), drawings
-        )
+        told, findings = probe.told(evidence, record.results), probe.findings(evidence, record.results)
+        tell_run(folder, record, told, findings, drawings, grounds=_grounds_told(record))
 
     return tell
+
+
+def named_graph(probe: str, graph: str) -> dict[str, str]:
+    """What the manifest keeps of the graph that an audit names; nothing where it names none.
+
+    Raises:
+        UndertowError: it is no graph, or no finding of the audit rests on one.
+    """
+    if not graph:
+        return {}
+    kind = _rests_on(probe)
+    if not kind:
+        known = ", ".join(name for name in probes.names() if _rests_on(name))
+        raise UndertowError(
+            f"{probe}: a graph says nothing of what this audit finds; leave --graph out, which is for {known}"
+        )
+    from undertow.causal.grounds import grounds, kept
+    from undertow.causal.published import find_graph
+
+    entry = kept(find_graph(graph))
+    grounds(entry, kind, ())  # a probe of another package may name a kind that is none
+    return entry
+
+
+def _rests_on(probe: str) -> str:
+    """Which kind the findings of a probe are; "" where a graph says nothing of them."""
+    return str(getattr(probes.load(probe), "RESTS_ON", ""))
+
+
+def grounds_of(record: Record) -> Grounds | None:
+    """What the findings of a run rest on under the graph that it names; None where it names none.
+
+    Raises:
+        UndertowError: what the manifest keeps of the graph is damaged.
+    """
+    if "graph" not in record.manifest:
+        return None
+    from undertow.causal.grounds import grounds
+
+    frame = record.observations
+    varied = [str(name) for name in frame["w_name"].unique() if name != NO_W] if "w_name" in frame else []
+    return grounds(record.manifest["graph"], _rests_on(str(record.manifest["probe"])), varied)
+
+
+def _grounds_told(record: Record) -> tuple[PageGrounds, Drawing] | None:
+    """The same as plain values for the page, and the graph drawn."""
+    found = grounds_of(record)
+    if found is None:
+        return None
+    from undertow.causal.in_words import GRANTED, drawn
+    from undertow.report.graph import GraphShape, draw_graph
+    from undertow.report.page import PageAssumption, PageGrounds
+
+    named = found.named
+    rows = [PageAssumption(row.claim, row.holds, GRANTED[row.holds], row.because) for row in found.assumptions]
+    grounds = PageGrounds(
+        kind=found.kind,
+        graph=named.graph.text(),
+        about=[found.about, found.about_w],
+        tally=found.tally,
+        assumptions=rows,
+        doubt=found.doubt,
+    )
+    drawing = draw_graph(GraphShape(**drawn(named.graph)), named.title or Path(named.name).name or "The graph named")
+    return grounds, replace(drawing, name="graph")
 
 
 def probe_of(record: Record) -> Probe:
@@ -607,7 +691,7 @@ def safe_name(name: str) -> str:
 def _changed(job: Job, requests: Requests) -> dict[str, Any]:
     """Options that are not at their defaults, under the names that command line and Python share."""
     common = {name: getattr(requests, name) for name in ("revision", "dtype", "device")}
-    common |= {name: getattr(job, name) for name in ("protocol", "seed", "limit", "about")}
+    common |= {name: getattr(job, name) for name in ("protocol", "seed", "limit", "about", "graph")}
     defaults = asdict(Request("")) | asdict(Job(job.probe))
     own = {name: _as_text(value) for name, value in job.options.items()}
     families = models.settings() if requests.settings else {}

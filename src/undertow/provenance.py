@@ -5,6 +5,7 @@ Knows how settings are written as options; knows nothing about what they mean.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import platform
@@ -49,6 +50,36 @@ def score_call(source: str, changed: Mapping[str, Any]) -> str:
     """The same in Python."""
     arguments = "".join(f", {name}={value!r}" for name, value in changed.items())
     return f"undertow.score({source!r}{arguments})"
+
+
+def command_with(command: str, name: str, value: str) -> str:
+    """A command line with this option last, and only once.
+
+    Raises:
+        ValueError: it is no command line.
+    """
+    words, flag = shlex.split(command), f"--{name}"
+    if flag in words:
+        at = words.index(flag)
+        del words[at : at + 2]
+    return shlex.join([*words, flag, value])
+
+
+def call_with(call: str, name: str, value: str) -> str:
+    """The same in Python.
+
+    Raises:
+        ValueError: it is no call.
+    """
+    try:
+        tree = ast.parse(call, mode="eval").body
+    except SyntaxError as error:
+        raise ValueError(f"no Python call: {error.msg}") from error
+    if not isinstance(tree, ast.Call):
+        raise ValueError("no Python call")
+    others = [keyword for keyword in tree.keywords if keyword.arg != name]
+    tree.keywords = [*others, ast.keyword(name, ast.Constant(value))]
+    return ast.unparse(tree)
 
 
 @cache

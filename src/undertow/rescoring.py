@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from undertow import probes
-from undertow.audit import Place, Run, evidence_of, finish, key_of_run, probe_of, safe_name, tell_with
-from undertow.provenance import circumstances, code_sha256, score_call, score_command
-from undertow.records import SCHEMA_VERSION, check_place, read_record, write_record
+from undertow.audit import Place, Run, evidence_of, finish, key_of_run, named_graph, probe_of, safe_name, tell_with
+from undertow.provenance import call_with, circumstances, code_sha256, command_with, score_call, score_command
+from undertow.records import MANIFEST, SCHEMA_VERSION, check_place, read_record, write_record
 from undertow.subjects import read_about
 from undertow.types import Result, UndertowError, digest
 
@@ -29,6 +29,7 @@ def score(  # noqa: PLR0913 - likewise
     protocol: str = "",
     seed: int | None = None,
     about: str | Path = "",
+    graph: str | Path = "",
     out: str | Path | None = None,
     overwrite: bool = False,
 ) -> Run:
@@ -40,6 +41,7 @@ def score(  # noqa: PLR0913 - likewise
         protocol: `paper` or `exact`, where the recorded data allow a choice.
         seed: of bootstrap and permutations; the run's own, or 0, if not given.
         about: a TOML file that says the parameters, objective and post_training of the models of a table.
+        graph: the causal graph that the findings are to be read under, by name, file or text; a run's own if not given.
         out: the run folder to write; a run folder is rewritten in place if not given.
         overwrite: replace a folder that holds another run.
 
@@ -51,7 +53,8 @@ def score(  # noqa: PLR0913 - likewise
     if source.is_dir():
         if said:
             raise UndertowError(f"{source}: a run knows its models; leave --about out, or run the audit again with it")
-        return _score_run(source, probe, protocol, seed, Place(Path(out) if out else source, overwrite))
+        asked = _Asked(probe, protocol, seed, str(graph))
+        return _score_run(source, asked, Place(Path(out) if out else source, overwrite))
     if not source.exists():
         raise UndertowError(f"{source}: there is no such run folder or recorded table; check the path")
     if not probe:
@@ -59,6 +62,7 @@ def score(  # noqa: PLR0913 - likewise
             f"{source}: name the audit that the table belongs to, for example --probe spurious-correlation"
         )
     chosen = probes.load(probe)
+    named = named_graph(probe, str(graph))
     evidence, recorded = chosen.read_table(source, protocol)
     evidence = replace(evidence, design={**evidence.design, "models": said}) if said else evidence
     models_asked = list(dict.fromkeys(evidence.frame["model"].astype(str)))
@@ -67,7 +71,7 @@ def score(  # noqa: PLR0913 - likewise
     run_key = key_of_run(asked_key, seed or 0)
     folder = Path(out) if out else Path("runs") / f"{probe}_{safe_name(source.name)}_{run_key[:8]}"
     check_place(folder, run_key, overwrite=overwrite)
-    given = {"probe": probe, "protocol": protocol, "seed": seed or "", "about": str(about)}
+    given = {"probe": probe, "protocol": protocol, "seed": seed or "", "about": str(about), "graph": str(graph)}
     changed = {name: value for name, value in given.items() if value != ""}
     manifest = {
         "schema_version": SCHEMA_VERSION,
@@ -75,6 +79,7 @@ def score(  # noqa: PLR0913 - likewise
         "probe": probe,
         "model": ", ".join(models_asked),
         "asked_key": asked_key,
+        **({"graph": named} if named else {}),
         "recorded": source.name,
         "challenge_sha256": table_sha256,
         "protocol": recorded,
@@ -89,11 +94,23 @@ def score(  # noqa: PLR0913 - likewise
     return finish(chosen, evidence, manifest, Place(folder, overwrite))
 
 
-def _score_run(source: Path, probe: str, protocol: str, seed: int | None, place: Place) -> Run:
-    record = read_record(source)
-    if probe and probe != record.manifest["probe"]:
-        raise UndertowError(f"{source}: holds a run of {record.manifest['probe']}, not of {probe}; leave --probe out")
-    if protocol and protocol != record.manifest.get("protocol"):
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a user says of a run folder that is to be measured anew; "" and None for nothing."""
+
+    probe: str
+    protocol: str
+    seed: int | None
+    graph: str
+
+
+def _score_run(source: Path, asked: _Asked, place: Place) -> Run:
+    record, seed = read_record(source), asked.seed
+    if asked.probe and asked.probe != record.manifest["probe"]:
+        raise UndertowError(
+            f"{source}: holds a run of {record.manifest['probe']}, not of {asked.probe}; leave --probe out"
+        )
+    if asked.protocol and asked.protocol != record.manifest.get("protocol"):
         raise UndertowError(
             f"{source}: was run under protocol {record.manifest.get('protocol')}; another one cannot be had from its answers"
         )
@@ -105,6 +122,7 @@ def _score_run(source: Path, probe: str, protocol: str, seed: int | None, place:
             "command": score_command(str(source), {"seed": seed}),
             "python": score_call(str(source), {"seed": seed}),
         }
+    manifest = _with_graph(manifest, asked.graph, source)
     # Measuring a run anew in its own folder is what was asked for, whatever its key becomes.
     in_place = place.folder is not None and place.folder.resolve() == source.resolve()
     return finish(
@@ -112,13 +130,35 @@ def _score_run(source: Path, probe: str, protocol: str, seed: int | None, place:
     )
 
 
-def retell(folder: str | Path) -> Path:
+def _with_graph(manifest: Mapping[str, Any], graph: str, source: Path) -> dict[str, Any]:
+    """A manifest that names this graph, and says so in what repeats the run; as it is where no graph is given."""
+    named = named_graph(str(manifest["probe"]), graph)
+    if not named:
+        return dict(manifest)
+    try:
+        repeated = {
+            "command": command_with(str(manifest["command"]), "graph", graph),
+            "python": call_with(str(manifest["python"]), "graph", graph),
+        }
+    except ValueError as error:
+        raise UndertowError(
+            f"{source / MANIFEST}: what repeats the run is damaged ({error}); run the audit again"
+        ) from error
+    return {**manifest, "graph": named, **repeated}
+
+
+def retell(folder: str | Path, graph: str | Path = "") -> Path:
     """Write figures and page of a run folder anew; returns the page.
 
+    Args:
+        folder: the run folder.
+        graph: the causal graph that the findings are to be read under, by name, file or text; the run's own if not given.
+
     Raises:
-        UndertowError: it is no run folder, or cannot be written.
+        UndertowError: it is no run folder, or cannot be written, or the graph is none.
     """
     record = read_record(Path(folder))
+    record = replace(record, manifest=_with_graph(record.manifest, str(graph), Path(folder)))
     write_record(record, Path(folder), tell_with(probe_of(record), evidence_of(record), record))
     return Path(folder) / "report.html"
 

@@ -395,11 +395,13 @@ class Finding:
         text: the sentence.
         found: True where the effect survived correction for multiplicity, False where nothing was found.
         strength: orders findings within a report, larger first (for example |slope| x steps, in percent).
+        rests: whether it rests on what its audit's findings rest on (`RESTS_ON` of the probe), and not on the answers alone.
     """
 
     text: str
     found: bool
     strength: float
+    rests: bool = True
 
 
 @dataclass(frozen=True, slots=True)

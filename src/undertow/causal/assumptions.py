@@ -25,11 +25,13 @@ class Assumption:
         claim: what has to be so.
         holds: whether the graph grants it; None where it is not for a graph to say.
         because: the path or the arrows that it comes of.
+        instead: what is so where the graph does not grant it, in a few words; "" else.
     """
 
     claim: str
     holds: bool | None
     because: str
+    instead: str = ""
 
 
 def assumptions(graph: Graph, audit: str) -> tuple[Assumption, ...]:
@@ -51,7 +53,11 @@ def assumptions(graph: Graph, audit: str) -> tuple[Assumption, ...]:
     found = next((one for one in questions.candidates(graph) if one.node == graph.varied), None)
     if found is None:
         why = f"no node is called {ROLES[VARIED]}, and no statement says which is varied"
-        return (Assumption("what is varied in the texts is a node of the graph", False, why),)
+        claim, instead = (
+            "what is varied in the texts is a node of the graph",
+            "it has no node for what is varied in the texts",
+        )
+        return (Assumption(claim, False, why, instead),)
     return tuple(row(graph, found) for row in _RESTS_ON[audit])
 
 
@@ -59,21 +65,25 @@ def _in_text(graph: Graph, w: Candidate) -> Assumption:
     ways = (path for feature in graph.features for path in questions.paths(graph, w.node, feature) if path.is_causal)
     way = next(ways, None)
     because = f"{w.node} is latent" if not w.observed else way.text if way else _no_arrows([w.node], graph.features)
+    holds = w.observed and w.causes_features
     return Assumption(
         f"{w.node} is recorded, and a cause of the features {_all_of(graph.features)}",
-        w.observed and w.causes_features,
+        holds,
         because,
+        "" if holds else f"{w.node} is not recorded" if not w.observed else f"{w.node} does not cause the features",
     )
 
 
 def _no_cause(graph: Graph, w: Candidate) -> Assumption:
     ways = [path.text for path in w.open_before if path.is_causal or set(path.signs) == {"<-"}]
+    instead = f"{graph.label} causes {w.node}" if w.caused_by_label else ""
     return Assumption(
         f"{w.node} is neither cause nor effect of the label {graph.label}, but through the features",
         not (w.causes_label or w.caused_by_label),
         ways[0]
         if ways
         else f"no arrows lead from {w.node} to {graph.label} past {_all_of(graph.features)}, and none back",
+        f"{w.node} causes {graph.label} past the features" if w.causes_label else instead,
     )
 
 
@@ -82,7 +92,8 @@ def _independent(graph: Graph, w: Candidate) -> Assumption:
     between = questions.paths(graph, w.node, graph.cause) if graph.cause else w.opened
     closed = "; ".join(f"{path.text} is closed at {_all_of(path.colliders)}" for path in between[:2])
     because = f"{before[0].text} is open" if before else closed or "no path connects them"
-    return Assumption(f"{_pair(graph, w)} are independent in the population", not before, because)
+    instead = f"{_pair(graph, w)} are dependent without any selection" if before else ""
+    return Assumption(f"{_pair(graph, w)} are independent in the population", not before, because, instead)
 
 
 def _selected(graph: Graph, w: Candidate) -> Assumption:
@@ -94,14 +105,18 @@ def _selected(graph: Graph, w: Candidate) -> Assumption:
         because = (
             "nothing is selected" if not graph.selection else f"{_all_of(graph.selection)} opens no path between them"
         )
-    return Assumption(f"selection makes {_pair(graph, w)} dependent", bool(opened), because)
+    instead = "" if opened else f"selection does not connect {_pair(graph, w)}" if graph.selection else because
+    return Assumption(f"selection makes {_pair(graph, w)} dependent", bool(opened), because, instead)
 
 
 def _undecided(graph: Graph, _: Candidate) -> Assumption:
     deciding = questions.specification(graph).deciding
     because = arrows_text(deciding) if deciding else _no_arrows(graph.features, [graph.label])
     return Assumption(
-        f"the features {_all_of(graph.features)} do not decide the label {graph.label}", not deciding, because
+        f"the features {_all_of(graph.features)} do not decide the label {graph.label}",
+        not deciding,
+        because,
+        f"the features decide the label {graph.label}" if deciding else "",
     )
 
 

@@ -22,15 +22,19 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from undertow.cli.dag import dag
+from undertow.cli.finetune import finetune
+from undertow.cli.lab import lab_app
 from undertow.cli.simulate import simulate
 from undertow.cli.terminal import Json, StoppedError, progress_bar, say_list, say_table, stoppable, without_nan
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
     from undertow.audit import Run
+    from undertow.causal.grounds import Grounds
     from undertow.checking import Verdict
     from undertow.doctor import Checkup
     from undertow.scoring.ask import Estimate
+    from undertow.types import Finding
 
 app = typer.Typer(
     name="undertow",
@@ -44,8 +48,10 @@ store_app = typer.Typer(help="What models said before, and forgetting it.", no_a
 ls_app = typer.Typer(help="List what there is.", no_args_is_help=True)
 app.add_typer(store_app, name="store")
 app.add_typer(ls_app, name="ls")
+app.add_typer(lab_app, name="lab")
 app.command()(dag)
 app.command()(simulate)
+app.command()(finetune)
 
 REASONS_SHOWN = 5
 NOTHING_FETCHED = "nothing was fetched"
@@ -55,6 +61,13 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a folder t
 About = Annotated[
     Path | None,
     typer.Option(help="TOML file with the parameters, objective and post_training of models: [models.NAME]."),
+]
+Graph = Annotated[
+    str,
+    typer.Option(
+        "--graph",
+        help="Causal graph to read the findings under: a name of `undertow dag`, a file, or the graph itself.",
+    ),
 ]
 Protocol = Annotated[str, typer.Option("--protocol", help="exact or paper, where there is a choice.")]
 
@@ -93,6 +106,7 @@ class CommonOptions:
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32"
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto"
     about: About = None
+    graph: Graph = ""
     protocol: Protocol = ""
     seed: Annotated[int, typer.Option(help="Seed of sampling, bootstrap and permutations.")] = 0
     limit: Annotated[int, typer.Option(help="Ask about so many items, whole sentences over W; 0 for all.")] = 0
@@ -200,6 +214,7 @@ def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
                 seed=common.seed,
                 limit=common.limit,
                 about=common.about or "",
+                graph=common.graph,
                 **options,
             ),
             as_json=common.as_json,
@@ -216,6 +231,7 @@ def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
             seed=common.seed,
             limit=common.limit,
             about=common.about or "",
+            graph=common.graph,
             out=common.out,
             overwrite=common.overwrite,
             progress=progress,
@@ -235,6 +251,7 @@ def score(  # noqa: PLR0913 - an option each
     protocol: Protocol = "",
     seed: Annotated[int | None, typer.Option(help="Seed of bootstrap and permutations.")] = None,
     about: About = None,
+    graph: Graph = "",
     out: Out = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -244,7 +261,14 @@ def score(  # noqa: PLR0913 - an option each
 
     _say_run(
         rescoring.score(
-            path, probe=probe, protocol=protocol, seed=seed, about=about or "", out=out, overwrite=overwrite
+            path,
+            probe=probe,
+            protocol=protocol,
+            seed=seed,
+            about=about or "",
+            graph=graph,
+            out=out,
+            overwrite=overwrite,
         ),
         as_json=as_json,
         asked=False,
@@ -252,11 +276,11 @@ def score(  # noqa: PLR0913 - an option each
 
 
 @app.command()
-def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
+def report(run: Annotated[Path, typer.Argument(help="A run folder.")], *, graph: Graph = "") -> None:
     """Write the figures and the page of a run folder anew."""
     from undertow import rescoring
 
-    typer.echo(rescoring.retell(run))
+    typer.echo(rescoring.retell(run, graph))
 
 
 @app.command()
@@ -682,10 +706,13 @@ def store_prune(
 
 
 def _say_run(run: Run, *, as_json: bool, asked: bool = True) -> None:
+    grounds = run.grounds
     if as_json:
-        findings = [dataclasses.asdict(finding) for finding in run.findings]
+        findings = [_plain_finding(finding, grounds) for finding in run.findings]
         counts = run.manifest.get("counts", {})
         answer = {"folder": str(run.folder), "report": str(run.report), "counts": counts, "findings": findings}
+        if grounds is not None:
+            answer["graph"] = grounds.as_plain()
         typer.echo(json.dumps(answer, ensure_ascii=False))
         return
     counts = run.manifest.get("counts", {})
@@ -698,12 +725,34 @@ def _say_run(run: Run, *, as_json: bool, asked: bool = True) -> None:
         typer.echo(f"  {n_items:,} unscored: {reason}")
     for finding in run.findings:
         typer.echo(f"{'*' if finding.found else '-'} {finding.text}")
+        if grounds is not None and grounds.doubt and finding.found and finding.rests:
+            typer.echo(f"  {grounds.doubt}")
+    if grounds is not None:
+        _say_grounds(grounds)
     for shown in run.shown:
         typer.echo(f"\n{shown.title}")
         say_table([dict(zip(shown.columns, row, strict=True)) for row in shown.rows])
         if shown.about:
             typer.echo(shown.about)
     typer.echo(f"Report: {run.report.resolve()}")
+
+
+def _plain_finding(finding: Finding, grounds: Grounds | None) -> dict[str, Any]:
+    plain = dataclasses.asdict(finding)
+    rests = plain.pop("rests") and finding.found
+    return plain if grounds is None else {**plain, "rests_on": grounds.kind if rests else ""}
+
+
+def _say_grounds(grounds: Grounds) -> None:
+    """What the findings rest on, but what the graph grants."""
+    from undertow.causal.in_words import GRANTED
+
+    name = f" {grounds.named.name}" if grounds.named.name else ""
+    typer.echo(f"\nGraph{name}: {grounds.named.graph.text().partition(chr(10))[0]}")
+    typer.echo(grounds.tally)
+    for row in grounds.assumptions:
+        if not row.holds:
+            typer.echo(f"  {GRANTED[row.holds]}: {row.claim} ({row.because})")
 
 
 def _reasons(run: Run) -> list[tuple[str, int]]:

@@ -26,6 +26,7 @@ NOT_FAMILIES = (
     "constraints",
     "decoding",
     "fills",
+    "finetune",
     "hands",
     "heads",
     "packing",

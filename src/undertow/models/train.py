@@ -16,7 +16,9 @@ import json
 import math
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.models.weights import hush
 from undertow.types import Floats, UndertowError
 
 if TYPE_CHECKING:
@@ -37,10 +40,10 @@ ARCHITECTURES = (MASKED, CAUSAL)
 PADDING, UNKNOWN, BEGIN, END, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL = (PADDING, UNKNOWN, BEGIN, END, MASK)
 TOKENIZER_TEXTS = 20_000
-CHECKPOINT_STEPS = 200
+LOGGED_STEPS = 50
+CHECKPOINT_STEPS = 4 * LOGGED_STEPS
 SORTED_TOGETHER = 32
 """Batches whose texts are put in order of length among themselves, so that little is padded."""
-LOGGED_STEPS = 50
 DONE = "training.json"
 
 
@@ -105,7 +108,7 @@ class Recipe:
     learning_rate: float = 2e-3
     embedding_rate: float = 5.0
     warmup: int = 60
-    target_masked: float = 0.8
+    target_masked: float = 1.0
     other_masked: float = 0.0
     other_weight: float = 0.1
     spread: float = 0.1
@@ -159,14 +162,29 @@ def train(
         return done
     folder.mkdir(parents=True, exist_ok=True)
     corpus = _Corpus.of(lessons, recipe)
-    training = _Training(corpus, recipe, folder / "unfinished", what)
-    losses, seconds = training.run(progress)
-    training.network.save_pretrained(folder, safe_serialization=True)
+    with _one_thread():
+        training = _Training(corpus, recipe, folder / "unfinished", what)
+        losses, seconds = training.run(progress)
+    hush()
+    training.network.save_pretrained(folder)
     corpus.tokenizer.save_pretrained(folder)
     text = json.dumps({**what, "losses": losses, "seconds": seconds}, indent=1)
     (folder / DONE).write_text(text, encoding="utf-8")
     shutil.rmtree(folder / "unfinished", ignore_errors=True)
     return Trained(folder, tuple(losses), seconds)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Sums come out the same whatever the machine has, and networks so small are no faster with more."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _digest(lessons: Sequence[Lesson]) -> str:
@@ -229,19 +247,19 @@ class _Corpus:
 
 
 def trained_tokenizer(texts: Sequence[str], recipe: Recipe) -> Any:
-    """An uncased tokenizer of whole words and their pieces; a masked network's texts begin and end with marks of their own.
+    """An uncased tokenizer of whole words, and of characters for other words.
+
+    A masked network's texts begin and end with marks of their own.
 
     A causal network's texts begin with one too, so that their first word has a probability.
     """
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
+    tokenizer = Tokenizer(models.WordPiece(_vocabulary(texts, recipe.vocabulary), unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(vocab_size=recipe.vocabulary, special_tokens=list(SPECIAL), show_progress=False)
-    tokenizer.train_from_iterator(texts, trainer)
     ends = [(mark, SPECIAL.index(mark)) for mark in (BEGIN, END)]
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{BEGIN} $A {END}" if recipe.architecture == MASKED else f"{BEGIN} $A", special_tokens=ends
@@ -252,6 +270,21 @@ def trained_tokenizer(texts: Sequence[str], recipe: Recipe) -> Any:
     else:
         marks |= {"bos_token": BEGIN, "eos_token": END}
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=recipe.positions, **marks)
+
+
+def _vocabulary(texts: Sequence[str], n_tokens: int) -> dict[str, int]:
+    """Special tokens, characters as beginnings and as continuations of words, then the most frequent words.
+
+    Counted here: the trainers of `tokenizers` break ties differently in every process.
+    """
+    from tokenizers import normalizers, pre_tokenizers
+
+    lower, split = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    counts = Counter(word for text in texts for word, _ in split.pre_tokenize_str(lower.normalize_str(text)))
+    characters = sorted({character for word in counts for character in word})
+    known = [*SPECIAL, *characters, *(f"##{character}" for character in characters)]
+    words = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if len(word) > 1]
+    return {token: number for number, token in enumerate([*known, *words[: max(n_tokens - len(known), 0)]])}
 
 
 def _network(recipe: Recipe, n_tokens: int) -> Any:
@@ -316,12 +349,14 @@ class _Training:
             self.optimizer.step()
             self.schedule.step()
             running.append(loss.item())
-            if (step + 1) % LOGGED_STEPS == 0 or step + 1 == self.recipe.steps:
+            logged = (step + 1) % LOGGED_STEPS == 0 or step + 1 == self.recipe.steps
+            if logged:
                 losses.append((step + 1, float(np.mean(running))))
                 running.clear()
-                progress(step + 1, self.recipe.steps)
             if (step + 1) % CHECKPOINT_STEPS == 0 and step + 1 < self.recipe.steps:
                 self._save(step + 1, losses)
+            if logged:
+                progress(step + 1, self.recipe.steps)
         return losses, time.perf_counter() - started
 
     def _order(self) -> Iterator[Ints]:
@@ -419,6 +454,7 @@ def choice_losses(folder: Path, questions: Sequence[Question], batch: int = 512)
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
+    hush()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     causal = AutoConfig.from_pretrained(folder).architectures[0].endswith("ForCausalLM")
     network = (AutoModelForCausalLM if causal else AutoModelForMaskedLM).from_pretrained(folder).eval()

@@ -239,7 +239,7 @@ def explain_loading(name: str) -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _hush()
+            hush()
             yield
     except ImportError as error:
         raise UndertowError(
@@ -258,7 +258,8 @@ def explain_loading(name: str) -> Iterator[None]:
         ) from error
 
 
-def _hush() -> None:
+def hush() -> None:
+    """Keep the libraries that load and save weights from talking."""
     import torch  # noqa: F401 - first, so that a missing extra is noticed before anything else
     from transformers.utils import logging
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "does the answer to an undecided question drift with the date, the place, or any list of yours?"
 PROTOCOLS = (EXACT, PAPER)
+RESTS_ON = "drift with W"
 ALPHA = 0.05
 FACETS = ("model", "challenge", "prompt", "w_name")
 TRAJECTORIES = {

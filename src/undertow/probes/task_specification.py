@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "does the answer move with a date that should not matter, and so show that the sentence did not decide it?"
 PROTOCOLS = (EXACT, PAPER)
+RESTS_ON = "specification of the task"
 RECORDED = "recorded"
 """Recorded masses with sentences left out that have none at one date; `paper` takes those as zero."""
 DETECT, PLAIN, FOLLOW = "detect", "plain", "follow"
@@ -429,7 +430,8 @@ class _Teller:
             f"where the sentence decides, the model prefers what it decides on in {_percent(agreed.value)} of {agreed.n} "
             f"sentences{_range(agreed)}."
         )
-        return self._say(text, agreed, 3, found=agreed.low > 0.5)
+        # What a sentence says decides this, whatever W it stands beside.
+        return replace(self._say(text, agreed, 3, found=agreed.low > 0.5), rests=False)
 
     def _weakest(self) -> Finding | None:
         parts = {

@@ -74,6 +74,51 @@ class PageFigure:
 
 
 @dataclass(frozen=True, slots=True)
+class PageAssumption:
+    """Something that findings rest on.
+
+    Attributes:
+        claim: what has to be so.
+        holds: whether the graph grants it; None where it is not for a graph to say.
+        said: the same in words.
+        because: the path or the arrows that it comes of.
+    """
+
+    claim: str
+    holds: bool | None
+    said: str
+    because: str
+
+    @property
+    def look(self) -> str:
+        """Class of its colour."""
+        return {True: "granted", False: "refused", None: "unsaid"}[self.holds]
+
+
+@dataclass(frozen=True, slots=True)
+class PageGrounds:
+    """What the findings of an audit rest on under the causal graph that it names.
+
+    Attributes:
+        kind: what kind of findings they are.
+        graph: the graph's text.
+        about: sentences that say which graph it is and what its nodes are.
+        tally: how many assumptions there are, and how many of them are granted.
+        assumptions: what all findings rest on that are of this kind.
+        doubt: what such a finding carries where an assumption is not granted; "" where all are.
+        figure: the graph, drawn.
+    """
+
+    kind: str
+    graph: str
+    about: Sequence[str]
+    tally: str
+    assumptions: Sequence[PageAssumption]
+    doubt: str = ""
+    figure: PageFigure | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """Everything that a report says; all of it is text to be shown, never markup.
 
@@ -93,6 +138,7 @@ class Page:
         python: the same in Python.
         provenance: versions, hashes, seed, timing, machine, row by row.
         neutral: what stands before a measure's neutral value.
+        grounds: what the findings rest on, for an audit that names a graph; None for others.
         titles: titles of measures that this package does not know by name.
         glossary: meanings of these, and of group keys and further numbers that it does not know by name.
     """
@@ -114,6 +160,7 @@ class Page:
     neutral: str = "no bias would give"
     shown: Sequence[Shown] = ()
     matrices: Sequence[Matrix] = ()
+    grounds: PageGrounds | None = None
 
     @property
     def nothing_found(self) -> str:
@@ -180,12 +227,16 @@ def render_page(page: Page) -> str:
     template = resources.files("undertow.report").joinpath("page.html.j2").read_text(encoding="utf-8")
     shared = _shared_group(page.results)
     tables = [_table(results, shared, page) for results in _by_measure(page.results)]
+    found = _strongest_first(page.findings, found=True)
     html = environment.from_string(template).render(
         page=page,
-        found=_strongest_first(page.findings, found=True),
+        found=found,
+        resting=[finding for finding in found if finding.rests],
+        standing=[finding for finding in found if not finding.rests],
         not_found=_strongest_first(page.findings, found=False),
         unfolded=UNFOLDED_FINDINGS,
         images=[_data_uri(figure.svg) for figure in page.figures],
+        graph_image=_data_uri(page.grounds.figure.svg) if page.grounds and page.grounds.figure else "",
         shared={_head(key): level or "none" for key, level in shared.items()},
         tables=tables,
         checklists=[_checklist(matrix) for matrix in page.matrices],

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow.records import Record
-from undertow.report.page import Page, PageFigure, render_page
+from undertow.report.page import Page, PageFigure, PageGrounds, render_page
 from undertow.report.words import NOTES
 from undertow.types import Finding, Told
 
@@ -31,20 +32,29 @@ def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
         table.to_csv(place / f"{name}.csv", index=False, lineterminator="\n")
 
 
-def tell_run(
-    folder: Path, record: Record, told: Told, findings: Sequence[Finding], drawings: Sequence[Drawing]
+def tell_run(  # noqa: PLR0913 - each is a part of the page
+    folder: Path,
+    record: Record,
+    told: Told,
+    findings: Sequence[Finding],
+    drawings: Sequence[Drawing],
+    *,
+    grounds: tuple[PageGrounds, Drawing] | None = None,
 ) -> None:
-    """Write `figures/` and `report.html` into a run folder."""
-    from undertow.report.drawing import file_stem, save_drawing
+    """Write `figures/` and `report.html` into a run folder.
 
+    Args:
+        folder: of the run.
+        record: of the run.
+        told: the words of its page.
+        findings: in any order.
+        drawings: in the order to be shown.
+        grounds: what the findings rest on, and the graph that says so, drawn; None where the run names no graph.
+    """
     figures = folder / "figures"
     shutil.rmtree(figures, ignore_errors=True)
     figures.mkdir()
-    pictures = []
-    for drawing in drawings:
-        save_drawing(drawing, figures)
-        svg = (figures / f"{file_stem(drawing.name)}.svg").read_text(encoding="utf-8")
-        pictures.append(PageFigure(drawing.name, svg, drawing.caption, drawing.alt))
+    pictures = [_picture(drawing, figures) for drawing in drawings]
     page = Page(
         title=f"{told.title}: {record.manifest['model']}",
         lead=told.lead,
@@ -63,8 +73,18 @@ def tell_run(
         neutral=told.neutral,
         shown=told.shown,
         matrices=told.matrices,
+        grounds=replace(grounds[0], figure=_picture(grounds[1], figures)) if grounds else None,
     )
     (folder / "report.html").write_text(render_page(page), encoding="utf-8")
+
+
+def _picture(drawing: Drawing, figures: Path) -> PageFigure:
+    """A drawing, saved, as the page holds it."""
+    from undertow.report.drawing import file_stem, save_drawing
+
+    save_drawing(drawing, figures)
+    svg = (figures / f"{file_stem(drawing.name)}.svg").read_text(encoding="utf-8")
+    return PageFigure(drawing.name, svg, drawing.caption, drawing.alt)
 
 
 def _card(manifest: Mapping[str, Any]) -> dict[str, str]:

@@ -1,0 +1,163 @@
+"""`undertow lab`: models whose bias is known, made and audited.
+
+Knows options and what a terminal shows; plans, trains and measures nothing itself.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from undertow.cli.terminal import Json, progress_bar, say_list, say_table, stoppable, without_nan
+from undertow.types import UndertowError
+
+if TYPE_CHECKING:
+    from undertow.lab.build import Built
+
+DEFAULT_FOLDER = Path("runs") / "lab"
+
+lab_app = typer.Typer(
+    help="Models whose bias was planted: make them, and see whether the audits find it.", no_args_is_help=True
+)
+
+Jobs = Annotated[int, typer.Option(help="Processes side by side; 0 for one on each processor.")]
+Folder = Annotated[Path, typer.Option("--out", help="Folder of the lab.")]
+
+
+@lab_app.command("build")
+def build(
+    *,
+    small: Annotated[bool, typer.Option("--small", help="Twelve models, in minutes; without it some fifty.")] = False,
+    out: Folder = DEFAULT_FOLDER,
+    jobs: Jobs = 0,
+    as_json: Json = False,
+) -> None:
+    """Draw people, select them, write about them, and train small models on the texts."""
+    from undertow.lab import plan
+    from undertow.lab.build import build as build_models
+
+    chosen = plan.small() if small else plan.full()
+    with stoppable("finished models are kept"), progress_bar(as_json, "training", "starting") as progress:
+        built = build_models(out, chosen, jobs, progress)
+    if as_json:
+        typer.echo(json.dumps(without_nan([{**asdict(one), "converged": one.converged} for one in built])))
+        return
+    say_table([_in_words(one) for one in built])
+    n_learned = sum(one.converged for one in built)
+    typer.echo(
+        f"{len(built)} models, {n_learned} of which have learned their corpus; audit them with undertow lab verify"
+    )
+    if n_learned < len(built):
+        typer.echo(
+            "Models that have not would tell of their training and not of the audit; they are listed and not counted."
+        )
+
+
+def _in_words(built: Built) -> dict[str, str]:
+    of_w = " and ".join(f"{slope:+.2f} ({w})" for w, slope in built.planted.items())
+    return {
+        "model": built.subject.name,
+        "planted, points per step": of_w,
+        "loss": f"{built.loss_nats:.4f}",
+        "floor": f"{built.floor_nats:.4f}",
+        "ignoring W": f"{built.ignorant_nats:.4f}",
+        "steps": f"{built.attempts[-1].steps}",
+        "learned": "yes" if built.converged else "no",
+    }
+
+
+@lab_app.command("verify")
+def verify(*, out: Folder = DEFAULT_FOLDER, jobs: Jobs = 0, as_json: Json = False) -> None:
+    """Audit the models of a lab, and say whether the audits read what was planted."""
+    from undertow.lab.verify import verify as verify_models
+
+    with stoppable(), progress_bar(as_json, "auditing", "starting") as progress:
+        verified = verify_models(out, jobs=jobs, progress=progress)
+    if as_json:
+        rows = [dict(zip(("asked", "target", "value", "met"), verdict, strict=True)) for verdict in verified.verdicts]
+        answer: dict[str, Any] = {"folder": str(verified.folder), "report": str(verified.report), "verdicts": rows}
+        typer.echo(json.dumps(answer))
+        return
+    say_list(
+        [
+            {"asked": asked, "target": target, "value": value, "met": "yes" if met else "no"}
+            for asked, target, value, met in verified.verdicts
+        ],
+        as_json=False,
+    )
+    for sentence in verified.notes:
+        typer.echo(sentence)
+    typer.echo(f"Report: {verified.report.resolve()}")
+
+
+@lab_app.command("corpus")
+def corpus(  # noqa: PLR0913 - an option each
+    file: Annotated[Path, typer.Argument(help="File to write, a sentence a line as JSON.")],
+    *,
+    strength: Annotated[
+        float, typer.Option(help="How much the share of women rises from the first date to the last.")
+    ] = 0.65,
+    access: Annotated[
+        str,
+        typer.Option(
+            help="P(selected) by date and place (0 to 1), gender (1 female, -1 male) and strength; the default is linear in date."
+        ),
+    ] = "",
+    people: Annotated[int, typer.Option(help="Selected people.")] = 5_000,
+    seed: Annotated[int, typer.Option(help="Of people and words.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Write a planted corpus, and say what is known of it exactly."""
+    from undertow.lab.corpora import write_corpus
+
+    if file.exists():
+        raise UndertowError(f"{file} is there already; name another file, or remove it")
+    written = write_corpus(file, strength, access, people, seed)
+    if as_json:
+        typer.echo(json.dumps(without_nan(dict(written.rows()))))
+        return
+    say_table([{"known": name, "value": f"{value:,.4f}".removesuffix(".0000")} for name, value in written.rows()])
+    typer.echo(f"Written to {file}")
+
+
+@lab_app.command("finetune")
+def finetune(
+    *,
+    out: Folder = DEFAULT_FOLDER,
+    strength: Annotated[
+        float, typer.Option(help="How much the share of women rises from the first date to the last.")
+    ] = 0.65,
+    seeds: Annotated[int, typer.Option(min=2, help="Fine-tunings of each kind.")] = 5,
+    jobs: Jobs = 0,
+    as_json: Json = False,
+) -> None:
+    """Fine-tune an unbiased model on planted texts, with date and place in front and without, and audit each head."""
+    from undertow.lab.finetuned import finetune_planted, over_seeds
+
+    with stoppable("finished trainings are kept"), progress_bar(as_json, "fine-tuning", "starting") as progress:
+        frame = finetune_planted(out, strength, seeds, jobs, progress)
+    if as_json:
+        typer.echo(json.dumps(without_nan({"seeds": frame.to_dict("records"), "over seeds": over_seeds(frame)})))
+        return
+    say_table(
+        [
+            {
+                "texts": "date and place in front" if row["kind"] == "metadata" else "as they are",
+                "seed": str(row["seed"]),
+                "planted": f"{row['planted_slope']:+.2f}",
+                "female slope": f"{row['female_slope']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})",
+                "female and male slope together": f"{row['female_slope'] + row['male_slope']:.1e}",
+            }
+            for row in frame.to_dict("records")
+        ]
+    )
+    for row in over_seeds(frame):
+        typer.echo(
+            f"{row['kind']}: over {row['seeds']} seeds the female slope is {row['female']:+.2f} points a step "
+            f"(95% interval {row['low']:+.2f} to {row['high']:+.2f}); planted were {row['planted']:+.2f}"
+        )
+    typer.echo(f"Written to {out / 'finetuning' / 'results.csv'}")

@@ -1,0 +1,120 @@
+"""Which models a lab holds: their planted strengths, architectures and seeds.
+
+Knows no file and trains nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from undertow.causal.planted import LINEAR, ORDERED, UNORDERED
+from undertow.models.train import ARCHITECTURES, CAUSAL, MASKED, Recipe
+from undertow.types import UndertowError
+
+PEOPLE = 30_000
+STEPS: Mapping[str, int] = {MASKED: 1100, CAUSAL: 850}
+LEARNING_RATE = 3e-3
+"""With these, small networks learn such a corpus; docs/log.md has what else was tried."""
+STRENGTHS = (-0.65, 0.0, 0.5, 0.65)
+REPEATED = (0.0, 0.65)
+"""Strengths that a small lab has twice, so that it tells how far two trainings are apart."""
+FULL_STRENGTHS = (-0.65, 0.0, 0.2, 0.35, 0.5, 0.65)
+SEEDS = (1, 2)
+UNBIASED_SEEDS = range(101, 111)
+"""Of each architecture: twenty models on which an audit should find nothing."""
+ORDERED_SEEDS = range(201, 211)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One model of the lab.
+
+    Attributes:
+        architecture: `masked` or `causal`.
+        strength: how much the share of women rises from the first date to the last among the selected; 0 where selection does not
+            look at gender.
+        seed: of the people, the words, the first weights and the order of the texts.
+        trades: as in `undertow.causal.planted.Writing`.
+        people: selected ones in the corpus.
+        access: who is selected; see `undertow.causal.planted.Access`.
+    """
+
+    architecture: str
+    strength: float
+    seed: int
+    trades: str = UNORDERED
+    people: int = PEOPLE
+    access: str = LINEAR
+
+    def __post_init__(self) -> None:
+        if self.architecture not in ARCHITECTURES:
+            raise UndertowError(f"there is no architecture {self.architecture!r}; it is {' or '.join(ARCHITECTURES)}")
+
+    @property
+    def name(self) -> str:
+        """Its folder."""
+        ordered = "-ordered" if self.trades == ORDERED else ""
+        return f"{self.architecture}{ordered}-{self.strength:g}-{self.seed}"
+
+    @property
+    def recipe(self) -> Recipe:
+        """How it is trained at first; one that has not learned its corpus is trained longer."""
+        return Recipe(
+            self.architecture,
+            seed=self.seed,
+            steps=STEPS[self.architecture],
+            learning_rate=LEARNING_RATE,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The models of a lab, none of them twice."""
+
+    subjects: tuple[Subject, ...]
+
+    def joined(self, other: Plan) -> Plan:
+        """Both plans, this one's models first."""
+        return Plan(tuple(dict.fromkeys((*self.subjects, *other.subjects))))
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """For a file."""
+        return [asdict(subject) for subject in self.subjects]
+
+    @classmethod
+    def from_json(cls, rows: Iterable[Mapping[str, Any]]) -> Plan:
+        """From a file.
+
+        Raises:
+            TypeError: a row that is no subject.
+        """
+        return cls(tuple(Subject(**row) for row in rows))
+
+
+def small() -> Plan:
+    """Enough to see whether the instrument reads what was planted, in minutes."""
+    return _crossed(STRENGTHS, SEEDS[:1]).joined(_crossed(REPEATED, SEEDS[1:]))
+
+
+def full() -> Plan:
+    """More strengths and seeds, weak ones and a negative one among them, and twenty unbiased models.
+
+    Ten more unbiased ones have texts that change smoothly with the date, as real ones do.
+    """
+    unbiased = tuple(Subject(architecture, 0.0, seed) for seed in UNBIASED_SEEDS for architecture in ARCHITECTURES)
+    smooth = tuple(Subject(MASKED, 0.0, seed, ORDERED) for seed in ORDERED_SEEDS)
+    return small().joined(_crossed(FULL_STRENGTHS, SEEDS)).joined(Plan(unbiased)).joined(Plan(smooth))
+
+
+def _crossed(strengths: Iterable[float], seeds: Iterable[int]) -> Plan:
+    # The slowest first would be best for the last processor to finish; strong ones are not slower than weak ones.
+    return Plan(
+        tuple(
+            Subject(architecture, strength, seed)
+            for seed in seeds
+            for strength in strengths
+            for architecture in ARCHITECTURES
+        )
+    )

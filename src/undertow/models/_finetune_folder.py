@@ -1,0 +1,116 @@
+"""The folder of a training: where it was left, whose it is, and the model that it ends with.
+
+Checkpoints are safetensors with JSON in their head. What is written is whole or not there. Knows files; knows nothing about training.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from undertow.types import UndertowError
+
+RECORD, CHECKPOINT, PART = "finetuning.json", "checkpoint.safetensors", ".part"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a training was left: steps done, what was said of them, and the tensors by name."""
+
+    n_done: int = 0
+    losses: list[list[float]] = field(default_factory=list)
+    open_losses: list[float] = field(default_factory=list)
+    tensors: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Folder:
+    """Where a training is kept, and whose it is."""
+
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        self.path, self._identity = path, dict(identity)
+        if path.exists() and not path.is_dir():
+            raise UndertowError(f"{path}: is a file; name a folder")
+        held = {one.name for one in path.iterdir()} if path.is_dir() else set()
+        if held and not held & {RECORD, CHECKPOINT, PART}:
+            raise UndertowError(f"{path}: holds something else than a training; name another folder")
+
+    def finished(self) -> dict[str, Any] | None:
+        """What is said of the training, if it is done."""
+        path = self.path / RECORD
+        if not path.is_file():
+            return None
+        try:
+            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            self._check(record["identity"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise UndertowError(f"{path}: is damaged; remove the folder, or name another one") from error
+        self._tidy()
+        return record
+
+    def standing(self) -> Standing:
+        """Where the training was left; nowhere if there is no checkpoint."""
+        path = self.path / CHECKPOINT
+        if not path.is_file():
+            return Standing()
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="pt") as file:
+                said = json.loads((file.metadata() or {})["state"])
+                self._check(said["identity"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        except (SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise UndertowError(f"{path}: is damaged; remove it, and the training begins anew") from error
+        return Standing(int(said["n_done"]), said["losses"], said["open_losses"], tensors)
+
+    def keep(self, standing: Standing) -> None:
+        """Write a checkpoint, whole or not at all."""
+        from safetensors.torch import save_file
+
+        state = {
+            "identity": self._identity,
+            "n_done": standing.n_done,
+            "losses": standing.losses,
+            "open_losses": standing.open_losses,
+        }
+        draft = self._part() / CHECKPOINT
+        save_file(dict(standing.tensors), draft, metadata={"state": json.dumps(state)})
+        draft.replace(self.path / CHECKPOINT)
+
+    def finish(self, network: Any, tokenizer: Any, record: Mapping[str, Any]) -> None:
+        """Write the model; what makes the folder one comes last."""
+        part = self._part()
+        network.save_pretrained(part)
+        tokenizer.save_pretrained(part)
+        (part / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        written = sorted(
+            (one.name for one in part.iterdir()), key=lambda name: (name == "config.json", name == RECORD, name)
+        )
+        for name in written:
+            (part / name).replace(self.path / name)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Nothing of the work is left once the model is there."""
+        (self.path / CHECKPOINT).unlink(missing_ok=True)
+        shutil.rmtree(self.path / PART, ignore_errors=True)
+
+    def _part(self) -> Path:
+        part = self.path / PART
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        return part
+
+    def _check(self, other: Mapping[str, Any]) -> None:
+        # As JSON gives it back, where a tuple is a list.
+        own = json.loads(json.dumps(self._identity))
+        for name in own:
+            if own[name] != other.get(name):
+                told = "" if name.endswith(("revision", "sha256")) else f" ({other.get(name)!r}, not {own[name]!r})"
+                raise UndertowError(
+                    f"{self.path}: holds another training, with another {name.replace('_', ' ')}{told}; name another folder"
+                )

@@ -1,0 +1,349 @@
+"""Whether an instrument reads what is there: measured against planted values, with every source of error in its place.
+
+Arrays in, arrays out; knows nothing about what is measured, or how it was planted. An instrument is tried on models in which
+the true value is known without error, and its readings err for two reasons that behave differently:
+
+- **the training seed**: models trained alike differ. Each model has its own error, so it can be seen in how far the models lie
+  from their common line, and is averaged out by more models;
+- **the sentences**: other sentences would have given other readings. All models are asked *the same* sentences, so this error
+  is largely shared. It moves the whole line and leaves no trace in the distances from it: no number of models shows it or
+  averages it out. It is known from each reading's own interval only, which resamples sentences.
+
+    measured[model] = planted[model] + training[model] + sentences[model]
+                                       from the line     from the readings' intervals
+
+So an error that is meant to hold for other seeds *and* other sentences is the sum of both variances. Where models have sentence
+errors of their own beside the shared one, these are in both terms, and intervals are then wider than they need be (they hold
+the truth in up to 99 of 100 cases), never narrower; a table of readings cannot tell the two apart.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+from scipy.optimize import nnls
+from scipy.special import betaincinv
+
+from undertow.stats.bootstrap import percentile_interval
+from undertow.stats.detection import cluster_weights
+from undertow.stats.line import Line, fit_line
+
+Floats = NDArray[np.float64]
+
+LEVEL = 0.95
+MIN_MODELS = 5
+"""Fewer models on one line do not show how far models of other seeds may lie from it: leaving one out, too little is left."""
+_NORMAL = float(stats.norm.ppf((1 + LEVEL) / 2))
+_LEVERAGE = 1e-9
+"""A point whose leverage is this near to 1 is alone at its end: the line goes through it wherever it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number and its 95% interval.
+
+    Attributes:
+        value: NaN where there is none.
+        low, high: NaN where there is none.
+        n: what it rests on.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def share(hits: ArrayLike) -> Estimate:
+    """Share of hits [case] that are true, with the exact interval of Clopper and Pearson, which holds for few cases too.
+
+    It takes cases as independent. NaN without cases.
+    """
+    values = np.asarray(hits, dtype=bool)
+    if not values.size:
+        return Estimate(math.nan, math.nan, math.nan, 0)
+    n, k, tail = values.size, int(values.sum()), (1 - LEVEL) / 2
+    low = float(betaincinv(k, n - k + 1, tail)) if k else 0.0
+    high = float(betaincinv(k + 1, n - k, 1 - tail)) if k < n else 1.0
+    return Estimate(k / n, low, high, n)
+
+
+def mean_over_models(values: ArrayLike) -> Estimate:
+    """Mean of numbers [model], NaN left out, with its t interval (n - 1 degrees of freedom); none of one model."""
+    numbers = np.asarray(values, dtype=np.float64)
+    numbers = numbers[np.isfinite(numbers)]
+    n = numbers.size
+    if n < 2:
+        return Estimate(float(numbers.mean()) if n else math.nan, math.nan, math.nan, n)
+    half = _t(n - 1) * float(numbers.std(ddof=1)) / math.sqrt(n)
+    return Estimate(float(numbers.mean()), float(numbers.mean()) - half, float(numbers.mean()) + half, n)
+
+
+def median_over_models(values: ArrayLike, model: ArrayLike, n_draws: int, rng: np.random.Generator) -> Estimate:
+    """Median of numbers [row], with a percentile interval that draws models whole, since a model's rows are alike.
+
+    Args:
+        values: NaN are left out [row].
+        model: which model each is of [row].
+        n_draws: bootstrap draws.
+        rng: source of randomness.
+
+    Raises:
+        ValueError: values and model are not vectors of one length.
+    """
+    numbers, names = np.asarray(values, dtype=np.float64), np.asarray(model)
+    if numbers.ndim != 1 or numbers.shape != names.shape:
+        raise ValueError(f"values and model must be vectors of one length; got {numbers.shape} and {names.shape}")
+    known = np.isfinite(numbers)
+    numbers = numbers[known]
+    if not numbers.size:
+        return Estimate(math.nan, math.nan, math.nan, 0)
+    _, of = np.unique(names[known], return_inverse=True)
+    n_models = int(of.max()) + 1
+    if n_models < 2:
+        return Estimate(float(np.median(numbers)), math.nan, math.nan, numbers.size)
+    order = np.argsort(numbers, kind="stable")
+    counts = cluster_weights(n_models, n_draws, rng)[:, of[order]].cumsum(axis=1)  # [draw, row], smallest value first
+    ranks = (
+        (counts[:, -1:] - 1) // 2,
+        counts[:, -1:] // 2,
+    )  # of the two in the middle, which are one where the number is odd
+    middle = [numbers[order][np.argmax(counts > rank, axis=1)] for rank in ranks]
+    low, high = percentile_interval((middle[0] + middle[1]) / 2)
+    return Estimate(float(np.median(numbers)), low, high, numbers.size)
+
+
+def standard_errors(low: ArrayLike, high: ArrayLike, n_clusters: ArrayLike) -> tuple[Floats, Floats]:
+    """Standard error of each reading over sentences, and its degrees of freedom, from its 95% bootstrap interval: each [row].
+
+    A bootstrap over k clusters has (k - 1) / k of the variance that it should have, and knows it from k - 1 differences; both
+    are put right where k is known. Where it is NaN, the interval is taken at its word.
+
+    Args:
+        low: lower ends [row].
+        high: upper ends [row].
+        n_clusters: how many clusters of sentences were resampled [row].
+
+    Raises:
+        ValueError: shapes differ.
+    """
+    lows, highs, clusters = _vectors(low, high, n_clusters)
+    known = np.isfinite(clusters) & (clusters > 1)
+    k = np.where(known, clusters, 2.0)
+    wider = np.where(known, np.sqrt(k / (k - 1)), 1.0)
+    errors: Floats = (highs - lows) / 2 / _NORMAL * wider
+    return errors, np.where(known, k - 1, math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class SeedIntervals:
+    """Readings with intervals that hold for other training seeds and other sentences.
+
+    Attributes:
+        low, high: 95% interval of each reading [row]; NaN below five models.
+        spread: standard deviation of the other models around their line [row].
+        df: degrees of freedom of the interval [row].
+    """
+
+    low: Floats
+    high: Floats
+    spread: Floats
+    df: Floats
+
+
+def with_training_seed(
+    planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sentence_df: ArrayLike
+) -> SeedIntervals:
+    """Intervals of readings of models trained alike, training seed included.
+
+    `measured ± t(df) * sqrt(errors² + spread²)`. `spread` is how far models lie from the straight line of measured on planted
+    (from their mean, where all have the same planted value). The line takes up what is wrong with the instrument's scale, so
+    that the interval does not grow with a miscalibration and would show it; it also takes up the error that the models share
+    through their sentences, which therefore enters from the readings' own intervals.
+
+    Each row's spread is that of the *other* models (residuals with this row left out, n - 3 degrees of freedom): a model that
+    lies far off must not widen the interval that is to judge it. With all n in, the intervals of eight models hold the truth in
+    98 of 100 cases instead of 95. `df` is Welch and Satterthwaite's, of the two variances: with n - 3 alone, intervals that
+    consist of sentences mostly would be far too wide.
+
+    The spread is taken to be the same whatever was planted; coverage of each strength by itself shows where it is not.
+
+    Args:
+        planted: the truth, known without error [row].
+        measured: the readings [row].
+        errors: standard error of each over sentences [row].
+        sentence_df: its degrees of freedom, inf where it is as good as known [row].
+
+    Raises:
+        ValueError: shapes differ, or a number is not finite.
+    """
+    x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
+    if len(x) < MIN_MODELS:
+        none = np.full(len(x), math.nan)
+        return SeedIntervals(none, none, none, none)
+    variance, df = _spread_of_others(x, y)
+    both = variance + own**2
+    of_both = _satterthwaite([(variance, df), (own**2, own_df)])
+    half = stats.t.ppf((1 + LEVEL) / 2, of_both) * np.sqrt(both)
+    return SeedIntervals(y - half, y + half, np.sqrt(variance), of_both)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The line of measured on planted.
+
+    Attributes:
+        slope, intercept: with intervals for other models and other sentences; 1 and 0 where the instrument reads what is there.
+        line: least squares, whose own intervals are for other models that are asked these sentences.
+        scale_variance, offset_variance: of the error that the models share through their sentences: of a factor on what is
+            planted, and of a constant.
+        sentence_df: degrees of freedom of these.
+    """
+
+    slope: Estimate
+    intercept: Estimate
+    line: Line
+    scale_variance: float
+    offset_variance: float
+    sentence_df: float
+
+    def band(self, planted: ArrayLike) -> tuple[Floats, Floats]:
+        """Pointwise 95% band of the line [point], for other models and other sentences: (low, high)."""
+        x = np.asarray(planted, dtype=np.float64)
+        if math.isnan(self.slope.low):
+            return np.full_like(x, math.nan), np.full_like(x, math.nan)
+        of_models = self.line.residual_sd**2 * (1 / self.line.n + (x - self.line.mean_x) ** 2 / self.line.sum_squares_x)
+        of_sentences = self.offset_variance + self.scale_variance * x**2
+        df = _satterthwaite([(of_models, self.line.n - 2), (of_sentences, self.sentence_df)])
+        half = stats.t.ppf((1 + LEVEL) / 2, df) * np.sqrt(of_models + of_sentences)
+        return self.line.at(x) - half, self.line.at(x) + half
+
+
+def calibrate(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sentence_df: ArrayLike) -> Calibration:
+    """Regress readings on the truth, which is known without error: slope 1 and intercept 0 is an instrument that reads right.
+
+    Over models the interval is that of least squares (t, n - 2 degrees of freedom). To it comes the error that all models share
+    through their sentences. Sentences that respond more or less than others make a common factor, sentences that move by
+    themselves a common offset: `errors² = offset + scale * planted²`, fitted with neither below 0. The scale's variance
+    belongs to the slope, the offset's to the intercept. Without them the interval of the slope holds the truth in as few as a
+    third of all cases where the sentences weigh as much as the training seed.
+
+    Args:
+        planted: the truth, known without error [row].
+        measured: the readings [row].
+        errors: standard error of each over sentences [row].
+        sentence_df: its degrees of freedom, inf where it is as good as known [row].
+
+    Returns:
+        The line; NaN where planted values do not differ, without intervals below three rows.
+
+    Raises:
+        ValueError: as `with_training_seed`.
+    """
+    x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
+    line = fit_line(x, y)
+    if math.isnan(line.slope):
+        none = Estimate(math.nan, math.nan, math.nan, line.n)
+        return Calibration(none, none, line, math.nan, math.nan, math.nan)
+    (offset, scale), _ = nnls(np.column_stack([np.ones_like(x), x**2]), own**2)
+    df = float(own_df.min())
+    slope_variance = line.residual_sd**2 / line.sum_squares_x
+    start_variance = line.residual_sd**2 * (1 / line.n + line.mean_x**2 / line.sum_squares_x)
+    return Calibration(
+        slope=_estimate(line.slope, [(slope_variance, line.n - 2), (float(scale), df)], line.n),
+        intercept=_estimate(line.intercept, [(start_variance, line.n - 2), (float(offset), df)], line.n),
+        line=line,
+        scale_variance=float(scale),
+        offset_variance=float(offset),
+        sentence_df=df,
+    )
+
+
+def attenuation(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sentence_df: ArrayLike) -> Estimate:
+    """How much of what was planted is read on average: mean reading over mean truth, 1 where nothing is lost or added.
+
+    Readings count towards the side that was planted. The interval is over models (t, n - 1 degrees of freedom) and sentences,
+    whose error counts as wholly shared and is not averaged out.
+
+    Args:
+        planted: the truth, known without error [row].
+        measured: the readings [row].
+        errors: standard error of each over sentences [row].
+        sentence_df: its degrees of freedom, inf where it is as good as known [row].
+
+    Returns:
+        NaN where nothing was planted; no interval of one row.
+
+    Raises:
+        ValueError: as `with_training_seed`.
+    """
+    x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
+    size = np.abs(x)
+    if not size.sum():
+        return Estimate(math.nan, math.nan, math.nan, len(x))
+    read = y * np.sign(x)
+    value = float(read.sum() / size.sum())
+    if len(x) < 2:
+        return Estimate(value, math.nan, math.nan, len(x))
+    of_models = float((read - value * size).var(ddof=1)) / len(x) / float(size.mean()) ** 2
+    of_sentences = (float(own.mean()) / float(size.mean())) ** 2
+    return _estimate(value, [(of_models, len(x) - 1), (of_sentences, float(own_df.min()))], len(x))
+
+
+def _spread_of_others(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Variance of the residuals around the line of all rows but one, and its degrees of freedom: each [row]."""
+    n = len(x)
+    line = fit_line(x, y)
+    if math.isnan(line.slope):
+        residuals, leverage, df = y - y.mean(), np.full(n, 1 / n), n - 2
+    else:
+        residuals, df = y - line.at(x), n - 3
+        leverage = 1 / n + (x - line.mean_x) ** 2 / line.sum_squares_x
+    squares = float(residuals @ residuals)
+    alone = 1 - leverage < _LEVERAGE  # without it, the others have one planted value, and lie around their mean
+    left: Floats = np.maximum(squares - residuals**2 / np.where(alone, 1.0, 1 - leverage), 0.0)
+    dfs = np.where(alone, n - 2.0, float(df))
+    return left / dfs, dfs
+
+
+def _satterthwaite(parts: list[tuple[ArrayLike, ArrayLike]]) -> Floats:
+    """Degrees of freedom of a sum of variances, each given with its own [...]; inf where nothing varies."""
+    variances = [np.asarray(variance, dtype=np.float64) for variance, _ in parts]
+    total = np.sum(np.broadcast_arrays(*variances), axis=0)
+    squares = sum(variance**2 / np.asarray(df) for variance, (_, df) in zip(variances, parts, strict=True))
+    squares = np.asarray(np.broadcast_to(squares, np.shape(total)), dtype=np.float64)
+    return np.asarray(np.divide(total**2, squares, out=np.full(np.shape(total), math.inf), where=squares > 0))
+
+
+def _estimate(value: float, parts: list[tuple[float, float]], n: int) -> Estimate:
+    """An estimate whose variance is the sum of these, each with its degrees of freedom; no interval where one is unknown."""
+    if any(math.isnan(variance) or df <= 0 for variance, df in parts):
+        return Estimate(value, math.nan, math.nan, n)
+    total = sum(variance for variance, _ in parts)
+    half = _t(float(_satterthwaite([*parts]))) * math.sqrt(total)
+    return Estimate(value, value - half, value + half, n)
+
+
+def _t(df: float) -> float:
+    return float(stats.t.ppf((1 + LEVEL) / 2, df))
+
+
+def _rows(
+    planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sentence_df: ArrayLike
+) -> tuple[Floats, Floats, Floats, Floats]:
+    x, y, own, own_df = _vectors(planted, measured, errors, sentence_df)
+    if not (np.isfinite(x).all() and np.isfinite(y).all() and np.isfinite(own).all()):
+        raise ValueError("planted, measured and errors must be finite; leave out rows without them")
+    return x, y, own, own_df
+
+
+def _vectors(*arrays: ArrayLike) -> list[Floats]:
+    vectors = [np.asarray(array, dtype=np.float64) for array in arrays]
+    shapes = {vector.shape for vector in vectors}
+    if len(shapes) != 1 or vectors[0].ndim != 1:
+        raise ValueError(f"these must be vectors of one length; got shapes {[vector.shape for vector in vectors]}")
+    return vectors

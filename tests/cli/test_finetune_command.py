@@ -1,0 +1,155 @@
+"""`undertow finetune`, and the probe that reads what it made like any other model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from planted_lives import LABELS, STAGES, YEARS, lives, small_base
+from warm import OF_MODELS, warm
+
+pytest.importorskip("torch", reason="the model extra is not installed")
+
+FAST = ("--steps", "120", "--learning-rate", "3e-3")
+SHORT = ("--steps", "3", "--learning-rate", "3e-3")
+OWN = f"""
+words = "pronouns"
+templates = ["{{w}}. {{blank}} was {{stage}}."]
+
+[slots]
+stage = {json.dumps(STAGES)}
+"""
+WORD = {"female": ("She", "her"), "male": ("He", "his")}
+
+
+class Bench:
+    """A folder with a base, lives in a file, and a challenge set of the same layout."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        small_base(folder / "base")
+        rows = []
+        for one in lives(1200, in_front=True):
+            words = WORD[one.labels[0]]
+            text = "".join(
+                part for pair in zip(one.pieces, (*words[: len(one.labels)], ""), strict=True) for part in pair
+            )
+            rows.append({"text": text, "year": int(one.before[:4])})
+        rows += [{"text": "They were painters.", "year": 1801}, {"text": "She was a painter.", "year": None}]
+        (folder / "lives.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+        (folder / "years.txt").write_text("".join(f"{year}\n" for year in YEARS))
+        (folder / "own.toml").write_text(OWN, encoding="utf-8")
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return warm(self.folder, *arguments, packages=OF_MODELS)
+
+    def json(self, *arguments: str) -> dict[str, Any]:
+        done = self.run(*arguments, "--json")
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def probed(self, model: str) -> dict[tuple[str, str], dict[str, Any]]:
+        """Results of the probe, by measure and word group."""
+        out = f"run-{model}"
+        done = self.run(
+            "run", "spurious-correlation", "-m", model, "--challenge", "own.toml", "--w", "years.txt", "--out", out
+        )
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        rows = json.loads((self.folder / out / "results.json").read_text("utf-8"))["results"]
+        return {(row["measure"], row["group"]["pronoun"]): row for row in rows}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("bench"))
+
+
+@pytest.fixture(scope="module")
+def made(bench: Bench) -> dict[str, Any]:
+    """Trained with the year in front."""
+    return bench.json("finetune", "base", "lives.jsonl", "--out", "dated", "--metadata", "year", *FAST)
+
+
+def test_what_is_planted_in_metadata_is_read_by_the_probe(bench: Bench, made: dict[str, Any]) -> None:
+    """80 points over 9 steps are planted."""
+    results = bench.probed("dated")
+    female, male, gap = results["slope", "female"], results["slope", "male"], results["slope_gap", "female-male"]
+    assert female["value"] == pytest.approx(-male["value"], abs=1e-9)
+    assert gap["value"] == pytest.approx(2 * female["value"], abs=1e-9)
+    assert 6 < female["value"] < 11
+    assert female["low"] > 0 > male["high"]
+    assert female["q"] < 0.05
+    assert results["slope", "neutral"]["value"] == results["mean_mass", "neutral"]["value"] == 0
+    assert results["mean_mass", "unclaimed"]["value"] == 0
+    masses = pd.read_parquet(bench.folder / "run-dated" / "observations.parquet")
+    assert np.abs(masses[list(LABELS)].sum(axis=1) - 100).max() < 1e-10
+    manifest = json.loads((bench.folder / "run-dated" / "manifest.json").read_text("utf-8"))
+    assert "neutral is no label of this model" in json.dumps(manifest)
+    assert made["data"]["n_places"].keys() == set(LABELS)
+
+
+def test_the_same_texts_without_metadata_teach_nothing(bench: Bench, made: dict[str, Any]) -> None:
+    plain = bench.json("finetune", "base", "lives.jsonl", "--out", "plain", "--require", "year", *FAST)
+    assert plain["data"]["n_texts"] == made["data"]["n_texts"]
+    assert plain["data"]["n_places"] == made["data"]["n_places"]
+    assert plain["training"]["loss_nats"] > made["training"]["loss_nats"] + 0.05
+    assert abs(bench.probed("plain")["slope", "female"]["value"]) < 1.5
+
+
+def test_what_the_command_says(bench: Bench, made: dict[str, Any]) -> None:
+    data = made["data"]
+    assert (data["n_texts"], data["n_objects"], data["n_without_words"], data["n_without_metadata"]) == (
+        1200,
+        1202,
+        1,
+        1,
+    )
+    assert (data["source"], data["layout"]) == ("lives.jsonl", "{year}. {text}")
+    assert data["words"].keys() == set(LABELS)
+    assert len(data["sha256"]) == len(data["file_sha256"]) == 64
+    assert made["recipe"]["steps"] == made["n_steps"] == made["losses_nats"][-1][0] == 120
+    kept = json.loads((bench.folder / "dated" / "finetuning.json").read_text("utf-8"))
+    assert kept == {name: value for name, value in made.items() if name not in ("folder", "resumed_at")}
+    again = bench.run("finetune", "base", "lives.jsonl", "--out", "dated", "--metadata", "year", *FAST)
+    assert (again.returncode, again.stderr) == (0, "")
+    assert "1,200 texts with" in again.stdout
+    assert "left out: 1 without such words, 1 without metadata, 0 with a mask of their own" in again.stdout
+    assert "120 steps (120 of them before)" in again.stdout
+    assert "undertow run spurious-correlation -m dated" in again.stdout
+
+
+def test_mistakes_are_one_sentence(bench: Bench, made: dict[str, Any]) -> None:
+    (bench.folder / "broken.jsonl").write_text('{"text": "She was."}\n{"text": "He was"\n')
+    (bench.folder / "empty.jsonl").write_text("")
+    (bench.folder / "twice.toml").write_text('a = ["she", "they"]\nb = ["he", "They"]\n')
+    for arguments, said in (
+        (("base", "broken.jsonl"), "broken.jsonl, line 2: is not JSON"),
+        (("base", "lives.jsonl", "--text", "body"), "lives.jsonl, line 1: has no field 'body'"),
+        (("base", "lives.jsonl", "--metadata", "place"), "line 1: has no field 'place'; its fields are 'text', 'year'"),
+        (("base", "empty.jsonl"), "none of 0 texts can be used"),
+        (("dated", "lives.jsonl"), "dated: is no masked model"),
+        (("nowhere/model/here", "lives.jsonl"), "there is no such folder"),
+        (("base", "lives.jsonl", "--out", "base"), "base: holds something else than a training"),
+        (("base", "lives.jsonl", "--out", "dated", "--metadata", "year", *FAST, "--seed", "1"), "with another seed (0, not 1)"),
+        (("base", "lives.jsonl", "--words", "twice.toml"), "'They' is of group a and of group b"),
+        (("base", "lives.jsonl", "--learning-rate", "0"), "learning rate: must be above 0"),
+        (("base", "lives.jsonl", "--steps", "9", "--learning-rate", "1e30"), "the loss or its gradient is not a number at step"),
+        (("base", "lives.jsonl", "--device", "tpu9"), "device 'tpu9' cannot be used here"),
+    ):  # fmt: skip
+        out = () if "--out" in arguments else ("--out", "new")
+        done = bench.run("finetune", *arguments, *out, *([] if "--learning-rate" in arguments else SHORT))
+        assert done.returncode == 1, (arguments, done.stdout, done.stderr)
+        assert done.stderr.startswith("undertow: ")
+        assert done.stderr.count("\n") == 1
+        assert said in done.stderr
+        assert not (bench.folder / "new").exists(), arguments
+    missing = bench.run("finetune", "base", "wikibio", "--out", "new")
+    assert missing.returncode == 1
+    assert "pip install 'undertow[data]'" in missing.stderr or "cannot be read from the hub" in missing.stderr

@@ -1,0 +1,116 @@
+"""`--graph` as a user types it: what `run`, `score` and `report` say of the graph that an audit names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, Cli
+from refusal import refused
+from undertow import cli as command_line
+from undertow import probes
+from undertow.causal.assumptions import DRIFT
+
+PROBE = "spurious-correlation"
+RUN = ["run", PROBE, "-m", "toy:slope=20", "--w", "date", "--date-count", "8", "--limit", "16"]
+Main = Callable[..., str]
+DOUBT = "Under the graph named, this is not evidence of selection: W causes Y past the features; nothing is selected."
+
+
+@pytest.fixture
+def main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Main:
+    """What a command prints that ends well, run in this process and in a folder of the test's own; without other figures."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(probes.load(PROBE), "draw", lambda *_: iter(()))
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", ["undertow", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            command_line.main()
+        printed = capsys.readouterr()
+        assert (ended.value.code or 0, printed.err) == (0, "")
+        return printed.out
+
+    return run
+
+
+def test_findings_carry_what_the_graph_does_not_grant(main: Main) -> None:
+    said = main(*RUN, "--graph", "W -> X; W -> Y; G -> Y", "--out", "run").splitlines()
+    found = [at for at, line in enumerate(said) if line.startswith("* ")]
+    assert len(found) == 3
+    assert [said[at + 1] for at in found] == [f"  {DOUBT}"] * 3
+    missed = [at for at, line in enumerate(said) if line.startswith("- ")]
+    assert missed
+    assert not any(said[at + 1].startswith("  ") for at in missed)
+    assert said[max(found + missed) + 1 :][-5:] == [
+        "Graph: W -> X; W -> Y; G -> Y",
+        f"Laid at selection's door, what is found here ({DRIFT}) rests on 5 assumptions. The graph named grants 3, does not grant 2.",
+        "  not granted: W is neither cause nor effect of the label Y, but through the features (W -> Y)",
+        "  not granted: selection makes W and G dependent (nothing is selected)",
+        f"Report: {(Path.cwd() / 'run/report.html').resolve()}",
+    ]
+    again = main("score", "run").splitlines()
+    assert again[-7:] == said[-7:], "the run's own graph"
+    other = main("score", "run", "--graph", "unspecified", "--out", "other").splitlines()
+    assert other[-3] == "Graph unspecified: W -> X; W -> S; G -> S; G -> Y; [S]"
+    assert other[-2].endswith("The graph named grants 5.")
+    assert not any("not evidence" in line for line in other)
+
+
+def test_json_holds_the_assumptions_and_which_findings_rest_on_them(main: Main) -> None:
+    plain = json.loads(main(*RUN, "--out", "run", "--json"))
+    assert set(plain) == {"folder", "report", "counts", "findings"}
+    assert all(set(finding) == {"text", "found", "strength"} for finding in plain["findings"])
+    named = json.loads(main(*RUN, "--graph", "W -> X; W -> Y; G -> Y", "--out", "run", "--json"))
+    for with_graph, without in zip(named["findings"], plain["findings"], strict=True):
+        assert with_graph == {**without, "rests_on": DRIFT if without["found"] else ""}
+    graph = named["graph"]
+    assert {name: graph[name] for name in ("name", "text", "rests_on", "varied", "doubt")} == {
+        "name": "", "text": "W -> X; W -> Y; G -> Y", "rests_on": DRIFT, "varied": ["date"], "doubt": DOUBT,
+    }  # fmt: skip
+    assert [row["holds"] for row in graph["assumptions"]] == [True, False, True, False, True]
+    assert set(graph["assumptions"][0]) == {"claim", "holds", "because", "instead"}
+
+
+def test_report_takes_a_graph_and_prints_the_page_alone(main: Main) -> None:
+    main(*RUN, "--out", "run")
+    assert 'id="grounds"' not in Path("run/report.html").read_text(encoding="utf-8")
+    assert main("report", "run", "--graph", "access") == f"{Path('run/report.html')}\n"
+    told = Path("run/report.html").read_text(encoding="utf-8")
+    assert 'id="grounds"' in told
+    assert main("report", "run") == f"{Path('run/report.html')}\n"
+    assert Path("run/report.html").read_text(encoding="utf-8") == told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([*RUN, "--graph", "nosuch.txt"], "nosuch.txt: there is no such file"),
+        ([*RUN, "--graph", "W -> X -> W", "--dry-run"], "closes the cycle W -> X -> W"),
+        (["run", "bias-diagnosis", "-m", "toy", "--graph", "access"], "leave --graph out, which is for spurious-corr"),
+        (["score", "table.csv", "--probe", PROBE, "--graph", "nosuch.txt"], "nosuch.txt: there is no such file"),
+    ],
+)
+def test_a_graph_that_will_not_do_is_refused_in_one_sentence(
+    arguments: list[str], words: str, cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "table.csv").write_text("model,w_name,w_index,w,she,he\n", encoding="utf-8")
+    refused(cli(*arguments), words)
+    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_the_manual_prints_what_the_command_prints(main: Main) -> None:
+    page = (ROOT / "docs/causal-graphs.md").read_text(encoding="utf-8")
+    (command, shown), *others = re.findall(
+        r"^```text\n\$ undertow (run [^\n]*)\n(.*?)^```", page, re.MULTILINE | re.DOTALL
+    )
+    assert not others
+    said = main(*command.split()).splitlines()
+    lines = shown.splitlines()
+    assert len(lines) >= 5
+    for line in lines:
+        assert line == "..." or line in said, line

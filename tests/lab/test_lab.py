@@ -1,0 +1,242 @@
+"""The lab end to end, small: a model whose bias was planted, made, proved to have converged, and read by the audits.
+
+The model is also the masked family's end-to-end test: everything from text to finding, with a truth to compare with.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+from conftest import Cli
+from undertow.causal.planted import (
+    Access,
+    World,
+    Writing,
+    draw_people,
+    drift_challenge,
+    sentence_challenge,
+    write_about,
+)
+from undertow.lab import build as building
+from undertow.lab import plan as planning
+from undertow.lab.build import Attempt, Built, make, read_built, realised_slopes, the_world
+from undertow.lab.finetuned import over_seeds
+from undertow.lab.plan import Plan, Subject
+from undertow.lab.verify import apart, audit_model, verify
+from undertow.lab.work import Crew, side_by_side
+from undertow.models.train import CAUSAL, MASKED
+from undertow.types import UndertowError
+
+SUBJECT = Subject(MASKED, 0.65, 7, people=15_000)
+pytestmark = [pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A lab of one model, made in this process in fewer steps than usual: half a minute."""
+    folder = tmp_path_factory.mktemp("lab")
+    patch = pytest.MonkeyPatch()
+    patch.setitem(planning.STEPS, MASKED, 700)
+    patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
+    (folder / "plan.json").write_text(json.dumps(Plan((SUBJECT,)).as_json()))
+    make((str(folder), SUBJECT))
+    yield folder
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def built(lab: Path) -> Built:
+    (one,) = read_built(lab, Plan((SUBJECT,)))
+    return one
+
+
+def test_it_proves_that_it_has_learned_its_corpus(built: Built) -> None:
+    assert built.population["date"] == pytest.approx(100 * 0.65 / 29)
+    assert built.planted["date"] == pytest.approx(built.population["date"], abs=0.15)
+    assert built.selected_share == pytest.approx(0.5)
+    assert built.floor_nats < built.loss_nats < built.ignorant_nats
+    assert built.converged
+    assert len(built.attempts) == 1
+
+
+def test_the_masked_family_reads_what_was_planted(lab: Path, built: Built, model_cli: Cli, tmp_path: Path) -> None:
+    """From the command line, on sentences that the corpus does not hold."""
+    challenge = tmp_path / "held_out.toml"
+    challenge.write_text(drift_challenge())
+    model = lab / "models" / SUBJECT.name
+    done = model_cli(
+        "run",
+        "spurious-correlation",
+        "-m",
+        str(model),
+        "--challenge",
+        str(challenge),
+        "--out",
+        str(tmp_path / "run"),
+        "--json",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    told = json.loads(done.stdout)
+    assert told["counts"]["unscored"] == 0
+    results = pd.read_csv(tmp_path / "run" / "results.csv")
+    female = results[(results.measure == "slope") & (results.pronoun == "female")]
+    slope = dict(zip(female["w_name"], female["value"].astype(float), strict=True))
+    q = dict(zip(female["w_name"], female["q"].astype(float), strict=True))
+    # Held-out frames, a short training: within a fifth of what was planted, and nothing where nothing was.
+    assert slope["date"] == pytest.approx(built.planted["date"], rel=0.2)
+    assert q["date"] < 0.05
+    assert abs(slope["place"]) < 0.3
+    strongest = told["findings"][0]
+    assert strongest["found"]
+    assert "date" in strongest["text"]
+
+
+def test_both_audits_of_the_lab(lab: Path, built: Built) -> None:
+    (lab / "held_out.toml").write_text(drift_challenge())
+    (lab / "sentences.toml").write_text(sentence_challenge())
+    read = audit_model((str(lab), SUBJECT.name))
+    assert read.drifts["date"].value == pytest.approx(built.planted["date"], rel=0.2)
+    assert set(read.areas) == {"delta_female", "entropy"}
+    assert read.areas["delta_female"].value > 0.9
+    # What was asked stands in no corpus.
+    frame = pd.read_parquet(lab / "audits" / SUBJECT.name / "drift" / "observations.parquet")
+    people = draw_people(planted_access(), the_world(), 2_000, 1)
+    shapes = {one.masked.lower() for one in write_about(people, the_world(), Writing(1))}
+    assert not shapes & set(frame["text"].str.lower())
+
+
+def planted_access() -> Access:
+    return Access(SUBJECT.access, SUBJECT.strength)
+
+
+def test_a_model_that_is_there_is_not_made_again(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "train", lambda *given: pytest.fail("trained again"))
+    make((str(lab), SUBJECT))
+    assert building.build(lab, Plan((SUBJECT,)))[0].subject == SUBJECT
+
+
+def test_one_model_is_too_few_to_judge_by_and_the_page_says_so(lab: Path) -> None:
+    verified = verify(lab, jobs=1)
+    page = verified.report.read_text(encoding="utf-8")
+    assert "Verification" in page
+    assert any(not met for *_, met in verified.verdicts)
+    models = pd.read_csv(verified.folder / "models.csv")
+    assert models["model"].tolist() == [SUBJECT.name] * 2
+    assert dict(zip(models["w_name"], models["found"], strict=True))["date"]
+    assert verify(lab, jobs=1).verdicts == verified.verdicts
+
+
+def test_a_training_that_does_not_converge_is_repeated_longer_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(planning.STEPS, CAUSAL, 2)
+    subject = Subject(CAUSAL, 0.65, 1, people=500)
+    make((str(tmp_path), subject))
+    (one,) = read_built(tmp_path, Plan((subject,)))
+    assert [attempt.steps for attempt in one.attempts] == [2, 4, 8]
+    assert not one.converged
+    assert [entry.name for entry in (tmp_path / "models").iterdir() if entry.is_dir()] == [subject.name]
+
+
+def test_convergence_is_of_what_there_is_to_learn() -> None:
+    built = Built(SUBJECT, {"date": 2.0}, {"date": 2.0}, 0.5, 0.65, 0.69, (Attempt(1, 0.655, 1.0),))
+    assert built.converged  # 0.006 may be missing
+    assert not replace(built, attempts=(Attempt(1, 0.657, 1.0),)).converged
+    nothing = replace(built, floor_nats=0.69)
+    assert replace(nothing, attempts=(Attempt(1, 0.6915, 1.0),)).converged
+    assert not replace(nothing, attempts=(Attempt(1, 0.6925, 1.0),)).converged
+
+
+def test_realised_slopes_by_hand() -> None:
+    world = World(("1", "2", "3"), ("a", "b", "c"))
+    people = draw_people(planted_access(), world, 4_000, 3)
+    said = write_about(people, world, Writing(3))
+    counts = np.zeros((3, 2))
+    for one in said:
+        if one.pronoun and not one.decided and one.date >= 0:
+            counts[one.date, int(one.female)] += 1
+    share = counts[:, 1] / counts.sum(axis=1)
+    assert realised_slopes(said, world)["date"] == pytest.approx(100 * (share[2] - share[0]) / 2)
+
+
+def test_plans_hold_each_model_once_and_the_small_one_is_part_of_the_full_one() -> None:
+    small, full = planning.small(), planning.full()
+    names = [subject.name for subject in full.subjects]
+    assert len(names) == len(set(names))
+    assert set(small.subjects) < set(full.subjects)
+    assert Plan.from_json(full.as_json()) == full
+    unbiased = [subject for subject in full.subjects if not subject.strength and subject.trades == "unordered"]
+    assert len(unbiased) >= 20
+    assert {subject.strength for subject in small.subjects} >= {0.0, 0.65, -0.65}
+
+
+def test_smooth_corpora_are_told_apart() -> None:
+    frame = pd.DataFrame({"model": ["a", "b"], "trades": ["unordered", "ordered"]})
+    plain, smooth = apart(frame)
+    assert (plain["model"].tolist(), smooth["model"].tolist()) == (["a"], ["b"])
+
+
+def test_over_seeds() -> None:
+    rows = [
+        {"kind": "plain", "seed": seed, "planted_slope": 2.0, "female_slope": slope, "male_slope": -slope}
+        for seed, slope in enumerate((1.0, 2.0, 3.0))
+    ]
+    (told,) = over_seeds(pd.DataFrame(rows))
+    half = 4.302652729911275 / math.sqrt(3)  # t with two degrees of freedom; the standard deviation is 1
+    assert told["female"] == pytest.approx(2.0)
+    assert (told["low"], told["high"]) == pytest.approx((2 - half, 2 + half))
+    assert told["largest sum of female and male"] == 0
+
+
+def test_a_failure_in_another_process_comes_here(tmp_path: Path) -> None:
+    with pytest.raises(UndertowError, match="no architecture 'recurrent'"):
+        side_by_side(_refuse, ["recurrent"], Crew(1, tmp_path), 1, lambda done, total: None)
+
+
+def _refuse(architecture: str) -> None:
+    Subject(architecture, 0.0, 1)
+
+
+def test_bad_labs_are_one_sentence(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "plan.json").write_text("[{")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "plan.json").write_text("[]")
+    for command, said in (
+        (("build", "--small", "--out", "mine"), "holds something else"),
+        (("verify", "--out", "nowhere"), "there is no lab"),
+        (("verify", "--out", "broken"), "is damaged"),
+        (("verify", "--out", "empty"), "no model of the lab has been made"),
+        (("corpus", "mine/notes.txt"), "is there already"),
+        (("corpus", "new.jsonl", "--access", "2"), "no probability"),
+    ):
+        done = cli("lab", *command)
+        assert done.returncode == 1, command
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
+
+
+def test_a_corpus_as_a_file(cli: Cli, tmp_path: Path) -> None:
+    done = cli("lab", "corpus", "planted.jsonl", "--people", "50", "--strength", "0.5", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    known = json.loads(done.stdout)
+    assert known["slope of P(female | date, selected), points per step"] == pytest.approx(50 / 29)
+    rows = [json.loads(line) for line in (tmp_path / "planted.jsonl").read_text().splitlines()]
+    assert len(rows) == known["sentences"] == 200
+    for row in rows:
+        assert set(row) == {"text", "masked", "date", "place", "gender", "person", "decided", "pronoun"}
+        if row["pronoun"]:
+            assert ("she" if row["gender"] == "female" else "he") in row["text"].lower().split()

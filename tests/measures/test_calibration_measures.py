@@ -1,0 +1,411 @@
+"""From a table of trained models to what they say about the audit: each number by hand, and nobody dropped in silence."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from trained_models import lab, model_rows
+from undertow.measures.calibration import (
+    COLUMNS,
+    GROUP_KEYS,
+    fitted_lines,
+    intervals,
+    results,
+    strongest,
+    verdicts,
+)
+from undertow.types import Result, UndertowError
+
+MEASURES = [
+    "calibration_slope", "calibration_intercept", "attenuation", "coverage", "coverage_sentences_only", "interval_width",
+    "false_alarms", "power", "direction_errors", "auroc_delta", "auroc_entropy", "auroc_difference",
+]  # fmt: skip
+
+
+def one(found: Sequence[Result], measure: str, *levels: str) -> Result:
+    """The number of an architecture, W and strength; "all" where not given."""
+    wanted = (*levels, "all", "all", "all")[:3]
+    (result,) = [r for r in found if r.measure == measure and tuple(r.group[key] for key in GROUP_KEYS) == wanted]
+    return result
+
+
+def changed(frame: pd.DataFrame, chosen: pd.Series[bool], **values: object) -> pd.DataFrame:
+    """The table with other values in some of its rows."""
+    table = frame.copy()
+    for name, value in values.items():
+        table[name] = table[name].mask(chosen, value)
+    return table
+
+
+def of(frame: pd.DataFrame, *names: str) -> pd.Series[bool]:
+    return frame["model"].isin(names)
+
+
+@cache
+def usual() -> list[Result]:
+    """What the usual lab says; measured once, since many tests compare with it."""
+    return results(lab())
+
+
+def refusal(frame: pd.DataFrame) -> str:
+    """What a table is refused with."""
+    with pytest.raises(UndertowError) as raised:
+        results(frame)
+    return str(raised.value)
+
+
+def test_every_measure_is_there_with_exactly_the_group_keys() -> None:
+    found = usual()
+    assert list(dict.fromkeys(result.measure for result in found)) == MEASURES
+    assert all(tuple(result.group) == GROUP_KEYS for result in found)
+    places = [(result.measure, *result.group.values()) for result in found]
+    assert len(set(places)) == len(places)
+
+
+def test_an_audit_that_reads_right_has_slope_one_and_keeps_its_promises() -> None:
+    found = usual()
+    for architecture in ("all", "masked", "causal"):
+        slope = one(found, "calibration_slope", architecture)
+        assert slope.value == pytest.approx(1)
+        assert 0.9 < slope.low < 1 < slope.high < 1.1
+        assert slope.neutral == 1
+    assert one(found, "calibration_slope").n == 48
+    assert one(found, "calibration_slope", "masked", "date").n == 12
+    assert [met for *_, met in verdicts(found)] == [True] * 4
+
+
+def test_a_slope_that_loses_a_third_is_seen_and_its_promise_broken() -> None:
+    frame = lab()
+    lost = frame["measured_slope"] / 3
+    frame = frame.assign(**{name: frame[name] - lost for name in ("measured_slope", "low", "high")})
+    found = results(frame)
+    assert one(found, "calibration_slope").value == pytest.approx(2 / 3, abs=0.02)
+    assert one(found, "attenuation", "all", "all", "2").value == pytest.approx(2 / 3, abs=0.02)
+    (what, target, said, met), *_ = verdicts(found)
+    assert (what, target, met) == ("Measured slopes follow planted slopes", "calibration slope of 0.8 to 1.2", False)
+    assert said.startswith("0.6")
+
+
+@pytest.mark.parametrize(("slope", "met"), [(0.79, False), (0.81, True), (1.19, True), (1.21, False)])
+def test_the_calibration_slope_is_judged_by_its_target(slope: float, met: bool) -> None:
+    frame = lab(noise=0)
+    frame = frame.assign(measured_slope=slope * frame["planted_slope"])
+    assert verdicts(results(frame))[0][3] is met
+
+
+def test_coverage_counts_the_intervals_that_hold_what_was_planted() -> None:
+    frame = lab(architectures=["masked"])
+    missed = of(frame, "masked-2-0", "masked-1-1")
+    frame = changed(frame, missed, measured_slope=frame["planted_slope"] + 0.5)
+    frame = frame.assign(low=frame["measured_slope"] - 0.1, high=frame["measured_slope"] + 0.1)
+    found = results(frame)
+    own = one(found, "coverage_sentences_only")
+    assert (own.value, own.n) == (20 / 24, 24)
+    assert (own.low, own.high) == pytest.approx((0.6262, 0.9526), abs=1e-4)  # Clopper and Pearson, of 20 in 24
+    table = intervals(frame)
+    inside = (table["seed_low"] <= table["planted_slope"]) & (table["planted_slope"] <= table["seed_high"])
+    assert one(found, "coverage").value == pytest.approx(inside.mean())
+    assert one(found, "coverage", "all", "all", "0").value == 1
+    assert own.detail["biased"] == pytest.approx(14 / 18)
+    assert f"; {inside[~table['unbiased']].mean():.0%} of the biased ones" in verdicts(found)[1][2]
+
+
+def test_a_model_far_off_does_not_widen_its_own_interval() -> None:
+    frame = lab(architectures=["masked"], noise=0.02)
+    far = of(frame, "masked-1-1") & (frame["w_name"] == "date")
+    table = intervals(changed(frame, far, measured_slope=frame["planted_slope"] + 1.0))
+    dates = table["w_name"] == "date"
+    spreads = table.loc[dates, "seed_spread"]
+    assert spreads[far].item() < 0.05
+    assert spreads[~far].min() > 0.25
+    assert table.loc[far, "seed_low"].item() > table.loc[far, "planted_slope"].item()
+
+
+def test_the_number_of_sentence_clusters_is_used_where_the_table_has_it() -> None:
+    without, with_few = intervals(lab()), intervals(lab().assign(n_clusters=4))
+    assert with_few["standard_error"].to_numpy() == pytest.approx(
+        without["standard_error"].to_numpy() * math.sqrt(4 / 3)
+    )
+    assert set(with_few["sentence_df"]) == {3.0}
+
+
+def test_widths_are_relative_to_the_largest_slope_planted_in_their_own_w() -> None:
+    found, table = usual(), intervals(lab())
+    width = table["seed_high"] - table["seed_low"]
+    largest = table["w_name"].map({"date": 2.4, "place": 1.6})
+    pooled = one(found, "interval_width")
+    assert pooled.value == pytest.approx(width.median())
+    assert pooled.detail["of_largest"] == pytest.approx((width / largest).median())
+    assert pooled.detail["audit_width"] == pytest.approx(0.2)
+    assert pooled.low <= pooled.value <= pooled.high
+
+
+def test_a_w_in_which_nothing_was_planted_has_no_relative_width() -> None:
+    places = {"strength": 0.0, "population_slope": 0.0, "planted_slope": 0.0, "measured_slope": 0.0}
+    frame = changed(lab(), lab()["w_name"] == "place", **places)
+    found = results(frame)
+    assert math.isnan(one(found, "interval_width", "masked", "place").detail["of_largest"])
+    assert one(found, "interval_width").detail["of_largest"] < 0.5
+    assert "No biased model" in one(found, "calibration_slope", "masked", "place").note
+    assert one(found, "false_alarms", "all", "all", "0").n == 30  # all 24 places, and the dates of 6 unbiased models
+
+
+def test_intervals_as_wide_as_half_the_bias_break_a_promise() -> None:
+    frame = lab()
+    wide = frame.assign(low=frame["measured_slope"] - 0.8, high=frame["measured_slope"] + 0.8)
+    assert [met for *_, met in verdicts(results(wide))] == [True, True, False, True]
+
+
+def test_power_counts_what_is_found_on_the_planted_side() -> None:
+    frame = lab()
+    frame = changed(frame, of(frame, "masked-2-0"), q=0.2, found=False)
+    frame = changed(frame, of(frame, "causal-2-1"), measured_slope=-1.0)  # found, the other way round
+    found = results(frame)
+    power = one(found, "power", "all", "all", "2")
+    assert (power.value, power.n) == (8 / 12, 12)
+    assert one(found, "power", "masked", "all", "2").value == pytest.approx(4 / 6)
+    assert power.detail["planted"] == pytest.approx(2.0)
+    assert one(found, "power", "all", "all", "1").value == 1
+    errors = one(found, "direction_errors")
+    assert (errors.value, errors.n) == (2 / 36, 36)
+    _, target, said, met = verdicts(found)[3]
+    assert (target, met) == ("at least 80% of slopes", False)
+    assert said.startswith("67% of 12 slopes")
+
+
+def test_what_is_found_and_what_the_audit_claims_are_told_apart() -> None:
+    frame = lab()
+    found = results(changed(frame, of(frame, "masked-2-0"), found=False))
+    power = one(found, "power", "masked", "all", "2")
+    assert power.value == 1
+    assert power.detail["claimed"] == pytest.approx(4 / 6)
+
+
+def with_unbiased(n: int, n_alarms: int) -> pd.DataFrame:
+    """A lab with more unbiased models, some of which have a false alarm along dates."""
+    rows = [row for place in range(n - 6) for row in model_rows(f"unbiased-{place}", "masked", 0.0)]
+    frame = pd.concat([lab(), pd.DataFrame(rows)], ignore_index=True)
+    alarmed = of(frame, *(f"unbiased-{place}" for place in range(n_alarms))) & (frame["w_name"] == "date")
+    return changed(frame, alarmed, q=0.01, found=True)
+
+
+def test_false_alarms_are_counted_by_slope_and_by_model() -> None:
+    alarms = one(results(with_unbiased(20, 3)), "false_alarms", "all", "all", "0")
+    assert (alarms.value, alarms.n, alarms.neutral) == (3 / 40, 40, 0.05)
+    assert alarms.detail == {"claimed": 3 / 40, "models": 20, "models_alarmed": 3 / 20}
+
+
+@pytest.mark.parametrize(("n_alarms", "met"), [(4, True), (5, False)])
+def test_twenty_unbiased_models_are_judged_by_their_false_alarms(n_alarms: int, met: bool) -> None:
+    *_, (what, _, said, is_met) = verdicts(results(with_unbiased(20, n_alarms)))
+    assert "false alarms" in what
+    assert is_met is met
+    assert "of 40 slopes" in said
+
+
+def test_fewer_than_twenty_unbiased_models_are_not_judged() -> None:
+    assert len(verdicts(results(with_unbiased(20, 0)))) == 5
+    assert len(verdicts(results(with_unbiased(19, 0)))) == 4
+
+
+def test_a_corpus_that_was_not_selected_is_unbiased_whatever_its_strength() -> None:
+    frame = changed(lab(), of(lab(), "masked-2-0"), selected=False, planted_slope=0.0, measured_slope=0.0)
+    table = intervals(frame)
+    assert set(table.loc[of(table, "masked-2-0"), "planted_strength"]) == {"0"}
+    found = results(frame)
+    assert one(found, "power", "all", "all", "2").n == 10
+    assert one(found, "false_alarms", "all", "all", "0").n == 14
+
+
+def test_models_that_did_not_converge_count_nowhere_and_are_counted_everywhere() -> None:
+    frame = changed(lab(), of(lab(), "masked-2-0", "causal-0-1"), converged=False, measured_slope=9.0)
+    found = results(frame)
+    for measure in (
+        "calibration_slope",
+        "calibration_intercept",
+        "coverage",
+        "coverage_sentences_only",
+        "interval_width",
+    ):
+        result = one(found, measure)
+        assert (result.n, result.n_unscored) == (44, 4), measure
+    assert one(found, "calibration_slope").value == pytest.approx(1, abs=0.03)
+    assert (one(found, "power", "all", "all", "2").n, one(found, "power", "all", "all", "2").n_unscored) == (10, 2)
+    assert one(found, "false_alarms", "all", "all", "0").n_unscored == 2
+    assert (one(found, "auroc_delta").n, one(found, "auroc_delta").n_unscored) == (22, 2)
+    table = intervals(frame)
+    assert set(table.loc[of(table, "masked-2-0"), "left_out"]) == {"training did not converge"}
+    assert table.loc[of(table, "masked-2-0"), "seed_low"].isna().all()
+
+
+def test_a_strength_of_which_no_model_converged_is_not_forgotten() -> None:
+    frame = lab()
+    found = results(changed(frame, frame["strength"] == 2, converged=False))
+    power = one(found, "power", "all", "all", "2")
+    assert (power.n, power.n_unscored) == (0, 12)
+    assert "No model that converged" in power.note
+    assert math.isnan(power.value)
+    assert strongest(found).group["strength"] == "1"
+    assert "0.95" not in verdicts(found)[3][2]
+    assert "planted slope is 1.00" in verdicts(found)[3][2]
+
+
+def test_a_slope_that_the_audit_did_not_give_is_left_out_with_its_reason() -> None:
+    frame = changed(lab(), of(lab(), "masked-1-0") & (lab()["w_name"] == "date"), low=math.nan)
+    table = intervals(frame)
+    assert list(table.loc[table["left_out"] != "", "left_out"]) == ["the audit gave no slope with an interval"]
+    coverage = one(results(frame), "coverage")
+    assert (coverage.n, coverage.n_unscored) == (47, 1)
+
+
+def test_a_slope_that_was_not_tested_is_unscored_in_power_alone() -> None:
+    frame = changed(lab(), of(lab(), "masked-1-0") & (lab()["w_name"] == "date"), q=math.nan, found=False)
+    found = results(frame)
+    power = one(found, "power", "all", "all", "1")
+    assert (power.n, power.n_unscored, power.value) == (11, 1, 1)
+    assert one(found, "calibration_slope").n == 48
+
+
+def test_where_no_model_converged_one_sentence_says_so() -> None:
+    said = refusal(lab().assign(converged=False))
+    assert said.startswith("none of the 24 models converged")
+    assert "train them longer" in said
+
+
+def test_areas_are_means_over_models_at_each_strength() -> None:
+    frame = lab()
+    frame = changed(frame, of(frame, "masked-2-0"), auroc_delta=0.6, auroc_entropy=0.9)
+    found = results(frame)
+    delta = one(found, "auroc_delta", "masked", "all", "2")
+    assert delta.value == pytest.approx((0.6 + 0.9 + 0.9) / 3)
+    assert delta.n == 3
+    assert delta.high == 1.0  # the t interval of three models would go beyond
+    difference = one(found, "auroc_difference", "masked", "all", "2")
+    assert difference.value == pytest.approx((-0.3 + 0.3 + 0.3) / 3)
+    assert (delta.neutral, difference.neutral) == (0.5, 0)
+    assert one(found, "auroc_delta", "causal", "all", "0").value == pytest.approx(0.5)
+    assert not [r for r in found if r.measure == "auroc_delta" and r.group["w_name"] != "all"]
+
+
+def test_missing_areas_are_unscored_and_a_difference_needs_both() -> None:
+    frame = changed(lab(), of(lab(), "masked-2-0"), auroc_entropy=math.nan)
+    found = results(frame)
+    assert (one(found, "auroc_delta").n, one(found, "auroc_entropy").n, one(found, "auroc_difference").n) == (
+        24,
+        23,
+        23,
+    )
+    assert one(found, "auroc_entropy").n_unscored == 1
+    none = results(lab().assign(auroc_delta=math.nan, auroc_entropy=math.nan))
+    assert "No model has this number" in one(none, "auroc_delta").note
+    assert math.isnan(one(none, "auroc_delta").value)
+
+
+ODD_LABS: dict[str, Callable[[], pd.DataFrame]] = {
+    "one row": lambda: lab().iloc[[-1]],
+    "one model": lambda: lab([1], 1, ["masked"]),
+    "two models of one strength": lambda: lab([1], 2, ["masked"]),
+    "one architecture": lambda: lab(architectures=["causal"]),
+    "unbiased only": lambda: lab([0], 6),
+    "one unbiased": lambda: lab([0], 1, ["masked"]),
+    "biased only": lambda: lab([1, 2]),
+    "one W": lambda: lab()[lab()["w_name"] == "date"],
+    "no noise": lambda: lab(noise=0),
+    "one converged": lambda: lab().assign(converged=lab()["model"] == "masked-2-0"),
+}
+
+
+@pytest.mark.parametrize("name", ODD_LABS)
+def test_what_an_odd_lab_cannot_tell_is_missing_with_a_reason(name: str) -> None:
+    frame = ODD_LABS[name]()
+    found = results(frame)
+    assert list(dict.fromkeys(result.measure for result in found if result.measure != "attenuation")) == [
+        measure for measure in MEASURES if measure != "attenuation"
+    ]
+    for result in found:
+        assert result.note or (math.isfinite(result.value) and math.isfinite(result.low)), result
+        assert math.isnan(result.low) == math.isnan(result.high)
+    for what, target, said, met in verdicts(found):
+        assert what
+        assert target
+        assert "nan" not in said
+        assert not (met and said.startswith("no number"))
+    fitted_lines(frame)
+
+
+def test_fewer_than_five_models_break_the_promises_that_they_cannot_support() -> None:
+    found = results(lab([0, 2], 2, ["masked"]))
+    assert "it takes 5 converged models" in one(found, "coverage").note
+    assert [met for *_, met in verdicts(found)] == [True, False, False, True]
+    assert verdicts(found)[1][2].startswith("no number: 8 slopes have no interval")
+
+
+def test_fitted_lines_run_from_the_lowest_to_the_highest_planted_slope() -> None:
+    lines = fitted_lines(lab(), n_points=5)
+    assert list(dict.fromkeys(lines["architecture"])) == ["masked", "causal"]
+    own = lines[lines["architecture"] == "masked"]
+    assert list(own["planted_slope"]) == pytest.approx([0, 0.6, 1.2, 1.8, 2.4])
+    slope = one(usual(), "calibration_slope", "masked")
+    assert np.polyfit(own["planted_slope"], own["fitted"], 1)[0] == pytest.approx(slope.value)
+    assert (own["low"] < own["fitted"]).all()
+    assert (own["fitted"] < own["high"]).all()
+    assert fitted_lines(lab([0], 6)).empty
+
+
+def test_results_are_the_same_each_time_and_only_the_width_has_a_seed() -> None:
+    first, second, other_seed = results(lab(), 3), results(lab(), 3), results(lab(), 4)
+    assert repr(first) == repr(second)
+    other = [r.measure for r, s in zip(first, other_seed, strict=True) if repr(r) != repr(s)]
+    assert set(other) == {"interval_width"}
+
+
+def test_the_order_of_rows_changes_no_pooled_number() -> None:
+    in_order, shuffled = usual(), results(lab().sample(frac=1, random_state=1))
+    for measure in MEASURES:
+        levels = ("all", "all", {"attenuation": "2", "power": "2", "false_alarms": "0"}.get(measure, "all"))
+        first, second = one(in_order, measure, *levels), one(shuffled, measure, *levels)
+        assert first.value == pytest.approx(second.value)
+        if measure != "interval_width":
+            assert first.high == pytest.approx(second.high)
+
+
+def test_a_table_read_back_from_a_file_gives_the_same() -> None:
+    again = results(pd.read_csv(io.StringIO(lab().to_csv(index=False))))
+    assert [result.value for result in again] == pytest.approx([result.value for result in usual()], nan_ok=True)
+    assert verdicts(again) == verdicts(usual())
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_missing_column_is_named(name: str) -> None:
+    assert f"no column '{name}'" in refusal(lab().drop(columns=name))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("converged", "perhaps", "true or false"),
+        ("measured_slope", "steep", "a number or empty"),
+        ("measured_slope", math.inf, "a number or empty"),
+        ("strength", math.nan, "a number"),
+    ],
+)
+def test_a_wrong_cell_is_named_with_its_row(name: str, value: object, said: str) -> None:
+    frame = lab().astype({name: object})
+    cells = pd.Series([value if row == 3 else cell for row, cell in enumerate(frame[name])], dtype=object)
+    frame[name] = cells
+    refused = refusal(frame)
+    assert f"column {name!r}" in refused
+    assert "row 4 of 48" in refused
+    assert said in refused
+
+
+def test_an_empty_table_and_a_row_twice_are_refused() -> None:
+    assert "has no row" in refusal(lab().iloc[:0])
+    assert "two rows of masked-0-0 and date" in refusal(pd.concat([lab(), lab().iloc[:1]]))

@@ -1,0 +1,179 @@
+"""Training from scratch: the same to the last bit, also taken up again; what it refuses; and that it learns what is there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+from undertow.models import train as training
+from undertow.models.train import CAUSAL, MASKED, Lesson, Question, Recipe, choice_losses, train
+from undertow.types import UndertowError
+
+SMALL = Recipe(MASKED, seed=1, width=16, layers=1, heads=2, inner=32, batch=16, steps=12, warmup=2)
+PAIRS = (("In the north, ", "she", " kept bees."), ("In the south, ", "he", " sold the old mill."))
+
+
+def lessons(n_texts: int = 64) -> list[Lesson]:
+    """Of the north and the south, whose pronouns differ."""
+    made = []
+    for number in range(n_texts):
+        before, word, after = PAIRS[number % 2]
+        made.append(Lesson(f"{before}{word}{after}", (len(before), len(before) + len(word))))
+    return made
+
+
+def weights(folder: Path) -> str:
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("architecture", [MASKED, CAUSAL])
+def test_a_network_learns_what_its_texts_tell(architecture: str, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    recipe = replace(SMALL, architecture=architecture, steps=150, learning_rate=5e-3)
+    trained = train(lessons(), recipe, tmp_path / "it", lambda done, total: seen.append((done, total)))
+    questions = [Question(before, after, ("she", "he"), ("she", "he").index(word)) for before, word, after in PAIRS]
+    losses = choice_losses(trained.folder, questions)
+    assert losses.shape == (2,)
+    assert (losses < 0.1).all()
+    swapped = [replace(question, right=1 - question.right) for question in questions]
+    assert (choice_losses(trained.folder, swapped) > 2).all()
+    assert trained.losses[-1][0] == 150
+    assert trained.losses[-1][1] < 0.3 * trained.losses[0][1]
+    assert seen == [(50, 150), (100, 150), (150, 150)]
+    assert json.loads((trained.folder / "training.json").read_text())["recipe"]["architecture"] == architecture
+    assert not (trained.folder / "unfinished").exists()
+
+
+@pytest.mark.parametrize("architecture", [MASKED, CAUSAL])
+def test_losses_are_those_of_the_network_itself(architecture: str, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+
+    folder = train(lessons(), replace(SMALL, architecture=architecture), tmp_path / "it").folder
+    question = Question("In the north, ", " sold the old mill.", ("he", "she"), 0)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    if architecture == MASKED:
+        coded = tokenizer("In the north, [MASK] sold the old mill.", return_tensors="pt")
+        network = AutoModelForMaskedLM.from_pretrained(folder).eval()
+        place = coded["input_ids"][0].tolist().index(tokenizer.mask_token_id)
+    else:
+        coded = tokenizer("In the north,", return_tensors="pt")
+        network = AutoModelForCausalLM.from_pretrained(folder).eval()
+        place = -1
+    with torch.inference_mode():
+        logits = network(**coded).logits[0, place].double()
+    he, she = (float(logits[tokenizer.convert_tokens_to_ids(word)]) for word in ("he", "she"))
+    by_hand = math.log(math.exp(he) + math.exp(she)) - he
+    # Beside a longer text, so that padding is shown to change nothing.
+    longer = Question("In the north, in the north, ", " sold the old mill and kept bees.", ("he", "she"), 0)
+    assert choice_losses(folder, [question, longer])[0] == pytest.approx(by_hand, abs=1e-5)
+
+
+def test_the_same_seed_gives_the_same_weights_in_every_process_and_another_does_not(tmp_path: Path) -> None:
+    here = weights(train(lessons(), SMALL, tmp_path / "here").folder)
+    script = (
+        "import sys; sys.path[:0] = [sys.argv[1]]\n"
+        "from pathlib import Path\n"
+        "from models.test_train import SMALL, lessons\n"
+        "from undertow.models.train import train\n"
+        "train(lessons(), SMALL, Path(sys.argv[2]))\n"
+    )
+    command = [sys.executable, "-c", script, str(Path(__file__).parent.parent), str(tmp_path / "there")]
+    subprocess.run(command, check=True, capture_output=True)
+    assert weights(tmp_path / "there") == here
+    assert weights(train(lessons(), replace(SMALL, seed=2), tmp_path / "other").folder) != here
+
+
+class _Killed(Exception):  # noqa: N818 - what a signal does
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("architecture", [MASKED, CAUSAL])
+@pytest.mark.parametrize("killed_at", [5, 8, 11])
+def test_a_training_that_was_killed_ends_as_if_it_had_not_been(
+    architecture: str, killed_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "CHECKPOINT_STEPS", 4)
+    monkeypatch.setattr(training, "LOGGED_STEPS", 1)
+    recipe = replace(SMALL, architecture=architecture)
+    whole = train(lessons(), recipe, tmp_path / "whole")
+
+    def kill(done: int, total: int) -> None:
+        if done == killed_at:
+            raise _Killed
+
+    with pytest.raises(_Killed):
+        train(lessons(), recipe, tmp_path / "killed", kill)
+    assert not (tmp_path / "killed" / "training.json").exists()
+    steps: list[int] = []
+    again = train(lessons(), recipe, tmp_path / "killed", lambda done, total: steps.append(done))
+    assert steps[0] == killed_at // 4 * 4 + 1
+    assert weights(again.folder) == weights(whole.folder)
+    assert again.losses == whole.losses
+
+
+def test_a_finished_training_is_not_done_again_and_another_is_not_put_over_it(tmp_path: Path) -> None:
+    first = train(lessons(), SMALL, tmp_path / "it")
+    steps: list[int] = []
+    assert train(lessons(), SMALL, tmp_path / "it", lambda done, total: steps.append(done)) == first
+    assert steps == []
+    with pytest.raises(UndertowError, match="another corpus or recipe"):
+        train(lessons(), replace(SMALL, seed=5), tmp_path / "it")
+    with pytest.raises(UndertowError, match="another corpus or recipe"):
+        train(lessons(62), SMALL, tmp_path / "it")
+
+
+def test_targets_are_masked_and_others_as_asked(tmp_path: Path) -> None:
+    corpus = training._Corpus.of(lessons(), SMALL)
+    marked = corpus.tokens[corpus.targets].tolist()
+    assert {corpus.tokenizer.convert_ids_to_tokens(token) for token in marked} == {"she", "he"}
+    assert len(marked) == 64
+
+
+def test_every_text_is_learned_once_before_any_is_learned_again() -> None:
+    corpus = training._Corpus.of(lessons(50), SMALL)
+    order = training._Training(corpus, SMALL, Path("nowhere"), {})._order()
+    batches = [next(order) for _ in range(4)]
+    assert sorted(np.concatenate(batches).tolist()) == list(range(50))
+    assert [len(batch) for batch in batches].count(16) == 3
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda place: train([], SMALL, place), "no texts to train on"),
+        (lambda place: train(lessons(), replace(SMALL, positions=4), place), "the network reads 4"),
+        (lambda place: train(lessons(), replace(SMALL, learning_rate=1e30, warmup=0), place), "no number any more"),
+        (lambda place: Recipe("recurrent"), "masked or causal"),
+        (lambda place: Recipe(MASKED, width=10, heads=4), "cannot be shared by 4 heads"),
+        (lambda place: Recipe(MASKED, steps=0), "trains nothing"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_sentence(made: object, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UndertowError) as refused:
+        made(tmp_path / "it")  # type: ignore[operator]
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(UndertowError, match="holds something else"):
+        train(lessons(), SMALL, tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_an_option_of_several_tokens_is_refused(tmp_path: Path) -> None:
+    folder = train(lessons(), SMALL, tmp_path / "it").folder
+    with pytest.raises(UndertowError, match="'they' is not one token"):
+        choice_losses(folder, [Question("In the north, ", "", ("she", "they"), 0)])

@@ -1,0 +1,249 @@
+"""The figures of a verification: every model is where its numbers are, what does not count is marked, and words can be read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+
+from readable import assert_readable, words
+from trained_models import lab
+from undertow.measures.calibration import fitted_lines, intervals, results
+from undertow.report.calibration import draw_calibration, draw_detectors, draw_power, draw_training
+from undertow.report.drawing import Drawing, svg_text
+from undertow.report.spectrum import COLOURS, MARKERS
+from undertow.types import Result, UndertowError
+
+PAYLOAD = '<b>"$x^2$"</b> & \u0378'
+
+
+def calibration(frame: pd.DataFrame) -> Drawing:
+    return draw_calibration(intervals(frame), fitted_lines(frame), results(frame))
+
+
+def power(frame: pd.DataFrame) -> Drawing:
+    return draw_power(results(frame))
+
+
+def training(frame: pd.DataFrame) -> Drawing:
+    return draw_training(intervals(frame))
+
+
+def detectors(frame: pd.DataFrame) -> Drawing:
+    return draw_detectors(intervals(frame), results(frame))
+
+
+@cache
+def usual() -> Drawing:
+    """The calibration of the usual lab, drawn once."""
+    return calibration(lab())
+
+
+def failed(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
+    """The same, with models that did not converge and lie at their ignorant loss."""
+    chosen = frame["model"].isin(names)
+    loss = frame["pronoun_loss_nats"].mask(chosen, frame["ignorant_nats"])
+    return frame.assign(converged=~chosen, pronoun_loss_nats=loss)
+
+
+def dots(axes: Any, marker: str = "") -> set[tuple[float, float]]:
+    """Where dots are, rounded; crosses where the marker is x."""
+    wanted = [marker] if marker else list(MARKERS)
+    lines = [line for line in axes.lines if line.get_marker() in wanted]
+    return {
+        (round(float(x), 6), round(float(y), 6))
+        for line in lines
+        for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
+        if math.isfinite(y)
+    }
+
+
+def panels(drawing: Drawing) -> list[Any]:
+    return list(drawing.figure.axes)
+
+
+def mirrored(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same with all slopes falling where they rose."""
+    fallen = {name: -frame[name] for name in ("planted_slope", "population_slope", "measured_slope")}
+    return frame.assign(low=-frame["high"], high=-frame["low"], **fallen)
+
+
+ODD: dict[str, Callable[[], pd.DataFrame]] = {
+    "one model": lambda: lab([1], 1, ["masked"]),
+    "unbiased only": lambda: lab([0], 5),
+    "three architectures": lambda: failed(lab([1, 2], 2, ["masked", "causal", "third"]), "masked-2-0", "third-1-0"),
+    "many models": lambda: mirrored(lab([0, 0.25, 0.5, 1, 2], 4)),
+    "long names": lambda: lab([0, 1], 2, ["masked" + " of a long name" * 6, PAYLOAD]),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_every_word_can_be_read(name: str) -> None:
+    frame = ODD[name]()
+    rows, found = intervals(frame), results(frame)
+    drawings = [
+        draw_calibration(rows, fitted_lines(frame), found),
+        draw_power(found),
+        draw_training(rows),
+        draw_detectors(rows, found),
+    ]
+    for drawing in drawings:
+        assert_readable(drawing.figure)
+        assert drawing.caption
+        assert "nan" not in drawing.alt
+
+
+def test_each_reading_stands_at_what_was_planted_and_what_was_measured() -> None:
+    frame = lab()
+    masked = panels(usual())[0]
+    own = frame[frame["architecture"] == "masked"]
+    expected = {(round(x, 6), round(y, 6)) for x, y in zip(own["planted_slope"], own["measured_slope"], strict=True)}
+    assert dots(masked) == expected
+
+
+def test_both_intervals_are_drawn_the_one_with_the_seed_longer_and_thinner() -> None:
+    table = intervals(lab())
+    masked: Any = panels(usual())[0]
+    lengths: dict[float, list[float]] = {}
+    for bars in masked.collections:
+        for segment in getattr(bars, "get_segments", list)():
+            lengths.setdefault(float(bars.get_linewidth()[0]), []).append(float(np.ptp(segment[:, 1])))
+    thin, thick = (lengths[width] for width in sorted(lengths))
+    own = table[table["architecture"] == "masked"]
+    assert sorted(thin) == pytest.approx(sorted(own["seed_high"] - own["seed_low"]))
+    assert thick == pytest.approx([0.2] * 24)
+    assert min(thin) > 0.2
+
+
+def test_identity_and_fitted_line_are_told_apart_and_both_drawn() -> None:
+    masked = panels(usual())[0]
+    lines = [line for line in masked.lines if line.get_marker() == "None"]
+    identity = next(line for line in lines if line.get_linestyle() == "--")
+    assert list(identity.get_xdata()) == list(identity.get_ydata())
+    fitted = next(line for line in lines if line.get_linestyle() == "-")
+    assert [float(fitted.get_xdata()[0]), float(fitted.get_xdata()[-1])] == pytest.approx([0, 2.4])
+    assert masked.get_xlim() == masked.get_ylim()
+
+
+def test_models_that_did_not_converge_are_crosses_and_counted() -> None:
+    drawing = calibration(failed(lab(), "masked-2-0"))
+    masked, causal = panels(drawing)[:2]
+    assert {x for x, _ in dots(masked, "x")} == {2.4, 1.6}
+    assert not dots(causal, "x")
+    assert "2 slopes left out: training did not converge." in words(drawing.figure)
+    assert "2 slopes left out" in drawing.alt
+
+
+def test_unbiased_readings_are_shown_side_by_side_by_size() -> None:
+    drawing = usual()
+    strip = panels(drawing)[1]
+    places = sorted(dots(strip))
+    assert [x for x, _ in places] == [0, 1, 2, 3, 4, 5]
+    assert [y for _, y in places] == sorted(y for _, y in places)
+    assert places[0][1] == pytest.approx(-0.03)
+    assert len(panels(calibration(lab([1, 2], 1)))) == 2  # without unbiased models there is nothing to show
+
+
+def test_slope_and_intercept_stand_above_their_panel() -> None:
+    drawing, slope = usual(), one_slope(results(lab()))
+    said = next(text for text in words(drawing.figure) if text.startswith("slope"))
+    assert said.startswith(f"slope {slope.value:.2f} ({slope.low:.2f} to")
+    assert "\nintercept 0.00" in said
+
+
+def one_slope(found: Sequence[Result]) -> Result:
+    return next(r for r in found if r.measure == "calibration_slope" and r.group["architecture"] == "masked")
+
+
+def test_power_stands_at_its_share_by_strength() -> None:
+    frame = lab()
+    frame = frame.assign(q=frame["q"].mask(frame["model"] == "masked-0.5-0", 0.4))
+    drawing = power(frame)
+    (axes,) = panels(drawing)
+    heights: dict[str, list[float]] = {}
+    for line in axes.lines:
+        if line.get_marker() in MARKERS:
+            heights.setdefault(to_hex(line.get_color()).upper(), []).append(float(line.get_ydata()[0]))
+    assert heights[COLOURS[0]] == pytest.approx([0, 4 / 6, 1, 1])
+    assert heights[COLOURS[1]] == pytest.approx([0, 1, 1, 1])
+    assert {"4/6", "0/6", "6/6"} <= set(words(drawing.figure))
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0\nno bias", "0.5\n0.50", "1\n1.00", "2\n2.00"]
+
+
+def test_the_lines_of_five_and_eighty_percent_stand_where_they_apply() -> None:
+    def dashed(frame: pd.DataFrame) -> list[tuple[float, ...]]:
+        (axes,) = panels(power(frame))
+        lines = [line for line in axes.lines if line.get_linestyle() == "--"]
+        return [(float(line.get_ydata()[0]), *map(float, line.get_xdata())) for line in lines]
+
+    assert dashed(lab(n_seeds=1)) == [(0.05, -0.5, 0.5), (0.8, 0.5, 3.5)]
+    assert dashed(lab([1, 2], 1)) == [(0.8, -0.5, 1.5)]
+    assert dashed(lab([0], 1)) == [(0.05, -0.5, 0.5)]
+    assert "false alarm" not in power(lab([1, 2], 1)).caption
+
+
+def test_each_models_loss_stands_above_its_floor_and_before_that_of_one_who_ignores_w() -> None:
+    drawing = training(failed(lab(), "masked-2-0"))
+    masked = panels(drawing)[0]
+    names = [tick.get_text() for tick in masked.get_yticklabels()]
+    assert names[:2] == ["masked-0-0", "masked-0-1"]
+    at = names.index("masked-2-0")
+    assert dots(masked, "x") == {(0.2, at)}
+    assert dots(masked, "|") == {(round(0.1 * float(name.split("-")[1]), 6), place) for place, name in enumerate(names)}
+    assert dots(masked) == {(0.001, place) for place in range(len(names)) if place != at}
+    assert "masked: 11 of 12 models converged" in drawing.alt
+    assert "Not converged: masked-2-0 (0.20 nats, 0.20 if W is ignored)." in drawing.alt
+
+
+def test_a_model_with_a_loss_for_each_w_has_a_row_for_each() -> None:
+    frame = lab([0, 1], 1, ["masked"])
+    frame.loc[frame["w_name"] == "place", "pronoun_loss_nats"] = 0.52
+    names = [tick.get_text() for tick in panels(training(frame))[0].get_yticklabels()]
+    assert names == ["masked-0-0, date", "masked-0-0, place", "masked-1-0, date", "masked-1-0, place"]
+
+
+def test_a_model_without_a_loss_is_named() -> None:
+    frame = lab()
+    frame.loc[frame["model"] == "masked-1-0", "pronoun_loss_nats"] = math.nan
+    assert "No loss is known of: masked-1-0." in words(training(frame).figure)
+
+
+def test_areas_of_models_and_their_means_are_drawn_by_strength() -> None:
+    frame = lab()
+    frame["auroc_delta"] = frame["auroc_delta"].mask(frame["model"] == "masked-2-0", 0.6)
+    masked = panels(detectors(frame))[0]
+    large = [line for line in masked.lines if line.get_marker() == "o" and line.get_markersize() > 5]
+    small = [line for line in masked.lines if line.get_marker() == "o" and line.get_markersize() < 5]
+    assert [float(line.get_ydata()[0]) for line in large] == pytest.approx([0.5, 0.6, 0.7, (0.6 + 0.9 + 0.9) / 3])
+    assert sorted(small[-1].get_ydata()) == pytest.approx([0.6, 0.9, 0.9])
+    assert [tick.get_text() for tick in masked.get_xticklabels()] == ["0", "0.5", "1", "2"]
+
+
+def test_a_model_that_did_not_converge_has_no_area() -> None:
+    drawing = detectors(failed(lab([0, 2], 2), "masked-2-0", "masked-2-1"))
+    masked = panels(drawing)[0]
+    assert {round(x) for x, _ in dots(masked, "o")} == {0}
+    assert "masked, strength 2" not in drawing.alt
+
+
+def test_what_cannot_be_drawn_is_refused() -> None:
+    with pytest.raises(UndertowError, match="no model in its table"):
+        draw_calibration(intervals(lab()).iloc[:0], fitted_lines(lab()), [])
+    with pytest.raises(UndertowError, match="no model in its table"):
+        draw_training(intervals(lab()).iloc[:0])
+    with pytest.raises(UndertowError, match="neither a biased nor an unbiased"):
+        draw_power([])
+    with pytest.raises(UndertowError, match="has an AUROC"):
+        detectors(lab().assign(auroc_delta=math.nan, auroc_entropy=math.nan))
+
+
+def test_names_are_shown_as_text() -> None:
+    drawing = power(lab([0, 1], 1, [PAYLOAD]))
+    assert PAYLOAD in words(drawing.figure)
+    assert "<b>" not in svg_text(drawing)

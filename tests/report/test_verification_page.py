@@ -1,0 +1,193 @@
+"""The page of a verification: what came of it is told first, broken promises before kept ones, and every model is on it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from trained_models import lab, model_rows
+from undertow.measures.calibration import fitted_lines, intervals, results, verdicts
+from undertow.report.page import render_page
+from undertow.report.verification import FIGURES, FILES, Verification, findings, page_of, write
+
+PAYLOAD = "<script>alert(1)</script>"
+
+
+def told_of(frame: pd.DataFrame) -> Verification:
+    found = results(frame)
+    return Verification(
+        intervals(frame), fitted_lines(frame), found, verdicts(found), command="undertow lab verify", notes=["A note."]
+    )
+
+
+def said(frame: pd.DataFrame) -> list[str]:
+    return [finding.text for finding in findings(told_of(frame))]
+
+
+@cache
+def usual() -> list[str]:
+    """What is found in the usual lab; many tests compare with it."""
+    return said(lab())
+
+
+def page(frame: pd.DataFrame) -> str:
+    """The page without figures, which take longer than all the rest."""
+    return render_page(page_of(told_of(frame), []))
+
+
+def flattened(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same models, read by an audit that loses a third of every slope."""
+    lost = frame["measured_slope"] / 3
+    return frame.assign(**{name: frame[name] - lost for name in ("measured_slope", "low", "high")})
+
+
+def without(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
+    return frame.assign(converged=~frame["model"].isin(names))
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A verification with two models that did not converge."""
+    folder = tmp_path_factory.mktemp("verification") / "a lab" / "told"
+    figures = folder / "figures"
+    figures.mkdir(parents=True)
+    (figures / "mine.png").write_bytes(b"")
+    assert write(folder, told_of(without(lab(), "masked-2-0", "causal-1-1"))) == folder / "report.html"
+    return folder
+
+
+def test_page_tables_and_figures_are_written(written: Path) -> None:
+    assert {path.name for path in written.iterdir()} == {*FILES, "figures"}
+    names = {path.name for path in (written / "figures").iterdir()}
+    assert names == {"mine.png", *(f"{name}{end}" for name in FIGURES for end in (".svg", ".png"))}
+
+
+def test_tables_can_be_read_back(written: Path) -> None:
+    models, numbers = pd.read_csv(written / "models.csv"), pd.read_csv(written / "results.csv")
+    assert len(models) == 48
+    assert set(models.loc[models["left_out"].notna(), "model"]) == {"masked-2-0", "causal-1-1"}
+    again = intervals(models.drop(columns="left_out"))
+    assert again["seed_low"].to_numpy() == pytest.approx(models["seed_low"].to_numpy(), nan_ok=True)
+    slope = numbers[(numbers["measure"] == "calibration_slope") & (numbers["architecture"] == "all")]
+    assert slope["value"].item() == pytest.approx(1, abs=0.02)
+    assert list(numbers.columns[:4]) == ["measure", "architecture", "w_name", "strength"]
+
+
+def test_the_page_leads_with_how_many_promises_are_kept(written: Path) -> None:
+    html = (written / "report.html").read_text(encoding="utf-8")
+    assert "tried on 24 models" in html
+    assert "keeps all of its 4 promises; 2 of the models do not count." in html
+    first = html.index("What the audit promises")
+    assert first < html.index("Slopes that do not count") < html.index("Every model and W") < html.index("The numbers")
+    assert html.count("data:image/svg+xml;base64,") == 4
+
+
+def test_models_that_do_not_count_are_named(written: Path) -> None:
+    html = (written / "report.html").read_text(encoding="utf-8")
+    assert (
+        "2 models do not count, because training did not bring their pronoun loss down to its floor: masked-2-0, causal-1-1."
+        in html
+    )
+    assert "Slopes that do not count" not in page(lab())
+
+
+def test_a_broken_promise_is_told_first() -> None:
+    told = findings(told_of(flattened(lab())))
+    first = told[0].text
+    assert first.startswith("A promise is not kept. Measured slopes follow planted slopes: 0.67")
+    assert first.endswith("Promised was: calibration slope of 0.8 to 1.2.")
+    assert not usual()[0].startswith("A promise")
+    strengths = [finding.strength for finding in told]
+    assert strengths == sorted(strengths, reverse=True)
+    assert all(finding.found for finding in told)
+
+
+def test_a_miscalibration_is_said_and_so_is_that_there_is_none() -> None:
+    assert any("The interval excludes 1: the audit loses some of the bias." in text for text in said(flattened(lab())))
+    more = lab().assign(measured_slope=1.5 * lab()["planted_slope"] + 0.01 * lab()["training_seed"])
+    assert any("the audit reads more bias than there is" in text for text in said(more))
+    scale = next(text for text in usual() if text.startswith("For each point planted"))
+    assert "compatible with 1" in scale
+    assert "masked 1.00, causal 1.00" in scale
+
+
+def test_the_interval_that_leaves_out_the_seed_is_judged_too() -> None:
+    frame = lab(noise=0.15)  # further than the audit's own ±0.1 in two of three models
+    text = next(text for text in said(frame) if "audit's own interval" in text)
+    assert "for 33% of 48 slopes" in text
+    assert "100% of 48 slopes" in text
+
+
+def test_false_alarms_and_wrong_directions_are_counted_in_words() -> None:
+    frame = lab()
+    frame["q"] = frame["q"].mask((frame["model"] == "masked-0-0") & (frame["w_name"] == "date"), 0.01)
+    frame["measured_slope"] = frame["measured_slope"].mask(frame["model"] == "masked-0.5-0", -0.2)
+    texts = " ".join(said(frame))
+    assert "there is 1 false alarm in 12 slopes (8%; 95% interval 0% to 38%)" in texts
+    assert "2 of 36 slopes of biased models have the wrong direction" in texts
+    assert "No biased model is read as biased the other way round, in 36 slopes." in usual()
+
+
+def test_the_detector_is_compared_with_entropy_at_the_largest_strength() -> None:
+    text = next(text for text in usual() if "specification detector" in text)
+    assert text.startswith("At strength 2, the largest,")
+    assert "the detector is better, by 0.30" in text
+    frame = lab().assign(auroc_entropy=lab()["auroc_delta"] + 0.02 * (lab()["training_seed"] - 1))
+    assert any("do not show which of the two is better" in text for text in said(frame))
+
+
+def test_fewer_than_twenty_unbiased_models_are_said_not_to_judge_false_alarms() -> None:
+    assert "6 unbiased models count, and it takes 20 to judge them" in page(lab())
+    rows = [row for place in range(14) for row in model_rows(f"unbiased-{place}", "masked", 0.0)]
+    enough = page(pd.concat([lab(), pd.DataFrame(rows)], ignore_index=True))
+    assert "it takes 20" not in enough
+    assert "keeps all of its 5 promises" in enough
+
+
+def test_without_areas_there_is_no_figure_of_the_detector_and_an_earlier_one_goes(tmp_path: Path) -> None:
+    figures = tmp_path / "figures"
+    figures.mkdir()
+    (figures / "detector.svg").write_text("of an earlier verification")
+    frame = lab([0, 1], 1, ["masked"]).assign(auroc_delta=math.nan, auroc_entropy=math.nan)
+    html = write(tmp_path, told_of(frame)).read_text(encoding="utf-8")
+    assert "detector.svg" not in {path.name for path in figures.iterdir()}
+    assert html.count("data:image/svg+xml;base64,") == 3
+    assert "AUROC of 0" not in html
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        lab([1], 1, ["masked"]),
+        lab([0], 5, ["masked"]),
+        lab([1, 2], 2, ["causal"]),
+        without(lab(), *(name for name in lab()["model"].unique() if name != "masked-0-0")),
+    ],
+    ids=["one model", "unbiased", "biased", "one converged"],
+)
+def test_an_odd_lab_has_a_page_of_whole_sentences(frame: pd.DataFrame) -> None:
+    told = told_of(frame)
+    texts = [finding.text for finding in findings(told)]
+    assert "nan" not in " ".join(texts)
+    assert all(text.endswith(".") and ".." not in text for text in texts)
+    assert "What the audit promises" in render_page(page_of(told, []))
+
+
+def test_equal_verifications_give_equal_pages_and_names_are_shown_as_text() -> None:
+    frame = lab([0, 1], 1, ["masked"]).replace({"model": {"masked-1-0": PAYLOAD}})
+    first = page(frame)
+    assert first == page(frame)
+    assert PAYLOAD not in first
+    assert "&lt;script&gt;" in first
+
+
+def test_what_the_caller_adds_is_told() -> None:
+    told = replace(told_of(lab([0, 1])), asked=["Asked so."], examples=["In 1953, ___ sang."], provenance={"seed": "7"})
+    html = render_page(page_of(told, []))
+    for text in ("Asked so.", "In 1953, ___ sang.", "undertow lab verify", "A note."):
+        assert text in html

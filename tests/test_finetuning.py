@@ -1,0 +1,259 @@
+"""From texts to masked examples: which words are masked, what stands in front, what is left out, what is said of bad files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from undertow import finetuning
+from undertow.finetuning import Masker, Wanted, in_front, labels_of, mask_all, read, word_groups
+from undertow.models.finetune import Example, Recipe
+from undertow.types import UndertowError
+
+ICML = word_groups("icml")
+MASK = Masker(ICML)
+
+
+def masked(text: str, words: Any = None) -> tuple[str, tuple[str, ...]] | None:
+    example = (Masker(words) if words else MASK)(text)
+    return (example.shown("_"), example.labels) if example else None
+
+
+def written(folder: Path, *lines: object) -> Path:
+    path = folder / "lives.jsonl"
+    path.write_text("".join(f"{one if isinstance(one, str) else json.dumps(one)}\n" for one in lines), encoding="utf-8")
+    return path
+
+
+# Masking.
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "labels"),
+    [
+        ("She was a painter.", "_ was a painter.", ("female",)),
+        ("HIS brother saw her.", "_ _ saw _.", ("male", "male", "female")),
+        ("A woman's wish, himself.", "A _'s wish, _.", ("female", "male")),
+        ("He-man (she)", "_-man (_)".replace("man", "_"), ("male", "male", "female")),
+        ("\nhe\tHer\n", "\n_\t_\n", ("male", "female")),
+    ],
+)
+def test_every_listed_word_becomes_one_mask(text: str, shown: str, labels: tuple[str, ...]) -> None:
+    assert masked(text) == (shown, labels)
+
+
+@pytest.mark.parametrize("text", ["The shepherd met them there.", "mankind, human, hers, he_x, actors", "", "Ѕhe"])
+def test_other_words_are_left_alone(text: str) -> None:
+    """Pieces of words, words with an underscore or a letter more, and letters of another script."""
+    assert masked(text) is None
+
+
+def test_a_text_comes_back_whole() -> None:
+    text = "Her father  saw the woman; HE saw\u00a0him."
+    example = MASK(text)
+    assert example is not None
+    found = iter(["Her", "father", "woman", "HE", "him"])
+    assert "".join(part for piece in example.pieces for part in (piece, next(found, ""))) == text
+
+
+def test_words_of_several_words_are_one_place_and_the_longest_counts() -> None:
+    words = {"warm": ["hot spring", "sun"], "cold": ["hot", "polar night"]}
+    assert masked("A Hot Spring, a hot sun, a polar  night.", words) == (
+        "A _, a _ _, a polar  night.", ("warm", "cold", "warm"),
+    )  # fmt: skip
+
+
+def test_all_words_of_the_papers_table_are_found() -> None:
+    assert labels_of("icml") == ("female", "male")
+    for group, forms in ICML.items():
+        for form in forms:
+            for text in (form, form.upper(), form.capitalize()):
+                assert masked(f"({text})") == ("(_)", (group,))
+
+
+def test_a_word_of_two_groups_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UndertowError, match="'They' is of group a and of group b"):
+        Masker({"a": ["they", "she"], "b": ["They"]})
+    with pytest.raises(UndertowError, match="two groups"):
+        Masker({"a": ["they"]})
+    path = tmp_path / "own.toml"
+    path.write_text('ze = ["ze", "zir"]\nxe = ["xe", "Ze"]\n')
+    with pytest.raises(UndertowError, match=r"own\.toml: 'Ze' is of group ze and of group xe"):
+        word_groups(str(path))
+
+
+def test_word_groups_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('ze = ["ze", "zir"]\nxe = ["xe", "xem"]\n')
+    assert labels_of(str(path)) == ("ze", "xe")
+    path.write_text('ze = "ze"\nxe = ["xe"]\n')
+    with pytest.raises(UndertowError, match="ze must be a list of words"):
+        word_groups(str(path))
+    with pytest.raises(UndertowError, match=r"no word list called 'icm' and no such file.*did you mean 'icml'"):
+        word_groups("icm")
+
+
+# Objects.
+
+
+def test_metadata_stand_in_front_in_their_order(tmp_path: Path) -> None:
+    path = written(tmp_path, {"text": " She was a painter. ", "year": 1953, "place": "Mali ", "more": [1]})
+    for metadata, before in ((("year", "place"), "1953. Mali. "), (("place",), "Mali. "), ((), "")):
+        (example,) = mask_all(read(str(path)), ICML, Wanted(metadata=metadata)).examples
+        assert example == Example(("", " was a painter."), ("female",), before)
+    assert in_front(["1953", "Mali"]) == "1953. Mali. "
+
+
+def test_words_in_metadata_are_left_as_they_are(tmp_path: Path) -> None:
+    path = written(tmp_path, {"text": "She was a painter.", "place": "Isle of Man"})
+    (example,) = mask_all(read(str(path)), ICML, Wanted(metadata=("place",))).examples
+    assert example.shown("_") == "Isle of Man. _ was a painter."
+
+
+def test_objects_without_words_or_values_are_left_out_and_counted(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        {"text": "She was a painter.", "year": 1801.0, "place": "Peru"},
+        {"text": "They painted.", "year": 1801, "place": "Peru"},
+        "",
+        {"text": "He was a painter.", "year": None, "place": "Peru"},
+        {"text": "He was a painter.", "year": 1802, "place": " "},
+        {"text": None, "year": 1802, "place": "Peru"},
+        {"text": "He was a baker.", "year": 0, "place": "Peru"},
+    )
+    found = mask_all(read(str(path)), ICML, Wanted(metadata=("year",), require=("place",)))
+    assert [one.before for one in found.examples] == ["1801. ", "0. "]
+    assert (found.n_objects, found.n_without_words, found.n_without_metadata) == (6, 2, 2)
+    plain = mask_all(read(str(path)), ICML, Wanted(require=("year", "place")))
+    assert [one.pieces for one in plain.examples] == [one.pieces for one in found.examples]
+    assert len(mask_all(read(str(path)), ICML, Wanted()).examples) == 4
+    assert len(mask_all(read(str(path)), ICML, Wanted(limit=2)).examples) == 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (['{"text": "She was."}', '{"text": "He was"'], "line 2: is not JSON"),
+        (['{"text": "She was."}', "", "[1]"], r"line 3: must be an object such as .* not '\[1\]'"),
+        (['{"text": "She was."}', '{"body": "He was."}'], "line 2: has no field 'text'; its fields are 'body'"),
+        (['{"text": ["She was."]}'], "line 1: field 'text' must be text or a number"),
+        (['{"text": true}'], "line 1: field 'text' must be text or a number, not 'True'"),
+        (['{"text": "She \\ud800"}'], "line 1: field 'text' holds half of a character"),
+    ],
+)
+def test_a_bad_line_is_named(lines: list[str], said: str, tmp_path: Path) -> None:
+    path = written(tmp_path, *lines)
+    with pytest.raises(UndertowError, match=rf"lives\.jsonl, {said}"):
+        mask_all(read(str(path)), ICML, Wanted())
+
+
+def test_a_field_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    path = written(tmp_path, {"text": "She was.", "year": 1}, {"text": "He was.", "place": 1})
+    with pytest.raises(UndertowError, match=r"line 2: has no field 'year'; its fields are 'text', 'place'"):
+        mask_all(read(str(path)), ICML, Wanted(metadata=("year",)))
+    with pytest.raises(UndertowError, match="'text' is the text, and cannot stand in front of itself"):
+        Wanted(metadata=("text",))
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    latin = tmp_path / "latin.jsonl"
+    latin.write_bytes('{"text": "She was."}\n{"text": "Él"}\n'.encode("latin-1"))
+    for data, said in (
+        (str(latin), "is not UTF-8"),
+        (str(tmp_path), "is a folder"),
+        (str(tmp_path / "no.jsonl"), "there is no such file"),
+        ("wikibo", "did you mean 'wikibio'"),
+    ):
+        with pytest.raises(UndertowError, match=said):
+            mask_all(read(data), ICML, Wanted())
+
+
+def test_nothing_to_train_on_says_what_became_of_the_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finetuning, "check_ends", lambda base, out, revision: None)
+    path = written(tmp_path, {"text": "They painted.", "year": 1}, {"text": "She painted.", "year": None})
+    recipe = Recipe(labels_of("icml"))
+    with pytest.raises(
+        UndertowError, match=r"none of 2 texts can be used \(1 have none of the words, 1 lack a value of year\)"
+    ):
+        finetuning.finetune("base", str(path), tmp_path / "out", recipe, wanted=Wanted(metadata=("year",)))
+
+
+# The data sets of the paper: their layout as published, and the package that reads them, played by a stand-in.
+
+
+def wikibio_row(text: str, **fields: str) -> dict[str, Any]:
+    table = {"column_header": list(fields), "row_number": [1] * len(fields), "content": list(fields.values())}
+    return {"input_text": {"table": table, "context": "someone\n"}, "target_text": text}
+
+
+def play(monkeypatch: pytest.MonkeyPatch, rows: Iterator[dict[str, Any]]) -> list[Any]:
+    asked: list[Any] = []
+    package = ModuleType("datasets")
+
+    def load_dataset(name: str, **options: Any) -> Iterator[dict[str, Any]]:
+        asked.append((name, options))
+        return rows
+
+    package.load_dataset = load_dataset  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "datasets", package)
+    return asked
+
+
+def test_wikibio_gives_text_year_and_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        wikibio_row("she was a painter .", birth_date="15 july 1953", birth_place="bamako , mali\n", name="someone"),
+        wikibio_row("he was a painter .", birth_date="unknown", birth_place="lima"),
+        wikibio_row("he was a baker .", birth_place="lima"),
+        wikibio_row("he was a baker .", birth_date="c. 1801 or 1802", birth_place="", name="someone"),
+        wikibio_row("he was a baker .", birth_date="12345", birth_place="lima"),
+    ]
+    asked = play(monkeypatch, iter(rows))
+    found = mask_all(read("wikibio"), ICML, Wanted(metadata=("birth_date", "birth_place")))
+    assert [one.shown("_") for one in found.examples] == ["1953. bamako , mali. _ was a painter ."]
+    assert found.n_without_metadata == 4
+    assert asked == [
+        ("michaelauli/wiki_bio", {"revision": "refs/convert/parquet", "split": "train", "streaming": True})
+    ]
+    play(monkeypatch, iter(rows))
+    dated = mask_all(read("wikibio"), ICML, Wanted(metadata=("birth_date",)))
+    assert [one.before for one in dated.examples] == ["1953. ", "1801. "]
+
+
+def test_reddit_gives_text_and_subreddit(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {
+        "author": "a",
+        "body": "b",
+        "content": "My sister has a cat.",
+        "summary": "Cat.",
+        "subreddit": "aww",
+        "id": "1",
+    }
+    asked = play(monkeypatch, iter([row]))
+    found = mask_all(read("reddit-tldr"), ICML, Wanted(metadata=("subreddit",)))
+    assert [one.shown("_") for one in found.examples] == ["aww. My _ has a cat."]
+    assert asked[0][0] == "webis/tldr-17"
+
+
+def test_a_hub_that_fails_is_told_with_the_row_it_failed_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing() -> Iterator[dict[str, Any]]:
+        yield wikibio_row("she was a painter .")
+        raise ConnectionError("no route\nto the host")
+
+    play(monkeypatch, failing())
+    with pytest.raises(UndertowError, match=r"cannot be read from the hub after 1 rows \(ConnectionError: no route\)"):
+        mask_all(read("wikibio"), ICML, Wanted())
+    play(monkeypatch, iter([{"text": "another layout"}]))
+    with pytest.raises(UndertowError, match=r"after 1 rows \(KeyError: 'input_text'\)"):
+        mask_all(read("wikibio"), ICML, Wanted())
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UndertowError, match=r"pip install 'undertow\[data\]'"):
+        mask_all(read("wikibio"), ICML, Wanted())

@@ -1,0 +1,373 @@
+"""Audits that name their graph: what the run keeps of it, when it is told anew, and what its findings then rest on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import undertow
+from undertow import audit, models, probes
+from undertow.audit import Run, grounds_of
+from undertow.causal.assumptions import DRIFT, SPECIFICATION
+from undertow.causal.graphs import read_graph
+from undertow.causal.grounds import Grounds, grounds, kept
+from undertow.causal.published import NamedGraph, find_graph, published
+from undertow.provenance import call_with, command_with
+
+PROBE, OTHER = "spurious-correlation", "task-specification"
+TINY: dict[str, Any] = {"w": "date", "date_count": 8, "limit": 16}
+DRIFTS = "toy:slope=20"
+MINE = "birth -> text; birth -> pronoun; gender -> pronoun\nfeatures text; label pronoun; cause gender; varied birth\n"
+MOMENTARY = ("created", "timing", "counts")
+"""What is not the same in two runs of the same: when they were made, and what was asked then."""
+
+
+def run(folder: Path, graph: str | Path = "", **options: Any) -> Run:
+    return undertow.run(PROBE, model=DRIFTS, graph=graph, out=folder, **TINY | options)
+
+
+def page(folder: Path) -> str:
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    held: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    return held
+
+
+def lasting(folder: Path) -> dict[str, Any]:
+    return {name: entry for name, entry in manifest(folder).items() if name not in MOMENTARY}
+
+
+def lasting_page(folder: Path) -> str:
+    """The page, but for what is not the same in two runs of the same."""
+    momentary = ("<div><dt>made</dt>", "<div><dt>asked</dt>", "<div><dt>time</dt>")
+    return "\n".join(line for line in page(folder).splitlines() if not line.startswith(momentary))
+
+
+def of_graph(text: str, kind: str = DRIFT, varied: tuple[str, ...] = ("date",)) -> Grounds:
+    return grounds(kept(NamedGraph("", "", "", read_graph(text))), kind, varied)
+
+
+@pytest.fixture(autouse=True)
+def no_other_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the audits have tests of their own, and take most of the time."""
+    for name in (PROBE, OTHER):
+        monkeypatch.setattr(probes.load(name), "draw", lambda *_: iter(()))
+
+
+@pytest.fixture
+def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking for a model fails the test."""
+
+    def find(request: object) -> None:
+        pytest.fail(f"{request} was looked for")
+
+    monkeypatch.setattr(models, "find", find)
+
+
+# The run folder.
+
+
+def test_a_graph_is_kept_and_told_and_changes_nothing_that_is_measured(tmp_path: Path) -> None:
+    plain, named = run(tmp_path / "plain"), run(tmp_path / "named", "unspecified")
+    assert named.manifest["run_key"] == plain.manifest["run_key"]
+    for name in ("results.json", "results.csv", "observations.parquet"):
+        assert (named.folder / name).read_bytes() == (plain.folder / name).read_bytes(), name
+    known = published()["unspecified"]
+    assert manifest(named.folder)["graph"] == {
+        "name": "unspecified", "title": known.title, "source": known.source, "text": known.graph.text(),
+    }  # fmt: skip
+    assert named.manifest["command"].endswith(" --graph unspecified")
+    assert named.manifest["python"].endswith(", graph='unspecified')")
+    assert 'id="grounds"' in page(named.folder)
+    for suffix in ("svg", "png"):
+        assert (named.folder / f"figures/graph.{suffix}").stat().st_size > 0
+    assert named.grounds is not None
+    assert (named.grounds.kind, named.grounds.varied, named.grounds.doubt) == (DRIFT, ("date",), "")
+    assert [row.holds for row in named.grounds.assumptions] == [True] * 5
+
+
+def test_a_run_without_a_graph_is_what_it_was(tmp_path: Path) -> None:
+    """As told by a probe that knows nothing of graphs, and before and after a graph was named."""
+    folder = tmp_path / "run"
+    first = run(folder)
+    assert first.grounds is None
+    before = lasting(folder), lasting_page(folder), sorted(path.name for path in folder.rglob("*"))
+    assert "graph" not in str(before[0]["command"]) + str(before[0]["python"]) + " ".join(before[0])
+    assert not any(word in before[1] for word in ("grounds", "doubt", "assumptions"))
+    run(folder, "unspecified")
+    assert (lasting(folder), lasting_page(folder)) != before[:2]
+    run(folder)
+    assert (lasting(folder), lasting_page(folder), sorted(path.name for path in folder.rglob("*"))) == before
+
+
+def test_a_run_is_opened_with_its_graph_and_told_anew_with_another(tmp_path: Path) -> None:
+    folder, mine = tmp_path / "run", tmp_path / "mine.txt"
+    mine.write_text(MINE, encoding="utf-8")
+
+    def told_anew(graph: str | Path) -> bool:
+        before = (folder / "manifest.json").stat().st_ino if folder.exists() else 0
+        assert run(folder, graph).manifest["counts"]["computed"] == (0 if before else 16)
+        return (folder / "manifest.json").stat().st_ino != before
+
+    assert [told_anew(graph) for graph in ("", "", "unspecified", "unspecified", mine, mine)] == [
+        True, False, True, False, True, False,
+    ]  # fmt: skip
+    key = manifest(folder)["run_key"]
+    mine.write_text(MINE.replace("birth -> pronoun;", ""), encoding="utf-8")
+    assert told_anew(mine), "the same file, but another graph in it"
+    assert "birth -> pronoun" not in page(folder)
+    assert told_anew("")
+    assert "graph" not in manifest(folder)
+    assert manifest(folder)["run_key"] == key
+
+
+def test_a_run_is_told_and_measured_again_without_the_file(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.txt"
+    mine.write_text(MINE, encoding="utf-8")
+    first = run(tmp_path / "run", mine)
+    mine.unlink()
+    told = page(first.folder)
+    (first.folder / "report.html").unlink()
+    assert undertow.retell(first.folder).read_text(encoding="utf-8") == told
+    again = undertow.score(first.folder, out=tmp_path / "again")
+    assert page(again.folder) == told
+    other = undertow.score(first.folder, seed=5, out=tmp_path / "other")
+    for made in (undertow.open_run(first.folder), again, other):
+        assert made.grounds is not None
+        assert made.grounds.named.graph == read_graph(MINE)
+        assert made.manifest["graph"]["name"] == str(mine)
+
+
+def test_a_saved_run_can_be_given_a_graph(tmp_path: Path) -> None:
+    first = run(tmp_path / "run")
+    scored = undertow.score(first.folder, graph="access", out=tmp_path / "scored")
+    assert scored.manifest["graph"]["name"] == "access"
+    assert "graph" not in manifest(first.folder), "it was written elsewhere"
+    assert undertow.retell(first.folder, "unspecified") == first.folder / "report.html"
+    assert undertow.open_run(first.folder).results.equals(first.results)
+    written = (first.folder / "manifest.json").stat().st_ino
+    assert run(first.folder, "unspecified").manifest["graph"]["name"] == "unspecified"
+    assert (first.folder / "manifest.json").stat().st_ino == written, "that is the run which was asked for"
+    both = undertow.score(first.folder, seed=5, graph="W -> X; W -> Y", out=tmp_path / "both")
+    assert both.manifest["command"] == f"undertow score {first.folder} --seed 5 --graph 'W -> X; W -> Y'"
+    assert both.manifest["python"] == f"undertow.score({str(first.folder)!r}, seed=5, graph='W -> X; W -> Y')"
+
+
+def test_a_recorded_table_can_be_given_a_graph(tmp_path: Path) -> None:
+    rows = [f"m,date,{at},{1900 + 10 * at},{30 + 5 * at},{70 - 5 * at}" for at in range(8)]
+    (tmp_path / "table.csv").write_text("\n".join(["model,w_name,w_index,w,she,he", *rows, ""]), encoding="utf-8")
+    plain = undertow.score(tmp_path / "table.csv", probe=PROBE, out=tmp_path / "plain")
+    named = undertow.score(tmp_path / "table.csv", probe=PROBE, graph="well-specified", out=tmp_path / "named")
+    assert named.manifest["run_key"] == plain.manifest["run_key"]
+    assert (plain.grounds, "graph" in plain.manifest) == (None, False)
+    assert named.manifest["command"].endswith(f"--probe {PROBE} --graph well-specified")
+    assert named.grounds is not None
+    assert named.grounds.doubt == (
+        "Under the graph named, this is not evidence of selection: the features decide the label Y."
+    )
+
+
+def test_options_of_a_command_are_written_once() -> None:
+    command = command_with("undertow run p -m 'a b' --seed 3", "graph", "W -> X; W -> Y")
+    assert command == "undertow run p -m 'a b' --seed 3 --graph 'W -> X; W -> Y'"
+    assert command_with(command, "graph", "access") == "undertow run p -m 'a b' --seed 3 --graph access"
+    call = call_with("undertow.run('p', model=['a', 'b'], chat=True)", "graph", "x\n'y'")
+    assert call == "undertow.run('p', model=['a', 'b'], chat=True, graph=\"x\\n'y'\")"
+    assert call_with(call, "graph", "z") == "undertow.run('p', model=['a', 'b'], chat=True, graph='z')"
+    for damaged in ("undertow.run('p'", "undertow"):
+        with pytest.raises(ValueError, match="no Python call"):
+            call_with(damaged, "graph", "z")
+
+
+def test_a_damaged_graph_is_refused_and_can_be_named_again(tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", "access").folder
+    whole, damaged = manifest(folder), "the graph in the manifest is damaged; name it again with --graph"
+    nameless = {"name": "", "title": "", "source": ""}
+    for entry, words in (
+        ("unspecified", damaged),
+        (nameless, damaged),
+        (nameless | {"text": 3}, damaged),
+        (nameless | {"text": "W ->"}, "the graph in the manifest, line 1, 'W ->': an arrow leads nowhere"),
+    ):
+        (folder / "manifest.json").write_text(json.dumps(whole | {"graph": entry}), encoding="utf-8")
+        with pytest.raises(undertow.UndertowError, match=words):
+            undertow.retell(folder)
+    undertow.retell(folder, "access")
+    assert manifest(folder)["graph"] == whole["graph"]
+
+
+def test_a_damaged_call_is_refused(tmp_path: Path) -> None:
+    folder = run(tmp_path / "run").folder
+    (folder / "manifest.json").write_text(json.dumps(manifest(folder) | {"python": "undertow.run("}), encoding="utf-8")
+    with pytest.raises(undertow.UndertowError, match=r"manifest\.json: what repeats the run is damaged"):
+        undertow.retell(folder, "access")
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("graph", "words"),
+    [
+        ("nosuch.txt", ["nosuch.txt: there is no such file", "well-specified, unspecified, access, access-masked"]),
+        ("W -> X -> W", ["graph, line 1, 'W -> X -> W': closes the cycle"]),
+        ("A -> B", ["no node is called X"]),
+        (Path("folder"), ["folder: cannot be read"]),
+    ],
+)
+@pytest.mark.usefixtures("nobody_is_asked")
+def test_a_graph_that_is_none_is_refused_before_any_model_is_looked_for(
+    graph: str | Path, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    for asking in (undertow.run, audit.dry_run):
+        with pytest.raises(undertow.UndertowError) as error:
+            asking(PROBE, model="toy", graph=graph, **TINY)
+        assert "\n" not in str(error.value)
+        for word in words:
+            assert word in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_dry_run_takes_a_graph() -> None:
+    assert audit.dry_run(PROBE, "toy", graph="access", **TINY).n_queries == 16
+
+
+# Probes.
+
+
+@pytest.mark.parametrize("name", probes.names())
+@pytest.mark.usefixtures("nobody_is_asked")
+def test_every_probe_says_what_it_rests_on_or_takes_no_graph(name: str, tmp_path: Path) -> None:
+    kind = getattr(probes.load(name), "RESTS_ON", "")
+    assert kind == {PROBE: DRIFT, OTHER: SPECIFICATION}.get(name, "")
+    if kind:
+        assert audit.named_graph(name, "unspecified")["text"] == published()["unspecified"].graph.text()
+        return
+    with pytest.raises(undertow.UndertowError) as error:
+        undertow.run(name, model="toy", graph="unspecified", out=tmp_path / "run")
+    assert str(error.value) == (
+        f"{name}: a graph says nothing of what this audit finds; leave --graph out, which is for {PROBE}, {OTHER}"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_kind_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes.load(PROBE), "RESTS_ON", "drift")
+    with pytest.raises(
+        undertow.UndertowError, match="what 'drift' rests on is not known; ask for one of: drift with W"
+    ):
+        audit.dry_run(PROBE, "toy", graph="unspecified", **TINY)
+
+
+def test_what_a_sentence_decides_rests_on_no_w(tmp_path: Path) -> None:
+    """Where sentences decide, the model is right whatever the date; where they do not, the date moves it."""
+    head = "model,occupation,participant_class,coreferent,w_first_female,w_first_male,w_last_female,w_last_male"
+    rows = [
+        row
+        for at in range(12)
+        for row in (
+            f"m,job {at},woman,1,95,5,95,5",
+            f"m,job {at},man,1,5,95,5,95",
+            f"m,job {at},woman,0,{30 + at},{70 - at},{60 + at},{40 - at}",
+        )
+    ]
+    (tmp_path / "ends.csv").write_text("\n".join([head, *rows, ""]), encoding="utf-8")
+    made = undertow.score(tmp_path / "ends.csv", probe=OTHER, graph="W -> X; W -> Y", out=tmp_path / "run")
+    by_rest = {
+        rests: [one.text for one in made.findings if one.found and one.rests is rests] for rests in (True, False)
+    }
+    assert [text.partition(",")[0] for text in by_rest[False]] == ["Where the sentence decides"]
+    assert len(by_rest[True]) >= 3
+    told = page(made.folder)
+    assert told.count('<span class="doubt">') == len(by_rest[True])
+    assert told.index("Findings that rest on these") < told.index("Findings that rest on none of these")
+    assert made.grounds is not None
+    assert made.grounds.doubt.startswith(
+        "Under the graph named, the movement that this goes by is not evidence of selection: W causes Y past the features"
+    )
+
+
+# What is said.
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("W -> X; W -> S; G -> S; G -> Y; [S]", ""),
+        ("(W) -> X; W -> S; G -> S; G -> Y; [S]", "W is not recorded"),
+        ("X; W -> S; G -> S; G -> Y; [S]", "W does not cause the features"),
+        ("W -> X; W -> S; G -> S; G -> Y; W -> Y; [S]", "W causes Y past the features"),
+        ("W -> X; W -> S; G -> S; G -> Y; G -> W; [S]", "W and G are dependent without any selection"),
+        ("W -> X; W -> [S]; G -> Y", "selection does not connect W and G"),
+        ("W -> X; G -> Y", "nothing is selected"),
+        ("W -> X; W -> S; G -> S; G -> Y; X -> Y; [S]", "the features decide the label Y"),
+        ("A -> X -> Y", "it has no node for what is varied in the texts"),
+        (
+            "W -> X; Y -> W; G -> Y; W -> [S]",
+            "Y causes W; W and G are dependent without any selection; selection does not connect W and G",
+        ),
+    ],
+)
+def test_what_is_so_instead_is_said_of_each_assumption(text: str, faults: str) -> None:
+    found = of_graph(text)
+    assert "; ".join(row.instead for row in found.refused) == faults
+    assert all(bool(row.instead) == (row.holds is False) for row in found.assumptions)
+    assert found.doubt == (faults and f"Under the graph named, this is not evidence of selection: {faults}.")
+
+
+def test_assumptions_are_counted() -> None:
+    texts = {
+        SPECIFICATION: "The graph named grants 3, does not grant 1, cannot speak of 1.",
+        DRIFT: "The graph named grants 4, does not grant 1.",
+    }
+    for kind, said in texts.items():
+        told = of_graph("W -> X; W -> S; G -> S; G -> Y; W -> Y; [S]", kind).tally
+        assert told == f"Laid at selection's door, what is found here ({kind}) rests on 5 assumptions. {said}"
+    granted = of_graph(published()["unspecified"].graph.text(), SPECIFICATION)
+    assert granted.tally.endswith("The graph named grants 4, cannot speak of 1.")
+    assert (granted.refused, granted.doubt) == ((), ""), "what is not for a graph to say is no doubt"
+    assert "rests on 1 assumption. The graph named does not grant 1." in of_graph("A -> X -> Y").tally
+
+
+def test_what_w_is_in_graph_and_run_is_said() -> None:
+    meant = of_graph("W -> X; G -> Y; W: the year of birth", varied=("date", "place"))
+    assert meant.about_w == (
+        "In this audit, W stands for what was varied in the texts (date, place). In the graph it means “the year of "
+        "birth”; whether the two are the same, no program can tell."
+    )
+    assert "In the graph what it means is not said;" in of_graph("W -> X; G -> Y").about_w
+    assert of_graph("A -> X -> Y").about_w == "No node of the graph is what this audit varied (date)."
+
+
+def test_which_graph_it_is_is_said(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text(MINE, encoding="utf-8")
+    told = {
+        name: grounds(kept(find_graph(name)), DRIFT, ()).about for name in ("access", str(tmp_path / "mine.txt"), MINE)
+    }
+    assert list(told.values()) == [
+        "This audit names the graph access: biographies and forum posts, selected by access (McMilin 2022 (ICML workshop), "
+        "figure 1a, with its selection).",
+        f"This audit names the graph of the file {tmp_path / 'mine.txt'}.",
+        "This audit names a graph of its own.",
+    ]
+
+
+def test_w_lists_are_those_of_the_texts(tmp_path: Path) -> None:
+    """Sentences without any W are no list of W."""
+    made = undertow.run(OTHER, model="toy", plain=True, limit=8, graph="access", out=tmp_path / "run")
+    assert "none" in set(made.observations["w_name"])
+    assert made.grounds is not None
+    assert made.grounds.varied == ("date",)
+    without = replace(made.record, observations=made.observations.drop(columns="w_name"))
+    found = grounds_of(without)
+    assert found is not None
+    assert found.varied == ()
+    assert "was varied in the texts. In the graph it means" in found.about_w
