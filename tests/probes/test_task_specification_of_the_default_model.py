@@ -21,8 +21,10 @@ from undertow.types import Result
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 
-def results(settings: task_specification.Settings, found: Found, model: TokenModel) -> list[Result]:
-    (items,) = task_specification.rounds(settings, Sampling())
+def results(
+    settings: task_specification.Settings, found: Found, model: TokenModel, sampling: Sampling = Sampling()
+) -> list[Result]:
+    (items,) = task_specification.rounds(settings, sampling)
     opened = replace(found, open=lambda: model)
     with AnswerStore(store_file()) as store:
         asked = ask(opened, [item.query for item in items], store, EXACT, lambda done, total: None)
@@ -60,8 +62,9 @@ def test_winogender_has_its_golden_areas(reference_data: Path, smollm2_found: Fo
 
 
 def test_our_own_set_is_understood(smollm2_found: Found, smollm2: TokenModel) -> None:
-    found = results(task_specification.Settings(), smollm2_found, smollm2)
+    """On 600 of its 960 questions; docs/task-specification.md has the numbers of all, and the command."""
+    found = results(task_specification.Settings(), smollm2_found, smollm2, Sampling(600))
     assert value(found, "coreference_agreement") >= 0.95
-    golden = {"delta_female": 0.650, "total_variation": 0.824, "entropy": 0.840, "combined": 0.860}
+    golden = {"delta_female": 0.639, "total_variation": 0.835, "entropy": 0.840, "combined": 0.866}
     for score, expected in golden.items():
         assert value(found, "auroc", score) == pytest.approx(expected, abs=0.01), score
