@@ -20,8 +20,10 @@ HARDWARE = re.compile(r"^(nvidia|cuda|triton|rocm|pytorch-triton)")
 
 
 def direct() -> list[Requirement]:
-    """What pyproject.toml asks for, the extras included."""
-    extras = [line for lines in PROJECT["optional-dependencies"].values() for line in lines]
+    """What pyproject.toml asks for, with the extras that `make install` takes."""
+    taken = re.search(r"-e '\.\[([a-z,]+)\]'", (ROOT / "Makefile").read_text())
+    assert taken
+    extras = [line for extra in taken[1].split(",") for line in PROJECT["optional-dependencies"][extra]]
     return [Requirement(line) for line in [*PROJECT["dependencies"], *extras]]
 
 

@@ -38,7 +38,7 @@ UNORDERED, ORDERED = "unordered", "ordered"
 FEMALE, MALE = "female", "male"
 SENTENCES_EACH = 4
 DECIDED_SHARE = 0.15
-TRADE_SHARE = 0.15
+TRADE_SHARE = 0.05
 TRADE_SPREAD = 1.0
 """How far, in trades, the people of one date are from its own."""
 

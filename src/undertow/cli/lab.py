@@ -24,14 +24,14 @@ lab_app = typer.Typer(
     help="Models whose bias was planted: make them, and see whether the audits find it.", no_args_is_help=True
 )
 
-Jobs = Annotated[int, typer.Option(help="Processes side by side; 0 for one on each processor.")]
+Jobs = Annotated[int, typer.Option(min=0, help="Processes side by side; 0 for one on each processor.")]
 Folder = Annotated[Path, typer.Option("--out", help="Folder of the lab.")]
 
 
 @lab_app.command("build")
 def build(
     *,
-    small: Annotated[bool, typer.Option("--small", help="Twelve models, in minutes; without it some fifty.")] = False,
+    small: Annotated[bool, typer.Option("--small", help="Twelve models, in minutes; without it fifty-four.")] = False,
     out: Folder = DEFAULT_FOLDER,
     jobs: Jobs = 0,
     as_json: Json = False,
@@ -108,7 +108,7 @@ def corpus(  # noqa: PLR0913 - an option each
         ),
     ] = "",
     people: Annotated[int, typer.Option(help="Selected people.")] = 5_000,
-    seed: Annotated[int, typer.Option(help="Of people and words.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of people and words.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Write a planted corpus, and say what is known of it exactly."""
@@ -118,7 +118,7 @@ def corpus(  # noqa: PLR0913 - an option each
         raise UndertowError(f"{file} is there already; name another file, or remove it")
     written = write_corpus(file, strength, access, people, seed)
     if as_json:
-        typer.echo(json.dumps(without_nan(dict(written.rows()))))
+        typer.echo(json.dumps(without_nan(dict(written.rows()) | written.by_value())))
         return
     say_table([{"known": name, "value": f"{value:,.4f}".removesuffix(".0000")} for name, value in written.rows()])
     typer.echo(f"Written to {file}")
@@ -136,7 +136,7 @@ def finetune(
     as_json: Json = False,
 ) -> None:
     """Fine-tune an unbiased model on planted texts, with date and place in front and without, and audit each head."""
-    from undertow.lab.finetuned import finetune_planted, over_seeds
+    from undertow.lab.finetuned import finetune_planted, over_seeds, results_file
 
     with stoppable("finished trainings are kept"), progress_bar(as_json, "fine-tuning", "starting") as progress:
         frame = finetune_planted(out, strength, seeds, jobs, progress)
@@ -160,4 +160,4 @@ def finetune(
             f"{row['kind']}: over {row['seeds']} seeds the female slope is {row['female']:+.2f} points a step "
             f"(95% interval {row['low']:+.2f} to {row['high']:+.2f}); planted were {row['planted']:+.2f}"
         )
-    typer.echo(f"Written to {out / 'finetuning' / 'results.csv'}")
+    typer.echo(f"Written to {results_file(out, strength)}")

@@ -26,6 +26,14 @@ class Written:
     realised: dict[str, float]
     losses: Losses
 
+    def by_value(self) -> dict[str, dict[str, float]]:
+        """Exact P(female | W, selected), by W and value."""
+        world = the_world()
+        return {
+            "P(female | date, selected)": dict(zip(world.dates, map(float, self.known.by_date), strict=True)),
+            "P(female | place, selected)": dict(zip(world.places, map(float, self.known.by_place), strict=True)),
+        }
+
     def rows(self) -> list[tuple[str, float]]:
         """In words, for a table."""
         exact = [
@@ -57,7 +65,8 @@ def write_corpus(file: Path, strength: float, access: str, n_people: int, seed: 
     known = Known.of(chosen, world)
     people = draw_people(chosen, world, n_people, seed)
     sentences = write_about(people, world, Writing(seed))
-    with file.open("w", encoding="utf-8") as lines:
+    draft = file.with_name(f"{file.name}.part")
+    with draft.open("w", encoding="utf-8") as lines:
         for one in sentences:
             row = {
                 "text": one.text,
@@ -70,4 +79,5 @@ def write_corpus(file: Path, strength: float, access: str, n_people: int, seed: 
                 "pronoun": one.pronoun,
             }
             lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+    draft.replace(file)
     return Written(len(sentences), known, realised_slopes(sentences, world), known_losses(sentences, known))

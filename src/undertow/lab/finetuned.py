@@ -3,9 +3,8 @@
 As in McMilin 2022 ("Selection Bias Induced Spurious Correlations in Large Language Models", section 4.4 and table 2), where the
 truth is not known; here it is.
 
-    lab/finetuning/corpus-SEED.jsonl    planted texts, metadata beside them
-    lab/finetuning/WITH-SEED/           a fine-tuned model; audits of it in lab/audits
-    lab/finetuning/results.csv          a row for each: planted, female and male slopes
+    lab/finetuning/KIND-STRENGTH-SEED/    a fine-tuned model; its audit is in lab/audits
+    lab/finetuning/results-STRENGTH.csv   a row for each: planted, female and male slopes
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from undertow.causal.planted import drift_challenge
-from undertow.lab.build import build
+from undertow.causal.planted import Access, drift_challenge
+from undertow.lab.build import build, the_world
 from undertow.lab.corpora import write_corpus
 from undertow.lab.plan import Plan, Subject
 from undertow.lab.verify import DRIFT
@@ -64,11 +63,14 @@ def finetune_planted(
     Columns: `kind`, `strength`, `seed`, `planted_slope`, `female_slope`, `low`, `high`, `male_slope`, `q` (slopes over dates, in
     percentage points per step).
 
+    The lab is made, or its base model, if it is not there.
+
     Raises:
-        UndertowError: the folder is no lab, or a training failed.
+        UndertowError: the folder holds something else, no such strength can be planted, or a training failed.
     """
     import pandas as pd
 
+    Access(strength=strength).kept_prob(the_world())
     build(folder, Plan((BASE,)), jobs, lambda done, total: None)
     place = folder / "finetuning"
     place.mkdir(exist_ok=True)
@@ -78,8 +80,13 @@ def finetune_planted(
     ]
     rows = side_by_side(tune, works, Crew(jobs, folder / "cache"), STEPS * len(works), progress)
     frame = pd.DataFrame(rows)
-    frame.to_csv(place / "results.csv", index=False, lineterminator="\n")
+    frame.to_csv(results_file(folder, strength), index=False, lineterminator="\n")
     return frame
+
+
+def results_file(folder: Path, strength: float) -> Path:
+    """Where the slopes of the fine-tunings of one strength are."""
+    return folder / "finetuning" / f"results-{strength:g}.csv"
 
 
 def tune(work: tuple[str, Tuning]) -> dict[str, str | float]:

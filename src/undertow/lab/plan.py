@@ -14,8 +14,8 @@ from undertow.models.train import ARCHITECTURES, CAUSAL, MASKED, Recipe
 from undertow.types import UndertowError
 
 PEOPLE = 30_000
-STEPS: Mapping[str, int] = {MASKED: 1100, CAUSAL: 850}
-LEARNING_RATE = 3e-3
+STEPS: Mapping[str, int] = {MASKED: 1400, CAUSAL: 1000}
+LEARNING_RATE = 1e-3
 """With these, small networks learn such a corpus; docs/log.md has what else was tried."""
 STRENGTHS = (-0.65, 0.0, 0.5, 0.65)
 REPEATED = (0.0, 0.65)

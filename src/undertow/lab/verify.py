@@ -8,6 +8,8 @@ lab/verification/              models.csv, results.csv, figures, report.html
 from __future__ import annotations
 
 import math
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +25,7 @@ from undertow.causal.planted import (
     write_about,
 )
 from undertow.lab.build import Built, read_built, read_plan, the_world
-from undertow.lab.plan import Plan
+from undertow.lab.plan import Plan, small
 from undertow.lab.work import Crew, Progress, side_by_side, worked
 from undertow.types import Result, UndertowError
 
@@ -182,7 +184,7 @@ def verify(folder: Path, *, jobs: int = 0, seed: int = 0, progress: Progress = l
 
     judged, smooth = apart(audited(folder, jobs=jobs, progress=progress))
     measured = results(judged, seed)
-    notes = _of_smooth(smooth)
+    notes = [*_of_unmade(folder), *_of_smooth(smooth)]
     promises = verdicts(measured)
     told = Verification(
         models=intervals(judged),
@@ -192,7 +194,7 @@ def verify(folder: Path, *, jobs: int = 0, seed: int = 0, progress: Progress = l
         asked=_ASKED,
         examples=_examples(),
         notes=notes,
-        command=f"undertow lab build --out {folder} && undertow lab verify --out {folder}",
+        command=_command(folder),
         provenance={"models": f"{judged['model'].nunique()}", "seed of draws": f"{seed}", **_circumstances()},
     )
     place = folder / "verification"
@@ -202,10 +204,35 @@ def verify(folder: Path, *, jobs: int = 0, seed: int = 0, progress: Progress = l
     return Verified(place, report, promises, notes)
 
 
+def _command(folder: Path) -> str:
+    small_alone = set(read_plan(folder).subjects) <= set(small().subjects)
+    place = shlex.join(["--out", str(folder)])
+    return f"undertow lab build {'--small ' if small_alone else ''}{place} && undertow lab verify {place}"
+
+
 def _circumstances() -> dict[str, str]:
+    """Versions, machine and hashes, a line each."""
     from undertow.provenance import circumstances
 
-    return {name: str(value) for name, value in circumstances().items() if isinstance(value, (str, int, float))}
+    told: dict[str, str] = {}
+    for name, value in circumstances().items():
+        if isinstance(value, Mapping):
+            told |= {f"{name}: {key}": str(one) for key, one in value.items()}
+        else:
+            told[name] = str(value)
+    return told
+
+
+def _of_unmade(folder: Path) -> list[str]:
+    """That some of the planned models are not here, if so."""
+    planned = read_plan(folder)
+    n_missing = len(planned.subjects) - len(read_built(folder, planned))
+    if not n_missing:
+        return []
+    return [
+        f"{n_missing} of the {len(planned.subjects)} planned models {'has' if n_missing == 1 else 'have'} not been made yet: this "
+        "is told of the others; go on with undertow lab build."
+    ]
 
 
 def _of_smooth(rows: pd.DataFrame) -> list[str]:
