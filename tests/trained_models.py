@@ -31,9 +31,9 @@ def model_rows(name: str, architecture: str, strength: float, **changed: Any) ->
             "found": slope != 0,
             "pronoun_loss_nats": 0.501,
             "floor_nats": 0.5,
-            "ignorant_nats": 0.5 + 0.1 * strength,
+            "ignorant_nats": 0.5 + 0.1 * abs(strength),
             "converged": True,
-            "auroc_delta": 0.5 + 0.2 * strength,
+            "auroc_delta": 0.5 + 0.2 * abs(strength),
             "auroc_entropy": 0.6,
         } | changed
         for area in ("auroc_delta", "auroc_entropy"):
@@ -61,3 +61,16 @@ def lab(
                     error = noise * ((at + seed + place) % 3 - 1)
                     rows.append(row | {end: row[end] + error for end in ("measured_slope", "low", "high")})
     return pd.DataFrame(rows)
+
+
+def drift_lab(strengths: Sequence[float] = (-0.65, 0, 0.35, 0.65), n_seeds: int = 3) -> pd.DataFrame:
+    """Models whose dates are biased, either way, and whose places never are."""
+    return along_dates(lab(strengths, n_seeds))
+
+
+def along_dates(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same models with nothing planted along places, where they err as before and nothing is found."""
+    places = frame["w_name"] == "place"
+    errors = {end: frame[end] - frame["planted_slope"] for end in ("measured_slope", "low", "high")}
+    none = {"strength": 0.0, "planted_slope": 0.0, "population_slope": 0.0, "p": 0.5, "q": 0.6, "found": False}
+    return frame.assign(**{name: frame[name].mask(places, value) for name, value in (errors | none).items()})

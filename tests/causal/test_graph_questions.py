@@ -10,10 +10,12 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from drawn_graphs import graphs
+from undertow.causal import questions
+from undertow.causal.assumptions import DRIFT, SPECIFICATION, assumptions
 from undertow.causal.graphs import Arrow, Graph, network, read_graph
 from undertow.causal.published import published
 from undertow.causal.questions import (
@@ -320,7 +322,42 @@ def test_paths_are_counted_up_to_a_limit() -> None:
     assert [len(path.nodes) for path in found] == sorted(len(path.nodes) for path in found)
 
 
+def test_a_long_open_path_behind_many_closed_ones_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W qualifies but for the common cause of the last statement, and the paths that are looked at end before it."""
+    monkeypatch.setattr(questions, "MAX_PATHS", 4)
+    closed = "W -> X; W -> S; G -> S; G -> Y; [S]; W -> A <- Y; W -> B <- Y; W -> C <- Y"
+    (before, *_) = candidates(read_graph(closed))
+    graph = read_graph(f"{closed}; W <- (T) <- (U) -> (V) -> Y")
+    (after, *_) = candidates(graph)
+    assert (before.node, before.qualifies, before.shares_cause) == ("W", True, False)
+    assert (after.node, after.qualifies, after.shares_cause, after.open_before) == ("W", False, True, ())
+    assert not separated(graph, {"W"}, {"Y"})
+    # And the other way round: what selection opens lies behind.
+    (hidden, *_) = candidates(
+        read_graph(f"W -> X; W -> (T) -> (U) -> S; G -> S; G -> Y; [S]{closed[37:]}; W -> D <- Y")
+    )
+    assert (hidden.node, hidden.qualifies, hidden.opened) == ("W", True, ())
+
+
 # For every graph.
+
+
+@given(graph=graphs())
+@example(graph=read_graph("W -> X; W -> S; G -> S; G -> Y; [S]"))
+@example(graph=read_graph("W -> X; W -> S; G -> S; G -> Y; (U) -> W; U -> Y; [S]"))
+@example(graph=read_graph("W -> X; W -> S; G -> S; G -> Y; W <-> Y; [S]"))
+@example(graph=read_graph("W -> X; X -> S; G -> S; G -> Y; [S]"))
+@example(graph=read_graph("W -> X; W -> S; H -> S; H -> Y; G -> Y; [S]"))
+@settings(max_examples=300, deadline=None)
+def test_a_graph_grants_what_a_drift_rests_on_if_w_qualifies_and_the_task_is_unspecified(graph: Graph) -> None:
+    assume(graph.varied)
+    (w,) = (one for one in candidates(graph) if one.node == graph.varied)
+    drift = [row.holds for row in assumptions(graph, DRIFT)]
+    assert all(drift) is (w.qualifies and not specification(graph).well_specified)
+    assert all(holds is not False for holds in (row.holds for row in assumptions(graph, SPECIFICATION))) is w.qualifies
+    # What is open between two nodes in the population leads from one to the other, or to both.
+    assert w.connected_before is (w.causes_label or w.caused_by_label or w.shares_cause)
+    assert (w.connected_before, w.connected) == (bool(w.open_before), bool(w.open_before or w.opened))
 
 
 @given(graph=graphs(), data=st.data())

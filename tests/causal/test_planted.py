@@ -149,7 +149,9 @@ def test_shares_of_kinds() -> None:
 
 @pytest.mark.parametrize("trades", ["unordered", ORDERED])
 def test_trades_tell_the_date_and_only_ordered_ones_follow_it(trades: str) -> None:
-    said = [one for one in sentences(Access(), 6_000, trades=trades) if not one.pronoun and one.date >= 0]
+    said = [
+        one for one in sentences(Access(), 6_000, trades=trades, trade_share=0.5) if not one.pronoun and one.date >= 0
+    ]
     names = sorted({one.text[slice(*one.subject)] for one in said})
     counts = np.zeros((30, len(names)))
     for one in said:

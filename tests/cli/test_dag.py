@@ -11,6 +11,7 @@ import pytest
 
 from conftest import ROOT, Cli
 from refusal import refused
+from undertow.causal import questions
 from undertow.causal.assumptions import DRIFT, SPECIFICATION, assumptions
 from undertow.causal.graphs import read_graph
 from undertow.causal.in_words import as_plain, in_words
@@ -207,9 +208,13 @@ def test_assumptions_are_granted_by_the_graphs_they_were_made_for() -> None:
         ("X; W -> S; G -> S; G -> Y; [S]", 0, "no arrows lead from W to X"),
         ("W -> X; W -> S; G -> S; G -> Y; W -> Y; [S]", 1, "W -> Y"),
         ("W -> X; Y -> W; G -> Y; W -> [S]", 1, "W <- Y"),
-        ("W -> X; W -> S; G -> S; G -> Y; G -> W; [S]", 2, "W <- G is open"),
-        ("W -> X; W -> S; G -> S; G -> Y; C -> W; C -> G; [S]", 2, "W <- C -> G is open"),
+        ("W -> X; W -> S; G -> S; G -> Y; G -> W; [S]", 2, "W <- G -> Y"),
+        ("W -> X; W -> S; G -> S; G -> Y; C -> W; C -> G; [S]", 2, "W <- C -> G -> Y"),
+        ("W -> X; W -> S; G -> S; G -> Y; (U) -> W; U -> Y; [S]", 2, "W <- U -> Y"),
+        ("W -> X; W -> S; G -> S; G -> Y; W <-> Y; [S]", 2, "W <-> Y"),
+        ("W -> X; W -> S; G -> S; G -> Y; W <-> Y; [S]", 3, "W <-> Y is open without it"),
         ("W -> X; W -> [S]; G -> Y", 3, "S opens no path between them"),
+        ("W -> X; X -> S; G -> S; G -> Y; [S]", 3, "S opens no path between them"),
         ("W -> X; G -> Y", 3, "nothing is selected"),
         ("W -> X; W -> S; G -> S; G -> Y; X -> Y; [S]", 4, "X -> Y"),
     ],
@@ -218,6 +223,34 @@ def test_an_assumption_that_fails_says_by_which_arrows(text: str, place: int, be
     rows = assumptions(read_graph(text), DRIFT)
     assert rows[place].holds is False
     assert rows[place].because.startswith(because)
+
+
+def test_what_is_granted_does_not_depend_on_the_paths_that_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The examples do, and say so."""
+    texts = [
+        *(one.graph.text() for one in published().values()),
+        "W -> X; W -> Y; W <-> Y; W -> [S] <- Y",
+        "W -> X; Y -> W; E <-> Y; E -> X",
+    ]
+
+    def told(text: str) -> list[tuple[str, bool | None]]:
+        return [
+            (row.claim, row.holds) for audit in (DRIFT, SPECIFICATION) for row in assumptions(read_graph(text), audit)
+        ]
+
+    with_paths = [told(text) for text in texts]
+    faults = [line.partition(", by ")[0] for text in texts for line in sections(text)["Who can be a W"]]
+    monkeypatch.setattr(questions, "MAX_PATHS", 0)
+    assert [told(text) for text in texts] == with_paths
+    assert [line.partition(", by ")[0] for text in texts for line in sections(text)["Who can be a W"]] == faults
+    assert [row.because for row in assumptions(read_graph(texts[1]), DRIFT)[:4]] == [
+        "a path beyond the 0 shortest",
+        "no arrows lead from W to Y past X, and none back",
+        "no path with arrows into both is open in the population",
+        "a path beyond the 0 shortest is opened by S",
+    ]
+    (line,) = sections("X -> Y; X -> S; Y -> S; [S]")["What selection does"]
+    assert "selection opens none of the 0 shortest further paths" in line
 
 
 def test_a_specified_text_leaves_nothing_to_a_w_that_is_connected_by_nothing_else() -> None:

@@ -7,9 +7,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,12 +35,13 @@ from undertow.causal.planted import (
 )
 from undertow.lab import build as building
 from undertow.lab import plan as planning
-from undertow.lab.build import Attempt, Built, make, read_built, realised_slopes, the_world
+from undertow.lab.build import Attempt, Built, make, read_built, read_tried, realised_slopes, the_world
 from undertow.lab.finetuned import over_seeds
 from undertow.lab.plan import Plan, Subject
 from undertow.lab.verify import apart, audit_model, verify
 from undertow.lab.work import Crew, side_by_side
-from undertow.models.train import CAUSAL, MASKED
+from undertow.models import train as training
+from undertow.models.train import CAUSAL, MASKED, Recipe
 from undertow.types import UndertowError
 
 SUBJECT = Subject(MASKED, 0.65, 7, people=15_000)
@@ -146,6 +153,226 @@ def test_a_training_that_does_not_converge_is_repeated_longer_and_told(
     assert [attempt.steps for attempt in one.attempts] == [2, 4, 8]
     assert not one.converged
     assert [entry.name for entry in (tmp_path / "models").iterdir() if entry.is_dir()] == [subject.name]
+
+
+QUICK = Subject(CAUSAL, 0.65, 1, people=100)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Trainings of two and four steps, judged by few: they learn nothing, in no time."""
+    monkeypatch.setitem(planning.STEPS, CAUSAL, 2)
+    monkeypatch.setattr(building, "ATTEMPTS", 2)
+    monkeypatch.setattr(building, "JUDGED_PEOPLE", 40)
+    return monkeypatch
+
+
+def here(do: Any, works: Any, *given: object) -> None:
+    """In place of `side_by_side`: in this process, so that what a test has changed holds."""
+    for work in works:
+        do(work)
+
+
+def made_of(folder: Path) -> dict[str, bytes]:
+    """The network's files, and nothing beside them."""
+    beside = {f"{QUICK.name}.planted.json", f"{QUICK.name}.planted.json.new", QUICK.name}
+    assert {entry.name for entry in (folder / "models").iterdir()} <= beside
+    return {file.name: file.read_bytes() for file in (folder / "models" / QUICK.name).iterdir()}
+
+
+class _Killed(Exception):  # noqa: N818 - what a signal does
+    """Stands for the end of the process."""
+
+
+def kill_at(patch: pytest.MonkeyPatch, moment: int) -> None:
+    """End the process as soon as the n-th change of the disk by renaming or removing is done."""
+    left = moment
+
+    def wrap(owner: Any, name: str) -> None:
+        whole = getattr(owner, name)
+
+        def change(*given: Any, **named: Any) -> None:
+            nonlocal left
+            whole(*given, **named)
+            left -= 1
+            if left == 0:
+                raise _Killed
+
+        patch.setattr(owner, name, change)
+
+    for owner, name in ((Path, "replace"), (Path, "rename"), (shutil, "rmtree")):
+        wrap(owner, name)
+
+
+def test_a_build_that_was_killed_at_any_moment_ends_as_if_it_had_not_been(
+    tmp_path: Path, quick: pytest.MonkeyPatch
+) -> None:
+    quick.setattr(building, "side_by_side", here)
+    plan = Plan((QUICK,))
+    older = tmp_path / "older"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(planning.STEPS, CAUSAL, 1)
+        building.build(older, plan)
+    # Over what an older version of the lab made.
+    whole = tmp_path / "whole"
+    shutil.copytree(older, whole)
+    (truth,) = building.build(whole, plan)
+    assert [attempt.steps for attempt in truth.attempts] == [2, 4]
+    finished: list[int] = []
+    run = training._Training.run
+
+    def counted_run(self: Any, progress: Any) -> Any:
+        told = run(self, progress)
+        finished.append(self.recipe.steps)
+        return told
+
+    quick.setattr(training._Training, "run", counted_run)
+    moment, killed = 0, True
+    while killed:
+        moment += 1
+        lab = tmp_path / f"{moment}"
+        shutil.copytree(older, lab)
+        finished.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            kill_at(patch, moment)
+            try:
+                building.build(lab, plan)
+                killed = False
+            except _Killed:
+                # Weights are told of by nobody but themselves.
+                patch.undo()
+                for one in read_built(lab, plan):
+                    said = json.loads((lab / "models" / QUICK.name / "training.json").read_text())
+                    assert one.attempts[-1].steps == said["recipe"]["steps"] == 4
+        (built,) = building.build(lab, plan)
+        assert [replace(one, seconds=0.0) for one in built.attempts] == [
+            replace(one, seconds=0.0) for one in truth.attempts
+        ]
+        assert read_built(lab, plan) == [built]
+        assert made_of(lab) == made_of(whole), moment
+        # What was trained is trained again only where it had not been given its folder.
+        assert len(finished) - len(set(finished)) <= (finished.count(2) > 1) + (finished.count(4) > 1) <= 1
+        again = len(finished)
+        building.build(lab, plan)
+        assert len(finished) == again
+    assert moment > 12
+
+
+def test_a_training_that_fails_is_listed_and_the_others_are_made(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+    quick.setattr(building, "side_by_side", here)
+    quick.setitem(planning.STEPS, CAUSAL, 4)
+    plan = Plan((QUICK, replace(QUICK, seed=2)))
+    recipe = Subject.recipe.fget  # type: ignore[attr-defined]
+
+    def diverging(subject: Subject) -> Recipe:
+        wanted: Recipe = recipe(subject)
+        return replace(wanted, learning_rate=1e30, warmup=0) if subject.seed == 1 else wanted
+
+    quick.setattr(Subject, "recipe", property(diverging))
+    failed, made = building.build(tmp_path, plan)
+    assert failed.failed
+    assert not failed.converged
+    assert ["no number any more" in attempt.failure for attempt in failed.attempts] == [True, True]
+    assert not (tmp_path / "models" / QUICK.name).exists()
+    assert not made.failed
+    assert read_built(tmp_path, plan) == [made]
+    assert "NaN" not in (tmp_path / "models" / f"{QUICK.name}.planted.json").read_text()
+    # It would fail so again, and is not tried again.
+    quick.setattr(building, "train", lambda *given: pytest.fail("trained again"))
+    assert len(building.build(tmp_path, plan)) == 2
+    # With another recipe it would be another model.
+    quick.setattr(Subject, "recipe", property(recipe))
+    assert read_tried(tmp_path, Plan((QUICK,))) == []
+
+
+def test_a_piece_that_fails_is_told_once_the_others_are_done(tmp_path: Path) -> None:
+    works = [str(tmp_path / "missing" / "it"), str(tmp_path / "it")]
+    with pytest.raises(FileNotFoundError):
+        side_by_side(_touch, works, Crew(1, tmp_path), 2, lambda done, total: None)
+    assert (tmp_path / "it").exists()
+
+
+def _touch(file: str) -> None:
+    Path(file).touch()
+
+
+def test_a_network_that_says_no_numbers_has_failed(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+    quick.setattr(building, "side_by_side", here)
+    quick.setattr(building, "choice_losses", lambda folder, questions: np.full(len(questions), np.nan))
+    (one,) = building.build(tmp_path, Plan((QUICK,)))
+    assert one.failed
+    assert [entry.name for entry in (tmp_path / "models").iterdir()] == [f"{QUICK.name}.planted.json"]
+    assert building.build(tmp_path, Plan((QUICK,))) != []
+
+
+def test_models_of_an_older_version_are_not_taken_for_current(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+    quick.setattr(building, "side_by_side", here)
+    plan = Plan((QUICK,))
+    (first,) = building.build(tmp_path, plan)
+    weights = made_of(tmp_path)
+    writing = write_about
+
+    def otherwise(*given: Any) -> Any:
+        return [replace(one, text=one.text.replace(".", "!")) for one in writing(*given)]
+
+    quick.setattr(building, "write_about", otherwise)
+    assert read_built(tmp_path, plan) == []
+    (other,) = building.build(tmp_path, plan)
+    assert other.mark != first.mark
+    assert made_of(tmp_path) != weights
+    quick.setattr(building, "write_about", writing)
+    (again,) = building.build(tmp_path, plan)
+    assert again.mark == first.mark
+    assert made_of(tmp_path) == weights
+
+
+def test_one_lab_is_built_by_one_build_also_after_one_that_was_killed(
+    tmp_path: Path, quick: pytest.MonkeyPatch
+) -> None:
+    quick.setattr(building, "side_by_side", here)
+    script = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from undertow.lab import build as building\n"
+        "from undertow.lab.plan import Plan\n"
+        "def hold(*given):\n"
+        "    print('held', flush=True)\n"
+        "    time.sleep(60)\n"
+        "building.side_by_side = hold\n"
+        "building.build(Path(sys.argv[1]), Plan(()))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(UndertowError, match="another build of this lab is running") as refused:
+            building.build(tmp_path, Plan((QUICK,)))
+        assert "\n" not in str(refused.value)
+        assert not (tmp_path / "models").exists()
+        os.kill(other.pid, signal.SIGKILL)
+    assert len(building.build(tmp_path, Plan((QUICK,)))) == 1
+
+
+def test_a_lab_whose_plan_was_damaged_is_built_again_without_it(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+    quick.setattr(building, "side_by_side", here)
+    building.build(tmp_path, Plan((QUICK,)))
+    place = tmp_path / "plan.json"
+    place.write_text("[{")
+    with pytest.raises(UndertowError, match="remove it and build the lab again"):
+        building.build(tmp_path, Plan((QUICK,)))
+    place.unlink()
+    (tmp_path / "lab.lock").unlink()
+    quick.setattr(building, "train", lambda *given: pytest.fail("trained again"))
+    assert len(building.build(tmp_path, Plan((QUICK,)))) == 1
+    assert building.read_plan(tmp_path) == Plan((QUICK,))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"attempts": [3]}', '{"attempts": [], "subject": {"a": 1}}'])
+def test_a_damaged_model_file_is_one_sentence(text: str, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / f"{QUICK.name}.planted.json").write_text(text)
+    with pytest.raises(UndertowError, match=r"planted\.json: is damaged") as refused:
+        read_built(tmp_path, Plan((QUICK,)))
+    assert "\n" not in str(refused.value)
 
 
 def test_convergence_is_of_what_there_is_to_learn() -> None:

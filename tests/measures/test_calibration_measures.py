@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from trained_models import lab, model_rows
+from trained_models import along_dates, drift_lab, lab, model_rows
 from undertow.measures.calibration import (
     COLUMNS,
     GROUP_KEYS,
@@ -52,6 +52,12 @@ def of(frame: pd.DataFrame, *names: str) -> pd.Series[bool]:
 def usual() -> list[Result]:
     """What the usual lab says; measured once, since many tests compare with it."""
     return results(lab())
+
+
+@cache
+def usual_drift() -> list[Result]:
+    """What a lab says whose dates are biased, either way, and whose places are not."""
+    return results(drift_lab())
 
 
 def refusal(frame: pd.DataFrame) -> str:
@@ -95,7 +101,7 @@ def test_a_slope_that_loses_a_third_is_seen_and_its_promise_broken() -> None:
 
 @pytest.mark.parametrize(("slope", "met"), [(0.79, False), (0.81, True), (1.19, True), (1.21, False)])
 def test_the_calibration_slope_is_judged_by_its_target(slope: float, met: bool) -> None:
-    frame = lab(noise=0)
+    frame = lab([0, 1], 1, noise=0)
     frame = frame.assign(measured_slope=slope * frame["planted_slope"])
     assert verdicts(results(frame))[0][3] is met
 
@@ -148,13 +154,59 @@ def test_widths_are_relative_to_the_largest_slope_planted_in_their_own_w() -> No
 
 
 def test_a_w_in_which_nothing_was_planted_has_no_relative_width() -> None:
-    places = {"strength": 0.0, "population_slope": 0.0, "planted_slope": 0.0, "measured_slope": 0.0}
-    frame = changed(lab(), lab()["w_name"] == "place", **places)
-    found = results(frame)
+    found = usual_drift()
     assert math.isnan(one(found, "interval_width", "masked", "place").detail["of_largest"])
     assert one(found, "interval_width").detail["of_largest"] < 0.5
     assert "No biased model" in one(found, "calibration_slope", "masked", "place").note
-    assert one(found, "false_alarms", "all", "all", "0").n == 30  # all 24 places, and the dates of 6 unbiased models
+
+
+def test_models_that_are_biased_either_way_are_one_strength() -> None:
+    found = usual_drift()
+    for measure in ("power", "attenuation", "coverage"):
+        strengths = [r.group["strength"] for r in found if r.measure == measure and r.group["architecture"] == "all"]
+        assert set(strengths) - {"0", "all"} == {"0.35", "0.65"}, measure
+        assert one(found, measure, "all", "all", "0.65").n == 12, measure
+    assert one(found, "attenuation", "all", "all", "0.65").value == pytest.approx(1, abs=0.02)
+    assert strongest(found).group["strength"] == "0.65"
+    assert verdicts(found)[3][2].startswith("100% of 12 slopes")
+
+
+def test_the_largest_strength_is_judged_though_a_smaller_one_left_larger_slopes() -> None:
+    frame = drift_lab()
+    steeper = (frame["strength"] == 0.35) & (frame["w_name"] == "date")
+    assert strongest(results(changed(frame, steeper, planted_slope=5.0))).group["strength"] == "0.65"
+
+
+def test_the_area_of_a_model_counts_where_it_is_biased_and_not_with_its_unbiased_w() -> None:
+    found = usual_drift()
+    strongest_area, none = (one(found, "auroc_delta", "all", "all", strength) for strength in ("0.65", "0"))
+    assert (strongest_area.n, none.n) == (12, 6)
+    assert strongest_area.value == pytest.approx(0.5 + 0.2 * 0.65)
+    assert none.value == pytest.approx(0.5)
+
+
+def test_coverage_is_judged_of_one_slope_a_model_and_places_are_told_beside() -> None:
+    frame = drift_lab()
+    far = of(frame, "masked-0.35-0", "masked-0-1", "causal-0.35-1") & (frame["w_name"] == "date")
+    moved = {end: frame[end] + 3 for end in ("measured_slope", "low", "high")}
+    found = results(changed(frame, far, **moved))
+    for measure in ("coverage", "coverage_sentences_only"):
+        assert (one(found, measure).value, one(found, measure).n) == (21 / 24, 24), measure
+    assert (one(found, "coverage", "all", "all", "0").n, one(found, "coverage_beside").n) == (6, 24)
+    _, target, said, met = verdicts(found)[1]
+    assert (target, met) == ("for at least 90% of models", False)  # 94% with places
+    assert said.startswith("88% of 24 models along date (")
+    assert said.endswith("; not judged: 100% of 24 slopes along place")
+
+
+def test_what_is_missed_along_places_is_told_and_breaks_no_promise() -> None:
+    frame = drift_lab()
+    found = results(changed(frame, frame["w_name"] == "place", low=1.0, high=1.2, q=0.01))
+    assert [met for *_, met in verdicts(found)][1] is True
+    assert one(found, "coverage").value == 1
+    assert one(found, "coverage_sentences_only").n == 24
+    assert one(found, "false_alarms", "all", "all", "0").value == 0
+    assert (one(found, "false_alarms_beside", "all", "all", "0").value, strongest(found).value) == (1, 1)
 
 
 def test_intervals_as_wide_as_half_the_bias_break_a_promise() -> None:
@@ -205,13 +257,41 @@ def test_false_alarms_are_counted_by_slope_and_by_model() -> None:
 @pytest.mark.parametrize(("n_alarms", "met"), [(4, True), (5, False)])
 def test_twenty_unbiased_models_are_judged_by_their_false_alarms(n_alarms: int, met: bool) -> None:
     *_, (what, _, said, is_met) = verdicts(results(with_unbiased(20, n_alarms)))
-    assert "false alarms" in what
+    assert "false alarms" in what  # the last of five
     assert is_met is met
     assert "of 40 slopes" in said
 
 
+@pytest.mark.parametrize(("n_alarms", "met"), [(2, True), (3, False)])
+def test_false_alarms_are_judged_of_one_slope_a_model_where_only_dates_are_biased(n_alarms: int, met: bool) -> None:
+    found = results(along_dates(with_unbiased(20, n_alarms)))
+    alarms = one(found, "false_alarms", "all", "all", "0")
+    assert (alarms.value, alarms.n, alarms.detail["models"]) == (n_alarms / 20, 20, 20)
+    assert one(found, "false_alarms_beside", "all", "all", "0").n == 38  # the places of all models
+    *_, (_, target, said, is_met) = verdicts(found)
+    assert target == "at most 10% of models, over 20 unbiased models or more"
+    assert said.startswith(f"{n_alarms / 20:.0%} of 20 models along date (")
+    assert said.endswith("; not judged: 0% of 38 slopes along place")
+    assert is_met is met
+
+
+def test_the_unbiased_w_of_a_biased_model_is_no_unbiased_model() -> None:
+    frame = lab()
+    half = of(frame, "masked-2-0") & (frame["w_name"] == "place")
+    none = {"strength": 0.0, "planted_slope": 0.0, "population_slope": 0.0}
+    found = results(changed(frame, half, q=0.01, **none))
+    alarms, beside = (one(found, name, "all", "all", "0") for name in ("false_alarms", "false_alarms_beside"))
+    assert (alarms.value, alarms.n, alarms.detail["models"]) == (0, 12, 6)
+    assert (beside.value, beside.n) == (1, 1)
+
+
+def test_where_nothing_is_biased_every_w_is_judged() -> None:
+    found = results(lab([0], 6))
+    assert (one(found, "coverage").n, one(found, "false_alarms", "all", "all", "0").n) == (24, 24)
+    assert not [r for r in found if r.measure.endswith("_beside")]
+
+
 def test_fewer_than_twenty_unbiased_models_are_not_judged() -> None:
-    assert len(verdicts(results(with_unbiased(20, 0)))) == 5
     assert len(verdicts(results(with_unbiased(19, 0)))) == 4
 
 
@@ -303,7 +383,7 @@ def test_missing_areas_are_unscored_and_a_difference_needs_both() -> None:
         23,
     )
     assert one(found, "auroc_entropy").n_unscored == 1
-    none = results(lab().assign(auroc_delta=math.nan, auroc_entropy=math.nan))
+    none = results(lab([1], 1, ["masked"]).assign(auroc_delta=math.nan, auroc_entropy=math.nan))
     assert "No model has this number" in one(none, "auroc_delta").note
     assert math.isnan(one(none, "auroc_delta").value)
 
@@ -316,6 +396,7 @@ ODD_LABS: dict[str, Callable[[], pd.DataFrame]] = {
     "unbiased only": lambda: lab([0], 6),
     "one unbiased": lambda: lab([0], 1, ["masked"]),
     "biased only": lambda: lab([1, 2]),
+    "dates alone biased, every model": lambda: drift_lab([-1, 1], 1),
     "one W": lambda: lab()[lab()["w_name"] == "date"],
     "no noise": lambda: lab(noise=0),
     "one converged": lambda: lab().assign(converged=lab()["model"] == "masked-2-0"),
@@ -326,9 +407,7 @@ ODD_LABS: dict[str, Callable[[], pd.DataFrame]] = {
 def test_what_an_odd_lab_cannot_tell_is_missing_with_a_reason(name: str) -> None:
     frame = ODD_LABS[name]()
     found = results(frame)
-    assert list(dict.fromkeys(result.measure for result in found if result.measure != "attenuation")) == [
-        measure for measure in MEASURES if measure != "attenuation"
-    ]
+    assert {result.measure for result in found} >= set(MEASURES) - {"attenuation"}
     for result in found:
         assert result.note or (math.isfinite(result.value) and math.isfinite(result.low)), result
         assert math.isnan(result.low) == math.isnan(result.high)
@@ -360,7 +439,7 @@ def test_fitted_lines_run_from_the_lowest_to_the_highest_planted_slope() -> None
 
 
 def test_results_are_the_same_each_time_and_only_the_width_has_a_seed() -> None:
-    first, second, other_seed = results(lab(), 3), results(lab(), 3), results(lab(), 4)
+    first, second, other_seed = usual(), results(lab()), results(lab(), 3)
     assert repr(first) == repr(second)
     other = [r.measure for r, s in zip(first, other_seed, strict=True) if repr(r) != repr(s)]
     assert set(other) == {"interval_width"}

@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +54,7 @@ def test_a_network_learns_what_its_texts_tell(architecture: str, tmp_path: Path)
     assert trained.losses[-1][1] < 0.3 * trained.losses[0][1]
     assert seen == [(50, 150), (100, 150), (150, 150)]
     assert json.loads((trained.folder / "training.json").read_text())["recipe"]["architecture"] == architecture
-    assert not (trained.folder / "unfinished").exists()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["it"]
 
 
 @pytest.mark.parametrize("architecture", [MASKED, CAUSAL])
@@ -122,6 +125,120 @@ def test_a_training_that_was_killed_ends_as_if_it_had_not_been(
     assert again.losses == whole.losses
 
 
+class _KilledAt:
+    """Ends the process at the n-th change of the disk: midway in it, or as soon as it is done."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, moment: int, *, midway: bool) -> None:
+        import safetensors.torch
+
+        self._left, self._midway = moment, midway
+        self._wrap(patch, Path, "replace")
+        self._wrap(patch, Path, "rename")
+        self._wrap(patch, Path, "rmdir")
+        self._wrap(patch, shutil, "rmtree", _half_removed)
+        self._wrap(patch, Path, "write_text", lambda path, text, **given: path.write_bytes(text.encode()[:9]))
+        self._wrap(patch, safetensors.torch, "save_file", lambda tensors, path, **given: path.write_bytes(b"\x99" * 9))
+
+    def _wrap(
+        self, patch: pytest.MonkeyPatch, owner: Any, name: str, half: Callable[..., object] = lambda *a, **b: None
+    ) -> None:
+        whole = getattr(owner, name)
+
+        def change(*given: Any, **named: Any) -> Any:
+            self._left -= 1
+            if self._left == 0:
+                (half if self._midway else whole)(*given, **named)
+                raise _Killed
+            return whole(*given, **named)
+
+        patch.setattr(owner, name, change)
+
+
+def _half_removed(folder: Path, **given: object) -> None:
+    for some in [one for one in folder.rglob("*") if one.is_file()][:1]:
+        some.unlink()
+
+
+@pytest.mark.parametrize("midway", [True, False])
+def test_a_kill_while_files_change_costs_nothing(midway: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "CHECKPOINT_STEPS", 4)
+    monkeypatch.setattr(training, "LOGGED_STEPS", 1)
+    whole = train(lessons(), SMALL, tmp_path / "whole")
+    first_steps, moment, killed = [], 0, True
+    while killed:
+        moment += 1
+        folder = tmp_path / f"{moment}" / "it"
+        folder.mkdir(parents=True)  # empty, so that it is put out of the way
+        with pytest.MonkeyPatch.context() as patch:
+            _KilledAt(patch, moment, midway=midway)
+            try:
+                train(lessons(), SMALL, folder)
+                killed = False
+            except _Killed:
+                pass
+        steps: list[int] = []
+        again = train(lessons(), SMALL, folder, lambda done, total, steps=steps: steps.append(done))  # type: ignore[misc]
+        first_steps.append(steps[0] if steps else 0)
+        assert weights(again.folder) == weights(whole.folder), moment
+        assert again.losses == whole.losses
+        assert [entry.name for entry in folder.parent.iterdir()] == ["it"], moment
+    # From the beginning, from either checkpoint, and nothing at all: no step is lost that was kept.
+    assert first_steps == sorted(first_steps, key=lambda step: step or 99)
+    assert set(first_steps) == {1, 5, 9, 0}
+    assert moment > 8
+
+
+def test_equal_trainings_are_equal_files(tmp_path: Path) -> None:
+    folders = [train(lessons(), SMALL, tmp_path / name / "it").folder for name in ("one", "other")]
+    one, other = ({file.name: file.read_bytes() for file in folder.iterdir()} for folder in folders)
+    assert one == other
+    assert "training.json" in one
+
+
+def test_a_damaged_checkpoint_is_as_good_as_none(tmp_path: Path) -> None:
+    whole = train(lessons(), SMALL, tmp_path / "whole")
+    for name, held in (("cut", b"\x99" * 9), ("empty", b"")):
+        work = tmp_path / f"{name}.unfinished"
+        work.mkdir()
+        (work / "checkpoint.safetensors").write_bytes(held)
+        assert weights(train(lessons(), SMALL, tmp_path / name).folder) == weights(whole.folder)
+        assert not work.exists()
+
+
+def test_an_unfinished_training_of_another_recipe_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "CHECKPOINT_STEPS", 4)
+    monkeypatch.setattr(training, "LOGGED_STEPS", 4)
+
+    def kill(done: int, total: int) -> None:
+        raise _Killed
+
+    with pytest.raises(_Killed):
+        train(lessons(), SMALL, tmp_path / "it", kill)
+    with pytest.raises(UndertowError, match=r"it\.unfinished: holds a network of another corpus or recipe"):
+        train(lessons(), replace(SMALL, seed=9), tmp_path / "it")
+    steps: list[int] = []
+    train(lessons(), SMALL, tmp_path / "it", lambda done, total: steps.append(done))
+    assert steps[0] == 8
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"losses": [1]}', "\udcff"])
+def test_a_damaged_record_is_one_sentence(text: str, tmp_path: Path) -> None:
+    folder = train(lessons(), SMALL, tmp_path / "it").folder
+    (folder / "training.json").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(UndertowError, match=r"training\.json: is damaged"):
+        train(lessons(), SMALL, folder)
+
+
+def test_training_leaves_the_draws_of_others_alone(tmp_path: Path) -> None:
+    import torch
+
+    torch.manual_seed(5)
+    wanted = torch.rand(3)
+    torch.manual_seed(5)
+    train(lessons(), SMALL, tmp_path / "it")
+    assert torch.equal(torch.rand(3), wanted)
+
+
 def test_a_finished_training_is_not_done_again_and_another_is_not_put_over_it(tmp_path: Path) -> None:
     first = train(lessons(), SMALL, tmp_path / "it")
     steps: list[int] = []
@@ -142,7 +259,7 @@ def test_targets_are_masked_and_others_as_asked(tmp_path: Path) -> None:
 
 def test_every_text_is_learned_once_before_any_is_learned_again() -> None:
     corpus = training._Corpus.of(lessons(50), SMALL)
-    order = training._Training(corpus, SMALL, Path("nowhere"), {})._order()
+    order = training._Training(corpus, SMALL, training._Kept(Path("nowhere"), {}))._order()
     batches = [next(order) for _ in range(4)]
     assert sorted(np.concatenate(batches).tolist()) == list(range(50))
     assert [len(batch) for batch in batches].count(16) == 3
@@ -171,6 +288,12 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(UndertowError, match="holds something else"):
         train(lessons(), SMALL, tmp_path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["mine.txt"]
+    (tmp_path / "it.unfinished").mkdir()
+    (tmp_path / "it.unfinished" / "mine.txt").write_text("mine")
+    with pytest.raises(UndertowError, match=r"it\.unfinished: holds something else"):
+        train(lessons(), SMALL, tmp_path / "it")
+    with pytest.raises(UndertowError, match="holds something else"):
+        train(lessons(), SMALL, tmp_path / "mine.txt")
 
 
 def test_an_option_of_several_tokens_is_refused(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ import pytest
 from matplotlib.colors import to_hex
 
 from readable import assert_readable, words
-from trained_models import lab
+from trained_models import drift_lab, lab
 from undertow.measures.calibration import fitted_lines, intervals, results
 from undertow.report.calibration import draw_calibration, draw_detectors, draw_power, draw_training
 from undertow.report.drawing import Drawing, svg_text
+from undertow.report.sheet import PALE
 from undertow.report.spectrum import COLOURS, MARKERS
 from undertow.types import Result, UndertowError
 
@@ -40,9 +41,15 @@ def detectors(frame: pd.DataFrame) -> Drawing:
 
 
 @cache
+def usual_results() -> list[Result]:
+    """What the usual lab says, measured once."""
+    return results(lab())
+
+
+@cache
 def usual() -> Drawing:
     """The calibration of the usual lab, drawn once."""
-    return calibration(lab())
+    return draw_calibration(intervals(lab()), fitted_lines(lab()), usual_results())
 
 
 def failed(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
@@ -151,7 +158,7 @@ def test_unbiased_readings_are_shown_side_by_side_by_size() -> None:
 
 
 def test_slope_and_intercept_stand_above_their_panel() -> None:
-    drawing, slope = usual(), one_slope(results(lab()))
+    drawing, slope = usual(), one_slope(usual_results())
     said = next(text for text in words(drawing.figure) if text.startswith("slope"))
     assert said.startswith(f"slope {slope.value:.2f} ({slope.low:.2f} to")
     assert "\nintercept 0.00" in said
@@ -177,19 +184,43 @@ def test_power_stands_at_its_share_by_strength() -> None:
 
 
 def test_the_lines_of_five_and_eighty_percent_stand_where_they_apply() -> None:
-    def dashed(frame: pd.DataFrame) -> list[tuple[float, ...]]:
-        (axes,) = panels(power(frame))
+    def dashed(drawing: Drawing) -> list[tuple[float, ...]]:
+        (axes,) = panels(drawing)
         lines = [line for line in axes.lines if line.get_linestyle() == "--"]
         return [(float(line.get_ydata()[0]), *map(float, line.get_xdata())) for line in lines]
 
-    assert dashed(lab(n_seeds=1)) == [(0.05, -0.5, 0.5), (0.8, 0.5, 3.5)]
-    assert dashed(lab([1, 2], 1)) == [(0.8, -0.5, 1.5)]
-    assert dashed(lab([0], 1)) == [(0.05, -0.5, 0.5)]
-    assert "false alarm" not in power(lab([1, 2], 1)).caption
+    assert dashed(power(lab(n_seeds=1))) == [(0.05, -0.5, 0.5), (0.8, 0.5, 3.5)]
+    biased = power(lab([1, 2], 1, ["masked"]))
+    assert dashed(biased) == [(0.8, -0.5, 1.5)]
+    assert "false alarm" not in biased.caption
+    assert dashed(power(lab([0], 1, ["masked"]))) == [(0.05, -0.5, 0.5)]
+
+
+def test_without_bias_comes_first_on_grey_ground_though_some_models_are_biased_the_other_way() -> None:
+    drawing = power(drift_lab(n_seeds=1))
+    (axes,) = panels(drawing)
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0\nno bias", "0.35\n0.42", "0.65\n0.78"]
+    (ground,) = axes.patches
+    assert (to_hex(ground.get_facecolor()), ground.get_x(), ground.get_width()) == (PALE, -0.5, 1.0)
+    aims = [line for line in axes.lines if line.get_linestyle() == "--"]
+    assert [list(line.get_xdata()) for line in aims] == [[-0.5, 0.5], [0.5, 2.5]]
+    assert "5%" in words(drawing.figure)
+    assert "false alarm" in drawing.caption
+
+
+def test_models_stand_by_the_size_of_their_strength_whichever_way_they_are_biased() -> None:
+    frame = drift_lab(n_seeds=1)
+    masked = panels(training(frame))[0]
+    names = [tick.get_text() for tick in masked.get_yticklabels()]
+    assert names == ["masked-0-0", "masked-0.35-0", "masked--0.65-0", "masked-0.65-0"]
+    masked = panels(detectors(frame))[0]
+    assert [tick.get_text() for tick in masked.get_xticklabels()] == ["0", "0.35", "0.65"]
+    small = [line for line in masked.lines if line.get_marker() == "o" and line.get_markersize() < 5]
+    assert [len(line.get_ydata()) for line in small] == [1, 1, 2]
 
 
 def test_each_models_loss_stands_above_its_floor_and_before_that_of_one_who_ignores_w() -> None:
-    drawing = training(failed(lab(), "masked-2-0"))
+    drawing = training(failed(lab(architectures=["masked"]), "masked-2-0"))
     masked = panels(drawing)[0]
     names = [tick.get_text() for tick in masked.get_yticklabels()]
     assert names[:2] == ["masked-0-0", "masked-0-1"]
@@ -209,13 +240,13 @@ def test_a_model_with_a_loss_for_each_w_has_a_row_for_each() -> None:
 
 
 def test_a_model_without_a_loss_is_named() -> None:
-    frame = lab()
+    frame = lab([0, 1], 1, ["masked"])
     frame.loc[frame["model"] == "masked-1-0", "pronoun_loss_nats"] = math.nan
     assert "No loss is known of: masked-1-0." in words(training(frame).figure)
 
 
 def test_areas_of_models_and_their_means_are_drawn_by_strength() -> None:
-    frame = lab()
+    frame = lab(architectures=["masked"])
     frame["auroc_delta"] = frame["auroc_delta"].mask(frame["model"] == "masked-2-0", 0.6)
     masked = panels(detectors(frame))[0]
     large = [line for line in masked.lines if line.get_marker() == "o" and line.get_markersize() > 5]
@@ -226,21 +257,22 @@ def test_areas_of_models_and_their_means_are_drawn_by_strength() -> None:
 
 
 def test_a_model_that_did_not_converge_has_no_area() -> None:
-    drawing = detectors(failed(lab([0, 2], 2), "masked-2-0", "masked-2-1"))
+    drawing = detectors(failed(lab([0, 2], 2, ["masked"]), "masked-2-0", "masked-2-1"))
     masked = panels(drawing)[0]
     assert {round(x) for x, _ in dots(masked, "o")} == {0}
     assert "masked, strength 2" not in drawing.alt
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:
+    nothing = intervals(lab([0], 1)).iloc[:0]
     with pytest.raises(UndertowError, match="no model in its table"):
-        draw_calibration(intervals(lab()).iloc[:0], fitted_lines(lab()), [])
+        draw_calibration(nothing, fitted_lines(lab([0], 1)), [])
     with pytest.raises(UndertowError, match="no model in its table"):
-        draw_training(intervals(lab()).iloc[:0])
+        draw_training(nothing)
     with pytest.raises(UndertowError, match="neither a biased nor an unbiased"):
         draw_power([])
     with pytest.raises(UndertowError, match="has an AUROC"):
-        detectors(lab().assign(auroc_delta=math.nan, auroc_entropy=math.nan))
+        detectors(lab([1], 1).assign(auroc_delta=math.nan, auroc_entropy=math.nan))
 
 
 def test_names_are_shown_as_text() -> None:

@@ -6,12 +6,15 @@ import math
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 import pandas as pd
 import pytest
 
-from trained_models import lab, model_rows
+from trained_models import drift_lab, lab, model_rows
 from undertow.measures.calibration import fitted_lines, intervals, results, verdicts
+from undertow.report.calibration import draw_power
+from undertow.report.drawing import Drawing
 from undertow.report.page import render_page
 from undertow.report.verification import FIGURES, FILES, Verification, findings, page_of, write
 
@@ -30,9 +33,20 @@ def said(frame: pd.DataFrame) -> list[str]:
 
 
 @cache
+def usual_told() -> Verification:
+    """The usual lab, measured once."""
+    return told_of(lab())
+
+
+@cache
 def usual() -> list[str]:
     """What is found in the usual lab; many tests compare with it."""
-    return said(lab())
+    return [finding.text for finding in findings(usual_told())]
+
+
+@cache
+def usual_page() -> str:
+    return render_page(page_of(usual_told(), []))
 
 
 def page(frame: pd.DataFrame) -> str:
@@ -93,7 +107,7 @@ def test_models_that_do_not_count_are_named(written: Path) -> None:
         "2 models do not count, because training did not bring their pronoun loss down to its floor: masked-2-0, causal-1-1."
         in html
     )
-    assert "Slopes that do not count" not in page(lab())
+    assert "Slopes that do not count" not in usual_page()
 
 
 def test_a_broken_promise_is_told_first() -> None:
@@ -128,9 +142,29 @@ def test_false_alarms_and_wrong_directions_are_counted_in_words() -> None:
     frame["q"] = frame["q"].mask((frame["model"] == "masked-0-0") & (frame["w_name"] == "date"), 0.01)
     frame["measured_slope"] = frame["measured_slope"].mask(frame["model"] == "masked-0.5-0", -0.2)
     texts = " ".join(said(frame))
-    assert "there is 1 false alarm in 12 slopes (8%; 95% interval 0% to 38%)" in texts
+    assert (
+        "In models without any bias, along date and place, 12 slopes have 1 false alarm (8%; 95% interval 0% to 38%)"
+        in texts
+    )
     assert "2 of 36 slopes of biased models have the wrong direction" in texts
     assert "No biased model is read as biased the other way round, in 36 slopes." in usual()
+
+
+def test_where_dates_alone_are_biased_they_are_judged_and_places_are_told_beside() -> None:
+    frame = drift_lab()
+    places = frame["model"].isin(["masked-0.65-0", "masked-0-1"]) & (frame["w_name"] == "place")
+    told = told_of(frame.assign(q=frame["q"].mask(places, 0.01)))
+    texts = " ".join(finding.text for finding in findings(told))
+    assert "Along date, the 95% interval with the training seed holds the planted slope for 100% of 24 slopes" in texts
+    assert (
+        "Along place, where nothing was planted in any model, the interval with the seed does so for 100% of 24"
+        in texts
+    )
+    assert "In models without any bias, along date, 6 slopes have 0 false alarms (0%" in texts
+    assert "Where nothing was planted along place, 24 slopes have 2 false alarms." in texts
+    html = render_page(page_of(told, []))
+    assert "At strength 0.65, the largest" in html
+    assert html.count(">-0.65<") == 6  # dates of six models, with their sign; along places these have no bias
 
 
 def test_the_detector_is_compared_with_entropy_at_the_largest_strength() -> None:
@@ -142,7 +176,7 @@ def test_the_detector_is_compared_with_entropy_at_the_largest_strength() -> None
 
 
 def test_fewer_than_twenty_unbiased_models_are_said_not_to_judge_false_alarms() -> None:
-    assert "6 unbiased models count, and it takes 20 to judge them" in page(lab())
+    assert "6 unbiased models count, and it takes 20 to judge them" in usual_page()
     rows = [row for place in range(14) for row in model_rows(f"unbiased-{place}", "masked", 0.0)]
     enough = page(pd.concat([lab(), pd.DataFrame(rows)], ignore_index=True))
     assert "it takes 20" not in enough
@@ -158,6 +192,56 @@ def test_without_areas_there_is_no_figure_of_the_detector_and_an_earlier_one_goe
     assert "detector.svg" not in {path.name for path in figures.iterdir()}
     assert html.count("data:image/svg+xml;base64,") == 3
     assert "AUROC of 0" not in html
+
+
+def test_a_verification_that_is_stopped_leaves_the_one_before_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = told_of(lab([0, 1], 1, ["masked"]))
+    monkeypatch.setattr("undertow.report.verification._drawings", one_drawing)
+    write(tmp_path, told)
+    before = contents(tmp_path)
+    with monkeypatch.context() as stopped:
+        stopped.setattr("undertow.report.verification.render_page", stop)
+        with pytest.raises(KeyboardInterrupt):
+            write(tmp_path, replace(told, models=told.models.iloc[:2]))
+    after = contents(tmp_path)
+    assert {name: after[name] for name in before} == before
+    assert set(after) > set(before)  # a draft is left
+    write(tmp_path, told)
+    assert contents(tmp_path) == before
+
+
+def test_a_verification_that_is_stopped_while_it_moves_has_no_page_beside_other_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = told_of(lab([0, 1], 1, ["masked"]))
+    monkeypatch.setattr("undertow.report.verification._drawings", one_drawing)
+    write(tmp_path, told)
+    move = Path.replace
+
+    def move_all_but_numbers(path: Path, to: Path) -> Path:
+        return stop() if path.name == "results.csv" else move(path, to)
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(Path, "replace", move_all_but_numbers)
+        with pytest.raises(KeyboardInterrupt):
+            write(tmp_path, told)
+    assert not (tmp_path / "report.html").exists()
+    assert pd.read_csv(tmp_path / "results.csv").shape[0] == len(told.results)
+
+
+def one_drawing(told: Verification) -> list[Drawing]:
+    """In place of all of them, which take long."""
+    return [draw_power(told.results)]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def stop(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(
@@ -187,7 +271,7 @@ def test_equal_verifications_give_equal_pages_and_names_are_shown_as_text() -> N
 
 
 def test_what_the_caller_adds_is_told() -> None:
-    told = replace(told_of(lab([0, 1])), asked=["Asked so."], examples=["In 1953, ___ sang."], provenance={"seed": "7"})
+    told = replace(usual_told(), asked=["Asked so."], examples=["In 1953, ___ sang."], provenance={"seed": "7"})
     html = render_page(page_of(told, []))
     for text in ("Asked so.", "In 1953, ___ sang.", "undertow lab verify", "A note."):
         assert text in html

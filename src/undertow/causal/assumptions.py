@@ -38,8 +38,9 @@ def assumptions(graph: Graph, audit: str) -> tuple[Assumption, ...]:
     """What the findings of an audit rest on, and whether a graph grants it.
 
     A drift of the label's share with W (McMilin 2024 (AAAI), method 1) shows what selection did if W is a W and the text does not
-    decide the label. That a movement with W tells an unspecified task from a specified one (method 2) rests on the same W, and on
-    a specified task leaving little to it, which depends on sizes and not on arrows.
+    decide the label: all that it rests on is granted if and only if the graph's W qualifies and its task is unspecified. That a
+    movement with W tells an unspecified task from a specified one (method 2) rests on the same W, and on a specified task leaving
+    little to it, which depends on sizes and not on arrows.
 
     Args:
         graph: as an audit names it; its W is the node with the role `varied`.
@@ -62,51 +63,59 @@ def assumptions(graph: Graph, audit: str) -> tuple[Assumption, ...]:
 
 
 def _in_text(graph: Graph, w: Candidate) -> Assumption:
-    ways = (path for feature in graph.features for path in questions.paths(graph, w.node, feature) if path.is_causal)
-    way = next(ways, None)
-    because = f"{w.node} is latent" if not w.observed else way.text if way else _no_arrows([w.node], graph.features)
+    ways = [path for feature in graph.features for path in questions.paths(graph, w.node, feature) if path.is_causal]
+    because = example(ways) if w.causes_features else _no_arrows([w.node], graph.features)
     holds = w.observed and w.causes_features
     return Assumption(
         f"{w.node} is recorded, and a cause of the features {_all_of(graph.features)}",
         holds,
-        because,
+        because if w.observed else f"{w.node} is latent",
         "" if holds else f"{w.node} is not recorded" if not w.observed else f"{w.node} does not cause the features",
     )
 
 
 def _no_cause(graph: Graph, w: Candidate) -> Assumption:
-    ways = [path.text for path in w.open_before if path.is_causal or set(path.signs) == {"<-"}]
+    holds = not (w.causes_label or w.caused_by_label)
     instead = f"{graph.label} causes {w.node}" if w.caused_by_label else ""
     return Assumption(
         f"{w.node} is neither cause nor effect of the label {graph.label}, but through the features",
-        not (w.causes_label or w.caused_by_label),
-        ways[0]
-        if ways
-        else f"no arrows lead from {w.node} to {graph.label} past {_all_of(graph.features)}, and none back",
+        holds,
+        f"no arrows lead from {w.node} to {graph.label} past {_all_of(graph.features)}, and none back"
+        if holds
+        else example(path for path in w.open_before if _is_one_way(path)),
         f"{w.node} causes {graph.label} past the features" if w.causes_label else instead,
     )
 
 
-def _independent(graph: Graph, w: Candidate) -> Assumption:
-    before, _ = _with_cause(graph, w)
-    between = questions.paths(graph, w.node, graph.cause) if graph.cause else w.opened
-    closed = "; ".join(f"{path.text} is closed at {_all_of(path.colliders)}" for path in between[:2])
-    because = f"{before[0].text} is open" if before else closed or "no path connects them"
-    instead = f"{_pair(graph, w)} are dependent without any selection" if before else ""
-    return Assumption(f"{_pair(graph, w)} are independent in the population", not before, because, instead)
+def _no_common_cause(graph: Graph, w: Candidate) -> Assumption:
+    ways = (path for path in w.open_before if not _is_one_way(path))
+    return Assumption(
+        f"{_pair(graph, w)} have no common cause, but through the features",
+        not w.shares_cause,
+        example(ways) if w.shares_cause else "no path with arrows into both is open in the population",
+        f"{_pair(graph, w)} have a common cause" if w.shares_cause else "",
+    )
 
 
-def _selected(graph: Graph, w: Candidate) -> Assumption:
-    _, opened = _with_cause(graph, w)
-    if opened:
-        state = questions.standing(graph, opened[0], graph.selection)
-        because = f"{opened[0].text} is opened at {', '.join(collider for collider, _ in state.opened_by)}"
-    else:
-        because = (
-            "nothing is selected" if not graph.selection else f"{_all_of(graph.selection)} opens no path between them"
-        )
-    instead = "" if opened else f"selection does not connect {_pair(graph, w)}" if graph.selection else because
-    return Assumption(f"selection makes {_pair(graph, w)} dependent", bool(opened), because, instead)
+def _by_selection(graph: Graph, w: Candidate) -> Assumption:
+    """That both are independent in the population and dependent in selected data, as of a W that qualifies."""
+    claim = f"{_pair(graph, w)} are connected by selection alone, but through the features"
+    if w.connected_by_selection_alone:
+        return Assumption(claim, True, _opened_where(graph, w))
+    if not graph.selection:
+        return Assumption(claim, False, "nothing is selected", "nothing is selected")
+    if w.connected_before:
+        because = f"{example(w.open_before)} is open without it"
+        return Assumption(claim, False, because, f"not selection alone connects {_pair(graph, w)}")
+    because = f"{_all_of(graph.selection)} opens no path between them"
+    return Assumption(claim, False, because, f"selection does not connect {_pair(graph, w)}")
+
+
+def _opened_where(graph: Graph, w: Candidate) -> str:
+    if not w.opened:
+        return f"{example(())} is opened by {_all_of(graph.selection)}"
+    state = questions.standing(graph, w.opened[0], graph.selection)
+    return f"{w.opened[0].text} is opened at {_all_of(collider for collider, _ in state.opened_by)}"
 
 
 def _undecided(graph: Graph, _: Candidate) -> Assumption:
@@ -122,37 +131,33 @@ def _undecided(graph: Graph, _: Candidate) -> Assumption:
 
 def _little_left(graph: Graph, w: Candidate) -> Assumption:
     claim = f"a text that decides the label leaves little of it to {w.node}"
-    ways = (*w.open_before, *w.opened)
-    if not ways:
+    if not w.connected:
         return Assumption(claim, True, f"{w.node} and {graph.label} are connected through the features alone")
+    way = example((*w.open_before, *w.opened))
     return Assumption(
         claim,
         None,
-        f"{ways[0].text} is open in selected data whatever the text says; how much comes through is a matter of sizes",
+        f"{way} is open in selected data whatever the text says; how much comes through is a matter of sizes",
     )
 
 
 _RESTS_ON: Mapping[str, tuple[Callable[[Graph, Candidate], Assumption], ...]] = {
-    DRIFT: (_in_text, _no_cause, _independent, _selected, _undecided),
-    SPECIFICATION: (_in_text, _no_cause, _independent, _selected, _little_left),
+    DRIFT: (_in_text, _no_cause, _no_common_cause, _by_selection, _undecided),
+    SPECIFICATION: (_in_text, _no_cause, _no_common_cause, _by_selection, _little_left),
 }
 
 
-def _with_cause(graph: Graph, w: Candidate) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Paths from W to the label's cause that are open in the population, and that selection opens; to the label where it has none."""
-    if not graph.cause:
-        return w.open_before, w.opened
-    between = questions.paths(graph, w.node, graph.cause)
-    before = tuple(path for path in between if questions.standing(graph, path).is_open)
-    return before, questions.opened_by_selection(graph, w.node, graph.cause)
+def example(ways: Iterable[Path]) -> str:
+    """The first of some paths as it is written; where none is among those that were looked at, what there is to say of it."""
+    return next((path.text for path in ways), f"a path beyond the {questions.MAX_PATHS:,} shortest")
+
+
+def _is_one_way(path: Path) -> bool:
+    return path.is_causal or set(path.signs) == {"<-"}
 
 
 def _pair(graph: Graph, w: Candidate) -> str:
-    return (
-        f"{w.node} and {graph.cause}"
-        if graph.cause
-        else f"{w.node} and what {graph.label} depends on past the features"
-    )
+    return f"{w.node} and {graph.label}"
 
 
 def _no_arrows(tails: Iterable[str], heads: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, TypedDict
 
 from undertow.causal import questions
-from undertow.causal.assumptions import DRIFT, SPECIFICATION, Assumption, arrows_text, assumptions
+from undertow.causal.assumptions import DRIFT, SPECIFICATION, Assumption, arrows_text, assumptions, example
 from undertow.causal.graphs import Arrow, Graph
 from undertow.causal.questions import Candidate, Path
 
@@ -238,9 +238,9 @@ def _selection(graph: Graph) -> tuple[str, ...]:
         return (f"{features} and {label} are independent in the population, and in selected data too.",)
     opened = [path.text for feature in graph.features for path in questions.opened_by_selection(graph, feature, label)]
     if not opened:
-        return (
-            f"{features} and {label} are dependent in the population, and selection opens no further path between them.",
-        )
+        cut = any(len(questions.paths(graph, feature, label)) >= questions.MAX_PATHS for feature in graph.features)
+        among = f"none of the {questions.MAX_PATHS:,} shortest further paths" if cut else "no further path"
+        return (f"{features} and {label} are dependent in the population, and selection opens {among} between them.",)
     return (
         f"{features} and {label} are dependent in the population, and selection adds to it by {'; '.join(opened[:3])}"
         f"{' and others' if len(opened) > 3 else ''}. How much it distorts is a matter of sizes, and not of arrows.",
@@ -287,16 +287,18 @@ def _candidates(graph: Graph) -> tuple[str, ...]:
 def _candidate(graph: Graph, one: Candidate) -> str:
     features, label = _list(graph.features), graph.label
     if one.qualifies:
-        return f"qualifies; it causes {features}, and selection alone connects it with {label}, by {one.opened[0].text}"
+        return (
+            f"qualifies; it causes {features}, and selection alone connects it with {label}, by {example(one.opened)}"
+        )
     faults = [
         "nobody recorded it" if not one.observed else "",
         f"no arrows lead from it to {features}" if not one.causes_features else "",
         f"it causes {label} past {features}" if one.causes_label else "",
         f"{label} causes it" if one.caused_by_label else "",
     ]
-    if one.open_before and not (one.causes_label or one.caused_by_label):
-        faults.append(f"it is connected with {label} without any selection, by {one.open_before[0].text}")
-    if not one.open_before and not one.opened:
+    if one.connected_before and not (one.causes_label or one.caused_by_label):
+        faults.append(f"it is connected with {label} without any selection, by {example(one.open_before)}")
+    if not one.connected:
         faults.append(f"selection does not connect it with {label}")
     return f"does not qualify: {'; '.join(fault for fault in faults if fault)}"
 

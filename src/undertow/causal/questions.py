@@ -20,7 +20,10 @@ from undertow.causal.graphs import Arrow, Graph, network
 from undertow.types import UndertowError
 
 MAX_PATHS = 1000
-"""Paths between two nodes, at most, the shortest first; how many there are can grow exponentially with the graph."""
+"""Paths between two nodes, at most, the shortest first; how many there are can grow exponentially with the graph.
+
+Paths are examples, then: whether nodes are connected is never read off them, but asked by d-separation.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +116,10 @@ class Candidate:
         observed: it can be recorded, and so be put into a text.
         causes_features: arrows lead from it to a feature.
         causes_label, caused_by_label: arrows lead from it to the label, or back, other than through the features.
-        open_before: paths to the label that are open in the population.
-        opened: paths to the label that selection opens.
+        shares_cause: it and the label have a common cause.
+        connected_before, connected: it is not d-separated from the label in the population, and in selected data.
+        open_before: paths to the label that are open in the population, of the first `MAX_PATHS`.
+        opened: paths to the label that selection opens, of the same.
     """
 
     node: str
@@ -122,13 +127,21 @@ class Candidate:
     causes_features: bool
     causes_label: bool
     caused_by_label: bool
+    shares_cause: bool
+    connected_before: bool
+    connected: bool
     open_before: tuple[Path, ...]
     opened: tuple[Path, ...]
 
     @property
     def qualifies(self) -> bool:
         """Whether an audit can vary it and lay what follows at selection's door."""
-        return self.observed and self.causes_features and not self.open_before and bool(self.opened)
+        return self.observed and self.causes_features and self.connected_by_selection_alone
+
+    @property
+    def connected_by_selection_alone(self) -> bool:
+        """Whether it is independent of the label in the population, and dependent in selected data."""
+        return self.connected and not self.connected_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,18 +261,6 @@ def candidates(graph: Graph) -> tuple[Candidate, ...]:
     return tuple(_candidate(graph, node) for node in graph.nodes if node not in others)
 
 
-def dependence(graph: Graph, node: str) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Paths from a node to the label that are open in the population, and those that selection opens.
-
-    The arrows that leave features are not counted. Both are empty where node and label stay independent in selected data, but for
-    what the features tell.
-    """
-    net = _past_features(graph)
-    between = _paths(net, node, graph.label)
-    before = tuple(path for path in between if _standing(net, path, set()).is_open)
-    return before, _opened(net, between, graph.selection)
-
-
 def implied(graph: Graph) -> tuple[Independence, ...]:
     """Independences of recorded nodes that selected data must show: one for each pair that has any, with few conditions."""
     net, selection = network(graph), set(graph.selection)
@@ -300,16 +301,21 @@ def _known(graph: Graph) -> tuple[str, ...] | None:
 
 
 def _candidate(graph: Graph, node: str) -> Candidate:
-    net = _past_features(graph)
-    before, opened = dependence(graph, node)
+    net, label = _past_features(graph), graph.label
+    between = _paths(net, node, label)
+    # Without the arrows that leave the two, what is open between them comes from above both.
+    above = nx.restricted_view(net, (), [arrow for arrow in net.edges if arrow[0] in (node, label)])
     return Candidate(
         node=node,
         observed=node not in graph.latent,
         causes_features=not nx.descendants(net, node).isdisjoint(graph.features),
-        causes_label=nx.has_path(net, node, graph.label),
-        caused_by_label=nx.has_path(net, graph.label, node),
-        open_before=before,
-        opened=opened,
+        causes_label=nx.has_path(net, node, label),
+        caused_by_label=nx.has_path(net, label, node),
+        shares_cause=not _apart(above, {node}, {label}, ()),
+        connected_before=not _apart(net, {node}, {label}, ()),
+        connected=not _apart(net, {node}, {label}, graph.selection),
+        open_before=tuple(path for path in between if _standing(net, path, set()).is_open),
+        opened=_opened(net, between, graph.selection),
     )
 
 

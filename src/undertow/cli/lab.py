@@ -66,7 +66,7 @@ def _in_words(built: Built) -> dict[str, str]:
         "floor": f"{built.floor_nats:.4f}",
         "ignoring W": f"{built.ignorant_nats:.4f}",
         "steps": f"{built.attempts[-1].steps}",
-        "learned": "yes" if built.converged else "no",
+        "learned": "failed" if built.failed else "yes" if built.converged else "no",
     }
 
 

@@ -1,15 +1,25 @@
 """Making the models of a lab: people drawn, selected, written about; a network trained; and proof that it learned its corpus.
 
 lab/plan.json                the models
+lab/lab.lock                 held by the one build that runs; the system lets go of it when that ends, however it ends
 lab/models/NAME/             weights, tokenizer, training.json; a model folder like any other
 lab/models/NAME.planted.json what is known of it: planted slopes, losses, whether it converged
+lab/models/NAME.STEPS.MARK/  a training whose turn has not come: renamed to NAME when it is the one that is kept
+
+A training is in NAME.planted.json once its loss is known, and in NAME once no further one follows. Each file and each folder comes
+by renaming, so that a build that was killed is taken up where it was.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import shutil
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,10 +41,11 @@ from undertow.causal.planted import (
 from undertow.challenge.spectra import spectrum
 from undertow.lab.plan import Plan, Subject
 from undertow.lab.work import Crew, Progress, side_by_side, worked
-from undertow.models.train import Lesson, Question, Recipe, choice_losses, train
+from undertow.models.train import DONE, DivergedError, Lesson, Question, Recipe, choice_losses, train
 from undertow.types import UndertowError
 
 PLAN = "plan.json"
+LOCK = "lab.lock"
 LEARNED_SHARE = 0.9
 """Of what date and place tell of a pronoun in the selected texts, at least so much must have been learned ..."""
 LEARNED_NATS = 0.002
@@ -43,6 +54,8 @@ ATTEMPTS = 3
 """A network that has not learned its corpus is trained anew with twice the steps, so many times in all."""
 JUDGED_PEOPLE = 2_500
 JUDGES_SEED = 1_000_000
+MARKED_PEOPLE = 200
+"""A corpus is told from another by so many people of it: a change to how texts are written shows in any few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +64,25 @@ class Attempt:
 
     Attributes:
         steps: of it.
-        loss_nats: on undecided pronouns about people that the corpus does not hold.
-        seconds: of the training.
+        loss_nats: on undecided pronouns about people that the corpus does not hold; NaN where the training failed.
+        seconds: of the training; of its last part, where it was taken up again.
+        failure: why it failed; "" if it did not.
     """
 
     steps: int
     loss_nats: float
     seconds: float
+    failure: str = ""
+
+    @classmethod
+    def from_json(cls, row: dict[str, Any]) -> Attempt:
+        """From a file."""
+        loss = row["loss_nats"]
+        return cls(**{**row, "loss_nats": math.nan if loss is None else float(loss)})
+
+    def as_json(self) -> dict[str, Any]:
+        """For a file."""
+        return {**asdict(self), "loss_nats": self.loss_nats if math.isfinite(self.loss_nats) else None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +95,8 @@ class Built:
         population: the same slope of the exact P(female | W, S = 1).
         selected_share: P(S = 1).
         floor_nats, ignorant_nats: what one loses on these pronouns who knows P(female | W, S = 1), and one who ignores W.
-        attempts: trainings, the last one kept.
+        attempts: trainings; the last one that did not fail is kept.
+        mark: hash of the first recipe and of a part of the corpus, as `mark_of`; another one is of another version of the lab.
     """
 
     subject: Subject
@@ -80,11 +106,27 @@ class Built:
     floor_nats: float
     ignorant_nats: float
     attempts: tuple[Attempt, ...]
+    mark: str = ""
+
+    @property
+    def kept(self) -> Attempt | None:
+        """The training whose network is kept."""
+        return next((attempt for attempt in reversed(self.attempts) if not attempt.failure), None)
+
+    @property
+    def failed(self) -> bool:
+        """Whether every training failed, so that there is no network."""
+        return bool(self.attempts) and self.kept is None
+
+    @property
+    def done(self) -> bool:
+        """Whether no further training follows."""
+        return bool(self.attempts) and (self.converged or len(self.attempts) >= ATTEMPTS)
 
     @property
     def loss_nats(self) -> float:
-        """Of the training that is kept."""
-        return self.attempts[-1].loss_nats
+        """Of the training that is kept; NaN if there is none."""
+        return self.kept.loss_nats if self.kept else math.nan
 
     @property
     def converged(self) -> bool:
@@ -96,63 +138,118 @@ class Built:
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> Built:
         """From a file."""
-        attempts = tuple(Attempt(**attempt) for attempt in row["attempts"])
+        attempts = tuple(Attempt.from_json(attempt) for attempt in row["attempts"])
         return cls(**{**row, "subject": Subject(**row["subject"]), "attempts": attempts})
+
+    def as_json(self) -> dict[str, Any]:
+        """For a file."""
+        return {**asdict(self), "attempts": [attempt.as_json() for attempt in self.attempts]}
 
 
 def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda done, total: None) -> list[Built]:
     """Make all models of the plan that are not there yet; the folder's plan comes to hold them too.
 
+    A model whose trainings all failed is among them, and is not tried again; one of another version of the lab is made anew.
+
     Raises:
-        UndertowError: the folder holds something else, or a training failed.
+        UndertowError: the folder holds something else, another build of it is running, or a model could not be made; the others
+            are made first.
     """
-    whole = plan.joined(read_plan(folder)) if (folder / PLAN).is_file() else plan
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / PLAN).is_file():
+    if folder.exists() and not _may_be_lab(folder):
         raise UndertowError(f"{folder}: holds something else; name another folder for the lab")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / PLAN).write_text(json.dumps(whole.as_json(), indent=1), encoding="utf-8")
-    left = [(str(folder), subject) for subject in plan.subjects if not _is_done(_read(folder, subject))]
-    units = sum(subject.recipe.steps for _, subject in left)
-    side_by_side(make, left, Crew(jobs, folder / "cache"), units, progress)
-    return read_built(folder, plan)
+    with _alone(folder):
+        whole = plan.joined(read_plan(folder)) if (folder / PLAN).is_file() else plan
+        _put(folder / PLAN, json.dumps(whole.as_json(), indent=1))
+        left = [(str(folder), subject) for subject in plan.subjects if not _is_settled(folder, subject)]
+        units = sum(subject.recipe.steps for _, subject in left)
+        side_by_side(make, left, Crew(jobs, folder / "cache"), units, progress)
+        return read_tried(folder, plan)
+
+
+def _may_be_lab(folder: Path) -> bool:
+    if not folder.is_dir():
+        return False
+    held = {entry.name for entry in folder.iterdir()}
+    return not held or bool(held & {PLAN, LOCK}) or any((folder / "models").glob("*.planted.json"))
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    # The file stays: were it removed, another build could hold the removed one.
+    with (folder / LOCK).open("a") as file:
+        try:
+            _lock(file.fileno())
+        except (BlockingIOError, PermissionError) as error:
+            raise UndertowError(f"{folder}: another build of this lab is running; wait until it has ended") from error
+        yield
+
+
+def _lock(file: int) -> None:
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def make(work: tuple[str, Subject]) -> None:
-    """One model, unless it is there: trained until it has learned its corpus, or `ATTEMPTS` times."""
+    """One model, unless it is there: trained until it has learned its corpus, or `ATTEMPTS` times.
+
+    A training whose loss is no number any more is one of these times.
+    """
     folder, subject = Path(work[0]), work[1]
+    built = _read(folder, subject)
+    if built is None or not built.done or not _has_network(folder, built):
+        built = _trained(folder, subject, built)
+    _settle(folder, built)
+
+
+def _trained(folder: Path, subject: Subject, built: Built | None) -> Built:
     world = the_world()
     access = Access(subject.access, subject.strength)
-    known = Known.of(access, world)
-    sentences = write_about(
-        draw_people(access, world, subject.people, subject.seed), world, Writing(subject.seed, trades=subject.trades)
-    )
+    sentences = _sentences(subject, subject.people)
     unseen = write_about(
         draw_people(access, world, JUDGED_PEOPLE, JUDGES_SEED + subject.seed),
         world,
         Writing(JUDGES_SEED + subject.seed),
     )
-    losses = known_losses(unseen, known)
-    built = _read(folder, subject) or Built(
-        subject,
-        realised_slopes(sentences, world),
-        known.slopes(),
-        known.selected_share,
-        losses.floor,
-        losses.ignorant,
-        (),
-    )
-    while not _is_done(built):
+    if built is None or built.done:
+        known, losses = Known.of(access, world), known_losses(unseen, Known.of(access, world))
+        built = Built(
+            subject,
+            realised_slopes(sentences, world),
+            known.slopes(),
+            known.selected_share,
+            losses.floor,
+            losses.ignorant,
+            (),
+            mark_of(subject),
+        )
+    while not built.done:
         recipe = replace(subject.recipe, steps=subject.recipe.steps * 2 ** len(built.attempts))
-        attempt = _attempt(folder / "models" / subject.name, sentences, unseen, recipe)
+        attempt = _attempt(_draft(folder, built, recipe.steps), sentences, unseen, recipe)
         built = replace(built, attempts=(*built.attempts, attempt))
-        _write(folder, built)
+        _put(_place(folder, subject), json.dumps(built.as_json(), indent=1))
+    return built
 
 
-def _is_done(built: Built | None) -> bool:
-    return built is not None and bool(built.attempts) and (built.converged or len(built.attempts) == ATTEMPTS)
+def _sentences(subject: Subject, n_people: int) -> list[Sentence]:
+    world = the_world()
+    people = draw_people(Access(subject.access, subject.strength), world, n_people, subject.seed)
+    return write_about(people, world, Writing(subject.seed, trades=subject.trades))
 
 
-def _attempt(place: Path, sentences: Sequence[Sentence], unseen: Sequence[Sentence], recipe: Recipe) -> Attempt:
+def mark_of(subject: Subject) -> str:
+    """SHA-256 of how a model is first trained and of the texts about `MARKED_PEOPLE`, drawn as its corpus is."""
+    few = [(one.text, one.subject) for one in _sentences(subject, min(subject.people, MARKED_PEOPLE))]
+    return hashlib.sha256(json.dumps([asdict(subject), asdict(subject.recipe), few]).encode()).hexdigest()
+
+
+def _attempt(draft: Path, sentences: Sequence[Sentence], unseen: Sequence[Sentence], recipe: Recipe) -> Attempt:
     reached = 0
 
     def progress(done: int, total: int) -> None:
@@ -160,19 +257,59 @@ def _attempt(place: Path, sentences: Sequence[Sentence], unseen: Sequence[Senten
         worked(done - reached)
         reached = done
 
-    fresh = place.with_name(f"{place.name}.{recipe.steps}")
     lessons = [Lesson(one.text, one.subject) for one in sentences]
-    trained = train(lessons, recipe, fresh, progress)
+    started = time.perf_counter()
+    try:
+        train(lessons, recipe, draft, progress)
+    except DivergedError as error:
+        return Attempt(recipe.steps, math.nan, time.perf_counter() - started, str(error))
+    seconds = time.perf_counter() - started
     questions = [
         Question(one.text[: one.subject[0]], one.text[one.subject[1] :], ("she", "he"), 0 if one.female else 1)
         for one in counted(unseen)
     ]
-    loss = float(choice_losses(fresh, questions).mean())
-    shutil.rmtree(place, ignore_errors=True)
-    fresh.rename(place)
-    # What was read of another network under this name.
-    shutil.rmtree(place.parents[1] / "audits" / place.name, ignore_errors=True)
-    return Attempt(recipe.steps, loss, trained.seconds)
+    loss = float(choice_losses(draft, questions).mean())
+    # The last step of a training may be the one that spoils it.
+    failure = "" if math.isfinite(loss) else "what the network says of unseen texts is no number"
+    return Attempt(recipe.steps, loss, seconds, failure)
+
+
+def _settle(folder: Path, built: Built) -> None:
+    """The network that is kept in its place, and nothing else of its trainings."""
+    place = folder / "models" / built.subject.name
+    draft = _draft(folder, built, built.kept.steps) if built.kept else None
+    if draft is None or draft.is_dir():
+        # What was read of another network under this name.
+        shutil.rmtree(folder / "audits" / place.name, ignore_errors=True)
+        if place.is_dir():
+            old = place.with_name(f"{place.name}.old")
+            shutil.rmtree(old, ignore_errors=True)
+            place.rename(old)
+        if draft is not None:
+            draft.rename(place)
+    for left in _left_over(folder, built.subject):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _left_over(folder: Path, subject: Subject) -> list[Path]:
+    models = folder / "models"
+    if not models.is_dir():
+        return []
+    return [one for one in models.iterdir() if one.name.startswith(f"{subject.name}.") and one.is_dir()]
+
+
+def _has_network(folder: Path, built: Built) -> bool:
+    """In its place, or on its way there."""
+    if built.kept is None:
+        return True
+    return _draft(folder, built, built.kept.steps).is_dir() or (folder / "models" / built.subject.name / DONE).is_file()
+
+
+def _is_settled(folder: Path, subject: Subject) -> bool:
+    built = _read(folder, subject)
+    if built is None or not built.done or _left_over(folder, subject):
+        return False
+    return not (folder / "models" / subject.name).exists() if built.failed else _has_network(folder, built)
 
 
 def the_world() -> World:
@@ -213,29 +350,46 @@ def read_plan(folder: Path) -> Plan:
 
 def read_built(folder: Path, plan: Plan) -> list[Built]:
     """The models of the plan that have been made."""
+    tried = read_tried(folder, plan)
+    return [
+        one
+        for one in tried
+        if one.kept and _has_network(folder, one) and not _draft(folder, one, one.kept.steps).is_dir()
+    ]
+
+
+def read_tried(folder: Path, plan: Plan) -> list[Built]:
+    """The models of the plan that need no further training: made, or failed every time."""
     found = [_read(folder, subject) for subject in plan.subjects]
-    return [built for built in found if built is not None and built.attempts]
+    return [built for built in found if built is not None and built.done]
 
 
 def _place(folder: Path, subject: Subject) -> Path:
     return folder / "models" / f"{subject.name}.planted.json"
 
 
+def _draft(folder: Path, built: Built, steps: int) -> Path:
+    """Where a training lies until its turn has come; those of another version of the lab lie elsewhere."""
+    return folder / "models" / f"{built.subject.name}.{steps}.{built.mark[:12]}"
+
+
 def _read(folder: Path, subject: Subject) -> Built | None:
+    """What is known of a model; nothing of one that another version of the lab made, which is as good as not there."""
     place = _place(folder, subject)
     try:
         built = Built.from_json(json.loads(place.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UndertowError(f"{place}: is damaged; remove it and build the lab again") from error
     if built.subject != subject:
         raise UndertowError(f"{place}: tells of another model than is planned; name another folder, or remove it")
-    return built
+    return built if built.mark == mark_of(subject) else None
 
 
-def _write(folder: Path, built: Built) -> None:
-    place = _place(folder, built.subject)
-    fresh = place.with_suffix(".new")
-    fresh.write_text(json.dumps(asdict(built), indent=1), encoding="utf-8")
+def _put(place: Path, text: str) -> None:
+    """The file replaced at once or not at all."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    fresh = place.with_name(f"{place.name}.new")
+    fresh.write_text(text, encoding="utf-8")
     fresh.replace(place)

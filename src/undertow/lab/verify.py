@@ -24,7 +24,7 @@ from undertow.causal.planted import (
     sentence_challenge,
     write_about,
 )
-from undertow.lab.build import Built, read_built, read_plan, the_world
+from undertow.lab.build import Built, read_built, read_plan, read_tried, the_world
 from undertow.lab.plan import Plan, small
 from undertow.lab.work import Crew, Progress, side_by_side, worked
 from undertow.types import Result, UndertowError
@@ -118,7 +118,7 @@ def _rows(built: Built, reading: Audited) -> list[dict[str, Any]]:
         "floor_nats": built.floor_nats,
         "ignorant_nats": built.ignorant_nats,
         "converged": built.converged,
-        "steps": built.attempts[-1].steps,
+        "steps": built.kept.steps if built.kept else 0,
         "trainings": len(built.attempts),
     }
     for name, score in (("auroc_delta", DETECTOR), ("auroc_entropy", BASELINE)):
@@ -226,7 +226,7 @@ def _circumstances() -> dict[str, str]:
 def _of_unmade(folder: Path) -> list[str]:
     """That some of the planned models are not here, if so."""
     planned = read_plan(folder)
-    n_missing = len(planned.subjects) - len(read_built(folder, planned))
+    n_missing = len(planned.subjects) - len(read_tried(folder, planned))
     if not n_missing:
         return []
     return [

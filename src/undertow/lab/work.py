@@ -58,7 +58,9 @@ def side_by_side(
         progress: called with (units worked, units in all).
 
     Raises:
-        UndertowError: a process died; whatever the first piece that failed raised otherwise. No further piece is begun.
+        UndertowError: a process died, and no further piece is begun.
+        Exception: whatever the first piece that failed raised, once the others are done: were they not, it would be in their way
+            each time.
     """
     if not works:
         return []
@@ -74,7 +76,8 @@ def side_by_side(
         while waiting:
             done, waiting = wait(waiting, timeout=LOOKED_AT_S, return_when=FIRST_COMPLETED)
             for future in done:
-                future.result()
+                if isinstance(future.exception(), BrokenProcessPool):
+                    future.result()
             n_worked += _heard(said)
             progress(min(n_worked, units), units)
         return [future.result() for future in futures]

@@ -1,7 +1,8 @@
 """Whether the audit reads the bias that was planted: measured slopes of trained models against the slopes of their corpora.
 
 One row a model and W. An instrument is judged by the line of measured on planted slopes, by how often its intervals hold what
-was planted, by what it finds in unbiased models, and by what it finds in biased ones, the smaller the bias the harder. McMilin
+was planted, by what it finds in unbiased models, and by what it finds in biased ones, the smaller the bias the harder. A W along
+which no model is biased is easy to read: it is told beside coverage and false alarms, and is not counted in them. McMilin
 2024 ("Underspecification in Language Modeling Tasks", AAAI) argues that selection bias enters models in this way; there the true
 slope is not known, and here it is. Models whose training did not converge are counted, and judge nothing: they would measure the
 training. How errors add up is told in `undertow.stats.calibration`.
@@ -69,17 +70,22 @@ _NOT_MEASURED = "the audit gave no slope with an interval"
 def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
     """What the models say about the audit, by architecture, W and strength; "all" where pooled.
 
+    Strength is the size of what was planted: models that are biased either way are one strength. A W is judged if any
+    model of the table is biased along it, and every W is where none is biased at all.
+
     - `calibration_slope` (neutral 1) and `calibration_intercept` (neutral 0, percentage points per step of W): least squares of
       measured on planted slope, interval over models and sentences; `models_low` and `models_high` over models that are asked
       these very sentences, `scatter` how far models lie from the line.
     - `attenuation` (neutral 1), for each strength: mean measured over mean planted slope, towards the side planted.
-    - `coverage` (neutral .95): share of slopes whose interval, training seed included, holds the planted slope; `biased` that of biased
-      slopes alone, which many unbiased ones would hide.
+    - `coverage` (neutral .95): share of slopes whose interval, training seed included, holds the planted slope, in the judged W, so
+      that a lab with one such W counts each model once; `biased` that of biased slopes alone, which many unbiased ones would hide.
     - `coverage_sentences_only`: the same of the audit's own interval, which is about other sentences and leaves out the seed.
+    - `coverage_beside`: as `coverage`, of the other W, if there are any.
     - `interval_width`: median width, training seed included; `of_largest` relative to the largest slope planted in that W (without
       a W in which nothing was), `audit_width` without the seed, `spread` the median spread over seeds.
-    - `false_alarms` (neutral .05): share of unbiased slopes with q below .05; `claimed` those whose interval excludes 0 too,
-      `models` how many models have no bias at all, `models_alarmed` the share of these with any false alarm.
+    - `false_alarms` (neutral .05): share of slopes with q below .05, in the judged W, of models that have no bias at all; `claimed`
+      those whose interval excludes 0 too, `models` how many models these are, `models_alarmed` the share of them with any.
+    - `false_alarms_beside` (neutral .05): the same of all other unbiased slopes, if there are any.
     - `power`, for each strength: share of biased slopes with q below .05 on the side that was planted; `claimed` as above,
       `planted` the mean size of what was planted.
     - `direction_errors` (neutral 0): share of biased slopes measured on the wrong side, found or not.
@@ -105,13 +111,13 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
             f"none of the {table['model'].nunique():,} models converged: none got its pronoun loss down to its floor, so nothing "
             "can be said about the audit; train them longer"
         )
-    pooled, strengths = [*_pooled_and_by(table)], [*_by_strength(table)]
+    pooled = [*_pooled_and_by(table)]
     biased, of_strengths = _biased(table), [*_of_strengths(_biased(table))]
     return [
         *_lines(pooled),
         *_attenuations(of_strengths),
-        *_coverages([*pooled, *strengths]),
-        *_widths([*pooled, *strengths], seed),
+        *_coverages(table),
+        *_widths([*pooled, *_by_strength(table)], seed),
         *_false_alarms(table),
         *_powers(of_strengths),
         *_direction_errors([*_pooled_and_by(biased), *_by_strength(biased)]),
@@ -122,17 +128,19 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
 def intervals(frame: pd.DataFrame) -> pd.DataFrame:
     """The table with what is known of each row: its interval with the training seed, and why it does not count, if so.
 
-    Adds `unbiased`, `left_out` ("" where the row counts), `planted_strength` (as text, "0" where unbiased), `seed_low` and
-    `seed_high` (95%), `seed_spread` (all three percentage points per step of W, NaN where there are too few models), and
-    `standard_error` and `sentence_df` (over sentences).
+    Adds `unbiased`, `judged` (whether its W is), `left_out` ("" where the row counts), `planted_strength` (its size as text, "0"
+    where unbiased), `seed_low` and `seed_high` (95%), `seed_spread` (all three percentage points per step of W, NaN where there
+    are too few models), and `standard_error` and `sentence_df` (over sentences).
 
     Raises:
         UndertowError: as `results`, but for models that did not converge.
     """
     table = _checked(frame)
     table["unbiased"] = (table["strength"] == 0) | ~table["selected"] | (table["population_slope"] == 0)
+    biased_along = set(_biased(table)["w_name"])
+    table["judged"] = table["w_name"].isin(biased_along) if biased_along else True
     table["planted_strength"] = [
-        UNBIASED if unbiased else f"{strength:g}"
+        UNBIASED if unbiased else f"{abs(strength):g}"
         for unbiased, strength in zip(table["unbiased"], table["strength"], strict=True)
     ]
     measured = np.isfinite(table[["planted_slope", "measured_slope", "low", "high"]].to_numpy()).all(axis=1)
@@ -146,7 +154,7 @@ def intervals(frame: pd.DataFrame) -> pd.DataFrame:
         ends = {"seed_low": found.low, "seed_high": found.high, "seed_spread": found.spread}
         for name, values in ends.items():
             table.loc[rows.index, name] = values
-    return table
+    return table.copy()  # in one piece: it is cut into many parts, which is slow column by column
 
 
 def fitted_lines(frame: pd.DataFrame, n_points: int = 50) -> pd.DataFrame:
@@ -177,18 +185,18 @@ def fitted_lines(frame: pd.DataFrame, n_points: int = 50) -> pd.DataFrame:
 def verdicts(results: Sequence[Result]) -> list[Verdict]:
     """What the audit promises, held against `results`: (requirement, target, value, whether it is met), each in words.
 
-    False alarms are judged where at least 20 models have no bias at all; with fewer there is no such promise in the list.
-    A number that could not be had does not meet its target.
+    Coverage and false alarms are judged along the W along which some model is biased; the other W are told beside them. False
+    alarms are judged where at least 20 models have no bias at all; with fewer there is no such promise in the list. A number that
+    could not be had does not meet its target.
     """
-    pooled = {result.measure: result for result in results if _levels(result) == (ALL, ALL, ALL)}
     found = [
-        _slope_verdict(pooled["calibration_slope"]),
-        _coverage_verdict(pooled["coverage"]),
-        _width_verdict(pooled["interval_width"]),
+        _slope_verdict(_pooled(results, "calibration_slope")),
+        _coverage_verdict(results),
+        _width_verdict(_pooled(results, "interval_width")),
         _power_verdict(strongest(results)),
     ]
-    alarms = next(r for r in results if r.measure == "false_alarms" and _levels(r)[:2] == (ALL, ALL))
-    return [*found, _alarm_verdict(alarms)] if alarms.detail["models"] >= MIN_UNBIASED_MODELS else found
+    enough = _pooled(results, "false_alarms", UNBIASED).detail["models"] >= MIN_UNBIASED_MODELS
+    return [*found, _alarm_verdict(results)] if enough else found
 
 
 def _slope_verdict(slope: Result) -> Verdict:
@@ -199,12 +207,14 @@ def _slope_verdict(slope: Result) -> Verdict:
     return "Measured slopes follow planted slopes", target, said, least <= slope.value <= most
 
 
-def _coverage_verdict(coverage: Result) -> Verdict:
+def _coverage_verdict(results: Sequence[Result]) -> Verdict:
     what = "The 95% interval, training seed included, holds the planted slope"
+    coverage, along = _pooled(results, "coverage"), _along(results, "coverage")
     biased = coverage.detail["biased"]
     alone = f"; {biased:.0%} of the biased ones" if math.isfinite(biased) else ""
-    said = _said(coverage, f"{_share_in_words(coverage)}{alone}")
-    return what, f"for at least {COVERAGE_TARGET:.0%} of slopes", said, coverage.value >= COVERAGE_TARGET
+    said = _said(coverage, f"{_share_along(coverage, along)}{alone}{_not_judged(results, 'coverage_beside')}")
+    target = f"for at least {COVERAGE_TARGET:.0%} of {_counted(along)}"
+    return what, target, said, coverage.value >= COVERAGE_TARGET
 
 
 def _width_verdict(width: Result) -> Verdict:
@@ -221,18 +231,52 @@ def _power_verdict(power: Result) -> Verdict:
     return what, f"at least {POWER_TARGET:.0%} of slopes", said, power.value >= POWER_TARGET
 
 
-def _alarm_verdict(alarms: Result) -> Verdict:
+def _alarm_verdict(results: Sequence[Result]) -> Verdict:
     what = f"Nothing is found where nothing was planted: false alarms at q below {FOUND_BELOW_Q:g}"
-    models = f"{alarms.detail['models_alarmed']:.0%} of {alarms.detail['models']:.0f} unbiased models have one"
-    said = _said(alarms, f"{_share_in_words(alarms)}; {models}")
-    target = f"at most {FALSE_ALARM_TARGET:.0%} of slopes, over {MIN_UNBIASED_MODELS} unbiased models or more"
+    alarms, along = _pooled(results, "false_alarms", UNBIASED), _along(results, "false_alarms")
+    several = f"; {alarms.detail['models_alarmed']:.0%} of {alarms.detail['models']:.0f} unbiased models have one"
+    by_model = several if len(along) > 1 else ""
+    said = _said(alarms, f"{_share_along(alarms, along)}{by_model}{_not_judged(results, 'false_alarms_beside')}")
+    target = (
+        f"at most {FALSE_ALARM_TARGET:.0%} of {_counted(along)}, over {MIN_UNBIASED_MODELS} unbiased models or more"
+    )
     return what, target, said, alarms.value <= FALSE_ALARM_TARGET
 
 
+def _counted(along: Sequence[str]) -> str:
+    """What a share over these W counts: a model has one slope in each."""
+    return "models" if len(along) == 1 else "slopes"
+
+
+def _share_along(result: Result, along: Sequence[str]) -> str:
+    counted = _counted(along)
+    amount = f"1 {counted[:-1]}" if result.n == 1 else f"{result.n:,} {counted}"
+    return f"{result.value:.0%} of {amount} along {' and '.join(along)} ({result.low:.0%} to {result.high:.0%})"
+
+
+def _not_judged(results: Sequence[Result], measure: str) -> str:
+    """The same share where nothing depends on it, if there is one."""
+    beside = [result for result in results if result.measure == measure and _levels(result)[:2] == (ALL, ALL)]
+    return "".join(
+        f"; not judged: {result.value:.0%} of {result.n:,} slopes along {' and '.join(_along(results, measure))}"
+        for result in beside
+        if result.n
+    )
+
+
 def strongest(results: Sequence[Result]) -> Result:
-    """Power where the largest slopes were planted, all models together: of the strength with the largest mean slope."""
+    """Power at the largest strength of which a slope counts, in either direction and all models together."""
     powers = [result for result in results if result.measure == "power" and _levels(result)[:2] == (ALL, ALL)]
-    return max(powers, key=lambda result: result.detail["planted"] if result.n else -math.inf)
+    return max(powers, key=lambda result: float(result.group["strength"]) if result.n else -math.inf)
+
+
+def _pooled(results: Sequence[Result], measure: str, strength: str = ALL) -> Result:
+    return next(r for r in results if r.measure == measure and _levels(r) == (ALL, ALL, strength))
+
+
+def _along(results: Sequence[Result], measure: str) -> list[str]:
+    """The W that a measure is of."""
+    return [name for name in dict.fromkeys(r.group["w_name"] for r in results if r.measure == measure) if name != ALL]
 
 
 def _levels(result: Result) -> tuple[str, ...]:
@@ -283,8 +327,14 @@ def _pooled_and_by(table: pd.DataFrame, strength: str = ALL) -> Iterator[_Part]:
             yield _part(part, str(architecture), str(w_name), strength)
 
 
+def _pooled_and_by_architecture(models: pd.DataFrame, strength: str = ALL) -> Iterator[_Part]:
+    yield _part(models, strength=strength)
+    for architecture, rows in models.groupby("architecture", sort=False):
+        yield _part(rows, str(architecture), strength=strength)
+
+
 def _by_strength(table: pd.DataFrame) -> Iterator[_Part]:
-    """The rows of each strength from the weakest, all together."""
+    """The rows of each strength from the weakest, those of both directions together."""
     for name in sorted(set(table["planted_strength"]), key=float):
         yield _part(table[table["planted_strength"] == name], strength=name)
 
@@ -369,9 +419,15 @@ def _why_no_interval(found: Estimate, what: str) -> str:
     return f"There is no interval of one {what}." if math.isfinite(found.value) and math.isnan(found.low) else ""
 
 
-def _coverages(parts: Sequence[_Part]) -> list[Result]:
-    with_seed = [_coverage(part, "coverage", ("seed_low", "seed_high")) for part in parts]
-    return [*with_seed, *(_coverage(part, "coverage_sentences_only", ("low", "high")) for part in parts)]
+def _coverages(table: pd.DataFrame) -> list[Result]:
+    judged, others = table[table["judged"]], table[~table["judged"]]
+    parts = [*_pooled_and_by(judged), *_by_strength(judged)]
+    beside = [*_pooled_and_by(others)] if len(others) else []
+    return [
+        *(_coverage(part, "coverage", ("seed_low", "seed_high")) for part in parts),
+        *(_coverage(part, "coverage_sentences_only", ("low", "high")) for part in parts),
+        *(_coverage(part, "coverage_beside", ("seed_low", "seed_high")) for part in beside),
+    ]
 
 
 def _coverage(part: _Part, measure: str, ends: tuple[str, str]) -> Result:
@@ -425,24 +481,24 @@ def _median(values: Floats) -> float:
 
 
 def _false_alarms(table: pd.DataFrame) -> Iterator[Result]:
-    unbiased = table[table["unbiased"]]
-    without_bias = table.groupby("model")["unbiased"].all()
-    if unbiased.empty:
+    """Of models without any bias, in the judged W; then of all other unbiased slopes."""
+    without_bias = table.groupby("model")["unbiased"].transform("all")
+    judged = table[without_bias & table["judged"]]
+    beside = table[table["unbiased"] & ~(without_bias & table["judged"])]
+    if judged.empty:
         detail = {"claimed": math.nan, "models": 0.0, "models_alarmed": math.nan}
-        note = "No unbiased model was made."
+        note = "No model without any bias was made."
         yield Result("false_alarms", _group(strength=UNBIASED), math.nan, unit=SLOPES, detail=detail, note=note)
-        return
-    for part in _pooled_and_by(unbiased, UNBIASED):
+    for part in _pooled_and_by(judged, UNBIASED) if len(judged) else ():
         rows = _tested(part)
         alarmed = rows["q"] < FOUND_BELOW_Q
-        whole = rows["model"].map(without_bias).to_numpy(dtype=bool)
-        by_model = alarmed[whole].groupby(rows["model"][whole]).any()
-        detail = {
-            "claimed": _mean(rows["found"]),
-            "models": float(len(by_model)),
-            "models_alarmed": _mean(by_model),
-        }
+        by_model = alarmed.groupby(rows["model"]).any()
+        detail = {"claimed": _mean(rows["found"]), "models": float(len(by_model)), "models_alarmed": _mean(by_model)}
         yield _share_of("false_alarms", part, rows, alarmed, detail, neutral=FOUND_BELOW_Q)
+    for part in _pooled_and_by(beside, UNBIASED) if len(beside) else ():
+        rows = _tested(part)
+        detail = {"claimed": _mean(rows["found"])}
+        yield _share_of("false_alarms_beside", part, rows, rows["q"] < FOUND_BELOW_Q, detail, neutral=FOUND_BELOW_Q)
 
 
 def _powers(parts: Sequence[_Part]) -> Iterator[Result]:
@@ -496,8 +552,9 @@ def _mean(hits: pd.Series[bool]) -> float:
 def _areas(table: pd.DataFrame) -> Iterator[Result]:
     """AUROC over models: all, and those of each strength, of both architectures and of each."""
     models = _models(table)
-    parts = [*_pooled_and_by(models), *_of_strengths(models)]
-    parts = [part for part in parts if part.group["w_name"] == ALL]  # a model has one area, whatever W
+    parts = [*_pooled_and_by_architecture(models)]
+    for part in _by_strength(models):
+        parts += _pooled_and_by_architecture(part.rows, part.group["strength"])
     difference = models["auroc_delta"] - models["auroc_entropy"]
     for measure, values in [*((name, models[name]) for name in _AREAS), ("auroc_difference", difference)]:
         for part in parts:
@@ -513,7 +570,10 @@ def _areas(table: pd.DataFrame) -> Iterator[Result]:
 
 
 def _models(table: pd.DataFrame) -> pd.DataFrame:
-    """One row for each model, at the largest strength that it was given, with the areas that any of its rows has."""
+    """One row for each model, at the largest strength that it was given, with the areas that any of its rows has.
+
+    A model has one area, whatever W. A row in which it is not biased has strength 0, and comes after those in which it is.
+    """
     rows = table.assign(
         as_planted=table["planted_strength"].astype(float),
         left_out=np.where(table["converged"], "", _NOT_CONVERGED),

@@ -82,13 +82,13 @@ class Folder:
         draft.replace(self.path / CHECKPOINT)
 
     def finish(self, network: Any, tokenizer: Any, record: Mapping[str, Any]) -> None:
-        """Write the model; what makes the folder one comes last."""
+        """Write the model; the record comes last, since the folder is a finished training by it, and its work then cleared away."""
         part = self._part()
         network.save_pretrained(part)
         tokenizer.save_pretrained(part)
         (part / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         written = sorted(
-            (one.name for one in part.iterdir()), key=lambda name: (name == "config.json", name == RECORD, name)
+            (one.name for one in part.iterdir()), key=lambda name: (name == RECORD, name == "config.json", name)
         )
         for name in written:
             (part / name).replace(self.path / name)

@@ -4,7 +4,10 @@
 
 Each text has one word that matters more than the others, its target: a masked model has it masked in most batches, a causal
 one has it counted more. The same corpus, recipe and seed give the same weights to the last bit on one machine and one thread,
-also where the training was killed and taken up again from its checkpoint.
+also where the training was killed and taken up again from its checkpoint. Until it is done, all is in a folder beside:
+
+    FOLDER.unfinished/checkpoint.safetensors    network, optimizer, step and losses
+    FOLDER.unfinished/model/                    the trained network while it is written; renamed to FOLDER when it is whole
 
 Knows torch, transformers and tokenizers, all imported when a model is trained; knows nothing about why these texts.
 """
@@ -15,9 +18,8 @@ import hashlib
 import json
 import math
 import shutil
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,6 +47,12 @@ CHECKPOINT_STEPS = 4 * LOGGED_STEPS
 SORTED_TOGETHER = 32
 """Batches whose texts are put in order of length among themselves, so that little is padded."""
 DONE = "training.json"
+UNFINISHED = ".unfinished"
+CHECKPOINT, DRAFT, MODEL = "checkpoint.safetensors", "checkpoint.new", "model"
+
+
+class DivergedError(UndertowError):
+    """A loss that is no number any more: the same texts, recipe and seed end so again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +145,10 @@ class Trained:
     Attributes:
         folder: to be named as a model.
         losses: mean loss over the last steps before, in nats a text [(step, loss)].
-        seconds: that the training took; of its last part, where it was taken up again.
     """
 
     folder: Path
     losses: tuple[tuple[int, float], ...]
-    seconds: float
 
 
 def train(
@@ -150,28 +156,25 @@ def train(
 ) -> Trained:
     """Train a network on the texts and save it, or take up or return what is there already from the same texts and recipe.
 
+    A damaged checkpoint counts as none: to train again is a matter of seconds, and gives the same weights.
+
     Raises:
-        UndertowError: no texts, a text longer than the network reads, a folder that holds something else, or a loss that is no
-            number any more.
+        DivergedError: a loss that is no number any more.
+        UndertowError: no texts, a text longer than the network reads, or a folder that holds something else or is damaged.
     """
     if not lessons:
         raise UndertowError("there are no texts to train on; give at least one")
-    what = {"recipe": asdict(recipe), "corpus_sha256": _digest(lessons)}
-    done = _finished(folder, what)
+    kept = _Kept(folder, {"recipe": asdict(recipe), "corpus_sha256": _digest(lessons)})
+    done = kept.finished()
     if done is not None:
         return done
-    folder.mkdir(parents=True, exist_ok=True)
     corpus = _Corpus.of(lessons, recipe)
     with _one_thread():
-        training = _Training(corpus, recipe, folder / "unfinished", what)
-        losses, seconds = training.run(progress)
+        training = _Training(corpus, recipe, kept)
+        losses = training.run(progress)
     hush()
-    training.network.save_pretrained(folder)
-    corpus.tokenizer.save_pretrained(folder)
-    text = json.dumps({**what, "losses": losses, "seconds": seconds}, indent=1)
-    (folder / DONE).write_text(text, encoding="utf-8")
-    shutil.rmtree(folder / "unfinished", ignore_errors=True)
-    return Trained(folder, tuple(losses), seconds)
+    kept.finish(training.network, corpus.tokenizer, losses)
+    return Trained(folder, tuple(losses))
 
 
 @contextmanager
@@ -194,17 +197,96 @@ def _digest(lessons: Sequence[Lesson]) -> str:
     return digest.hexdigest()
 
 
-def _finished(folder: Path, what: dict[str, Any]) -> Trained | None:
-    place = folder / DONE
-    if place.is_file():
-        said = json.loads(place.read_text(encoding="utf-8"))
-        if {key: said.get(key) for key in what} == what:
-            return Trained(folder, tuple((int(step), float(loss)) for step, loss in said["losses"]), said["seconds"])
-        raise UndertowError(f"{folder}: holds a network of another corpus or recipe; name another folder, or remove it")
-    others = folder.exists() and any(entry.name != "unfinished" for entry in folder.iterdir())
-    if others and not (folder / "unfinished").is_dir():
-        raise UndertowError(f"{folder}: holds something else; name another folder, or remove it")
-    return None
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """Where a training was left: steps done, losses so far, and tensors by name."""
+
+    step: int
+    losses: list[tuple[int, float]]
+    tensors: Mapping[str, torch.Tensor]
+
+
+class _Kept:
+    """What is on disk of a training: each file is whole or not there, and the network's folder too."""
+
+    def __init__(self, folder: Path, what: Mapping[str, Any]) -> None:
+        self._folder, self._what = folder, what
+        whole = folder.absolute()
+        self._work = whole.with_name(f"{whole.name}{UNFINISHED}")
+
+    def finished(self) -> Trained | None:
+        """The network, if it is there."""
+        place = self._folder / DONE
+        if place.is_file():
+            try:
+                said = json.loads(place.read_text(encoding="utf-8"))
+                losses = tuple((int(step), float(loss)) for step, loss in said["losses"])
+            except (ValueError, TypeError, KeyError) as error:
+                raise UndertowError(f"{place}: is damaged; name another folder, or remove this one") from error
+            self._check(self._folder, said)
+            self._tidy()
+            return Trained(self._folder, losses)
+        for path, own in ((self._folder, set[str]()), (self._work, {CHECKPOINT, DRAFT, MODEL})):
+            if path.exists() and (not path.is_dir() or _names(path) - own):
+                raise UndertowError(f"{path}: holds something else; name another folder, or remove it")
+        return None
+
+    def standing(self) -> _Standing | None:
+        """The checkpoint, if there is one that can be read."""
+        from safetensors import SafetensorError, safe_open
+
+        place = self._work / CHECKPOINT
+        if not place.is_file():
+            return None
+        try:
+            with safe_open(place, framework="pt") as file:
+                said = json.loads((file.metadata() or {})["state"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            step, losses = int(said["step"]), [(int(at), float(loss)) for at, loss in said["losses"]]
+        except (SafetensorError, ValueError, TypeError, KeyError):
+            return None
+        self._check(self._work, said)
+        return _Standing(step, losses, tensors)
+
+    def keep(self, standing: _Standing) -> None:
+        """A checkpoint that replaces the one before at once or not at all."""
+        from safetensors.torch import save_file
+
+        self._work.mkdir(parents=True, exist_ok=True)
+        state = {**self._what, "step": standing.step, "losses": standing.losses}
+        save_file(dict(standing.tensors), self._work / DRAFT, metadata={"state": json.dumps(state)})
+        (self._work / DRAFT).replace(self._work / CHECKPOINT)
+
+    def finish(self, network: Any, tokenizer: Any, losses: Sequence[tuple[int, float]]) -> None:
+        """The network in its folder, all of it at once.
+
+        No times are in it: its files are its revision, which is to be that of every network with these weights.
+        """
+        fresh = self._work / MODEL
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        network.save_pretrained(fresh)
+        tokenizer.save_pretrained(fresh)
+        (fresh / DONE).write_text(json.dumps({**self._what, "losses": losses}, indent=1), encoding="utf-8")
+        if self._folder.is_dir():
+            # Empty, or it would have been refused. Not every system renames over a folder.
+            self._folder.rmdir()
+        fresh.rename(self._folder)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        if self._work.is_dir() and _names(self._work) <= {CHECKPOINT, DRAFT, MODEL}:
+            shutil.rmtree(self._work, ignore_errors=True)
+
+    def _check(self, path: Path, said: Mapping[str, Any]) -> None:
+        if {key: said.get(key) for key in self._what} != self._what:
+            raise UndertowError(
+                f"{path}: holds a network of another corpus or recipe; name another folder, or remove it"
+            )
+
+
+def _names(folder: Path) -> set[str]:
+    return {entry.name for entry in folder.iterdir()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,25 +373,29 @@ def _network(recipe: Recipe, n_tokens: int) -> Any:
     import torch
     from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
 
-    torch.manual_seed(recipe.seed)
     shared = {
         "vocab_size": n_tokens, "hidden_size": recipe.width, "num_hidden_layers": recipe.layers,
         "num_attention_heads": recipe.heads, "intermediate_size": recipe.inner, "max_position_embeddings": recipe.positions,
         "initializer_range": recipe.spread, "pad_token_id": SPECIAL.index(PADDING),
     }  # fmt: skip
-    if recipe.architecture == MASKED:
-        return BertForMaskedLM(BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **shared))
-    marks = {"bos_token_id": SPECIAL.index(BEGIN), "eos_token_id": SPECIAL.index(END)}
-    return LlamaForCausalLM(LlamaConfig(num_key_value_heads=recipe.heads, tie_word_embeddings=True, **shared, **marks))
+    # What others draw is not changed by these draws.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(recipe.seed)
+        if recipe.architecture == MASKED:
+            return BertForMaskedLM(BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **shared))
+        marks = {"bos_token_id": SPECIAL.index(BEGIN), "eos_token_id": SPECIAL.index(END)}
+        return LlamaForCausalLM(
+            LlamaConfig(num_key_value_heads=recipe.heads, tie_word_embeddings=True, **shared, **marks)
+        )
 
 
 class _Training:
     """The loop, and what is needed to take it up again."""
 
-    def __init__(self, corpus: _Corpus, recipe: Recipe, place: Path, what: dict[str, Any]) -> None:
+    def __init__(self, corpus: _Corpus, recipe: Recipe, kept: _Kept) -> None:
         import torch
 
-        self.corpus, self.recipe, self.place, self.what = corpus, recipe, place, what
+        self.corpus, self.recipe, self.kept = corpus, recipe, kept
         self.network = _network(recipe, len(corpus.tokenizer)).train()
         embeddings = [self.network.get_input_embeddings().weight]
         others = [one for one in self.network.parameters() if all(one is not known for known in embeddings)]
@@ -327,12 +413,11 @@ class _Training:
         rising = min((step + 1) / self.recipe.warmup, 1.0) if self.recipe.warmup else 1.0
         return rising * 0.5 * (1 + math.cos(math.pi * min(step / self.recipe.steps, 1.0)))
 
-    def run(self, progress: Progress) -> tuple[list[tuple[int, float]], float]:
-        """All steps that are left: losses, and seconds taken."""
+    def run(self, progress: Progress) -> list[tuple[int, float]]:
+        """All steps that are left: losses."""
         import torch
 
         first, losses = self._taken_up()
-        started = time.perf_counter()
         running: list[float] = []
         order = self._order()
         for _ in range(first):
@@ -340,7 +425,7 @@ class _Training:
         for step in range(first, self.recipe.steps):
             loss = self._loss(next(order), step)
             if not torch.isfinite(loss):
-                raise UndertowError(
+                raise DivergedError(
                     f"the loss is no number any more at step {step}; lower the learning rate and train again"
                 )
             self.optimizer.zero_grad()
@@ -357,7 +442,7 @@ class _Training:
                 self._save(step + 1, losses)
             if logged:
                 progress(step + 1, self.recipe.steps)
-        return losses, time.perf_counter() - started
+        return losses
 
     def _order(self) -> Iterator[Ints]:
         """Texts of each step: all of them once before any comes again, those of one step of about one length."""
@@ -398,32 +483,19 @@ class _Training:
         return (each * torch.where(targets, 1.0, self.recipe.other_weight)).sum() / len(texts)
 
     def _save(self, step: int, losses: list[tuple[int, float]]) -> None:
-        """A checkpoint that replaces the one before at once or not at all."""
-        from safetensors.torch import save_file
-
-        fresh = self.place.with_name("unfinished.new")
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir(parents=True)
         tensors = {f"network.{name}": one.detach().clone() for name, one in self.network.named_parameters()}
         for number, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{number}.{name}": one.detach().clone() for name, one in state.items()}
-        save_file(tensors, fresh / "tensors.safetensors")
-        (fresh / "step.json").write_text(json.dumps({**self.what, "step": step, "losses": losses}), encoding="utf-8")
-        shutil.rmtree(self.place, ignore_errors=True)
-        fresh.rename(self.place)
+        self.kept.keep(_Standing(step, losses, tensors))
 
     def _taken_up(self) -> tuple[int, list[tuple[int, float]]]:
         """The step to go on with, and the losses so far."""
         import torch
-        from safetensors.torch import load_file
 
-        told = self.place / "step.json"
-        if not told.is_file():
+        standing = self.kept.standing()
+        if standing is None:
             return 0, []
-        said = json.loads(told.read_text(encoding="utf-8"))
-        if {key: said.get(key) for key in self.what} != self.what:
-            return 0, []
-        tensors = load_file(self.place / "tensors.safetensors")
+        tensors = standing.tensors
         with torch.no_grad():
             for name, one in self.network.named_parameters():
                 one.copy_(tensors[f"network.{name}"])
@@ -435,12 +507,11 @@ class _Training:
                 state.setdefault(int(number), {})[key] = one
         plan = self.optimizer.state_dict()
         self.optimizer.load_state_dict({"state": state, "param_groups": plan["param_groups"]})
-        step = int(said["step"])
         # The schedule is a function of the step alone.
-        self.schedule.last_epoch = step
+        self.schedule.last_epoch = standing.step
         for group, base in zip(self.optimizer.param_groups, self.schedule.base_lrs, strict=True):
-            group["lr"] = base * self._rate(step)
-        return step, [(int(at), float(loss)) for at, loss in said["losses"]]
+            group["lr"] = base * self._rate(standing.step)
+        return standing.step, standing.losses
 
 
 def choice_losses(folder: Path, questions: Sequence[Question], batch: int = 512) -> Floats:

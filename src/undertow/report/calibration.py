@@ -258,7 +258,7 @@ def draw_power(results: Sequence[Result]) -> Drawing:
 
     Args:
         results: `false_alarms` and `power` by architecture and strength, with intervals; `power` has the mean size of the planted
-            slopes as `planted` in its detail.
+            slopes as `planted` in its detail. Strengths stand by their size, "0" (unbiased) first.
 
     Raises:
         UndertowError: there is neither.
@@ -267,7 +267,7 @@ def draw_power(results: Sequence[Result]) -> Drawing:
     if not shares:
         raise UndertowError("power cannot be drawn: there is neither a biased nor an unbiased model, so build some")
     names = list(dict.fromkeys(name for name, _ in shares))
-    strengths = sorted({strength for _, strength in shares}, key=float)
+    strengths = sorted({strength for _, strength in shares}, key=_size)
     with lettering("".join(names)):
         sheet = Sheet(
             "How often the audit finds a bias", " ".join([_POWER_LEAD, *([_GROUND] if UNBIASED in strengths else [])])
@@ -282,8 +282,8 @@ _POWER_LEAD = (
     "Share of slopes found (q below .05, on the planted side), with its 95% interval; beside each dot, how many were found, of how "
     "many."
 )
-_GROUND = "Grey ground: no bias was planted."
-_ALARM_CAPTION = "On grey ground nothing was planted, and what is found there is a false alarm: no more than 1 in 20 (dashed) should be."
+_GROUND = "Grey ground: models without any bias."
+_ALARM_CAPTION = "What is found on grey ground is a false alarm: no more than 1 in 20 (dashed) should be."
 _POWER_CAPTION = "Where a bias was planted it should be found, the larger the surer; at least 4 of 5 (dashed) are asked for of the largest."
 
 
@@ -320,13 +320,15 @@ def _draw_shares(
     axes = sheet.axes(left, top - legend_px - height, sheet.width_px - left - right, height)
     n = len(strengths.names)
     axes.set(xlim=(-0.5, n - 0.5), ylim=(-0.03, 1.08))
-    if strengths.names[0] == UNBIASED:
-        axes.axvspan(-0.5, 0.5, color=PALE, zorder=0)
+    first_biased = 0.5 if UNBIASED in strengths.names else -0.5  # without bias is the smallest size, and comes first
+    if first_biased > 0:
+        axes.axvspan(-0.5, first_biased, color=PALE, zorder=0)
     axes.set_xticks(range(n), [_tick(*one) for one in zip(strengths.names, strengths.planted, strict=True)])
     axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1.0], ["0%", "20%", "40%", "60%", "80%", "100%"])
     axes.yaxis.grid(visible=True, color=GRID, linewidth=0.7)
-    axes.set_xlabel(f"planted strength; below it the mean planted slope, {STEPS}", size=TEXT_SIZE)
-    first_biased = 0.5 if strengths.names[0] == UNBIASED else -0.5
+    axes.set_xlabel(
+        f"size of the planted strength; below it the mean size of the planted slope, {STEPS}", size=TEXT_SIZE
+    )
     for aim, start, end in ((0.05, -0.5, first_biased), (0.8, first_biased, n - 0.5)):
         if start < end:
             axes.plot([start, end], [aim, aim], color=_INK, linewidth=1.0, linestyle=(0, (4, 2)), zorder=2)
@@ -418,10 +420,11 @@ _TRAINING_LEAD = (
 
 
 def _trained(rows: pd.DataFrame) -> list[_Trained]:
-    """Models by strength, the weakest first, those of equal strength as they come."""
+    """Models by the size of their strength, the weakest first, those of equal strength as they come."""
     losses = ["pronoun_loss_nats", "floor_nats", "ignorant_nats"]
-    ordered = rows.sort_values("strength", ascending=False, kind="stable").drop_duplicates(["model", *losses])
-    ordered = ordered.sort_index().sort_values("strength", kind="stable")
+    sized = rows.assign(size=rows["strength"].abs())
+    ordered = sized.sort_values("size", ascending=False, kind="stable").drop_duplicates(["model", *losses])
+    ordered = ordered.sort_index().sort_values("size", kind="stable")
     several = ordered.duplicated("model", keep=False)
     found = []
     for row, twice in zip(ordered.to_dict("records"), several, strict=True):
@@ -512,7 +515,7 @@ def draw_detectors(rows: pd.DataFrame, results: Sequence[Result]) -> Drawing:
     known = rows[rows["converged"] & rows[["auroc_delta", "auroc_entropy"]].notna().any(axis=1)]
     if not len(known):
         raise UndertowError("the detector cannot be drawn: no model that converged has an AUROC")
-    place = known["planted_strength"].astype(float)
+    place = known["planted_strength"].astype(float).abs()
     models = known.assign(place=place).sort_values("place", ascending=False, kind="stable").drop_duplicates("model")
     names = _levels(rows, "architecture")
     with lettering("".join(names)):
@@ -547,7 +550,7 @@ class _Areas(NamedTuple):
 
     @property
     def strengths(self) -> list[str]:
-        return sorted(set(self.models["planted_strength"]), key=float)
+        return sorted(set(self.models["planted_strength"]), key=_size)
 
 
 def _draw_areas(sheet: Sheet, shown: _Areas, legend: Any) -> None:
@@ -578,7 +581,7 @@ def _draw_areas(sheet: Sheet, shown: _Areas, legend: Any) -> None:
             say(axes, "no model")
         for at, strength in enumerate(strengths):
             _draw_one_place(axes, at, own[own["planted_strength"] == strength], _means(shown.results, name, strength))
-        said = "planted strength (0: no bias)"
+        said = "size of the planted strength (0: no bias)"
         sheet.write(left + width / 2, upper - head - height - _TICKS_PX, said, size=SMALL_SIZE, ha="center", va="top")
 
 
@@ -626,6 +629,10 @@ def _refuse_nothing(rows: pd.DataFrame) -> None:
 
 def _levels(rows: pd.DataFrame, name: str) -> list[str]:
     return list(dict.fromkeys(rows[name].astype(str)))
+
+
+def _size(strength: str) -> float:
+    return abs(float(strength))
 
 
 def _place(result: Result) -> tuple[str, str, str]:

@@ -6,12 +6,13 @@ Knows the parts of the page and how they are worded; knows nothing about how mod
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from undertow.records import Record
+from undertow.records import DRAFT_PREFIX, Record
 from undertow.report.page import Page, PageFigure, render_page
 from undertow.report.words import MISSING, NOTES, number, probability
 from undertow.types import Finding, Result, Shown
@@ -25,7 +26,10 @@ ALL, UNBIASED = "all", "0"
 TITLE = "Verification: does the audit find what was planted?"
 FIGURES = ("calibration", "power", "training", "detector")
 """Names of the figures, in the order of the page; `detector` is missing where no model has an AUROC."""
-FILES = ("report.html", "models.csv", "results.csv")
+PAGE, TABLES, FIGURE_FOLDER = "report.html", ("models.csv", "results.csv"), "figures"
+FILES = (PAGE, *TABLES)
+DRAFT = f"{DRAFT_PREFIX}verification"
+"""Of one name, so that the next verification removes what a stopped one has left."""
 MIN_UNBIASED_MODELS = 20
 STEPS = "percentage points per step of W"
 
@@ -65,7 +69,8 @@ class Verification:
 def write(folder: Path, told: Verification) -> Path:
     """Write `report.html`, `models.csv`, `results.csv` and `figures/` into a folder, which is made if need be.
 
-    Files of an earlier verification there are replaced; others are left alone.
+    Files of an earlier verification there are replaced; others are left alone. All are drafted first, and the page is moved last
+    and its predecessor removed first: whatever stops it, no file is half written, and a page stands beside its own tables.
 
     Returns:
         The page.
@@ -73,23 +78,41 @@ def write(folder: Path, told: Verification) -> Path:
     Raises:
         UndertowError: there is no model to tell of.
     """
-    from undertow.report.drawing import file_stem, save_drawing, svg_text
+    from undertow.report.drawing import file_stem
+
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / DRAFT
+    shutil.rmtree(draft, ignore_errors=True)  # of one that was stopped
+    _draft(draft, told)
+    page = folder / PAGE
+    page.unlink(missing_ok=True)
+    figures = folder / FIGURE_FOLDER
+    figures.mkdir(exist_ok=True)
+    drawn = sorted((draft / FIGURE_FOLDER).iterdir())
+    for path in drawn:
+        path.replace(figures / path.name)
+    for path in [figures / f"{file_stem(name)}{end}" for name in FIGURES for end in (".svg", ".png")]:
+        if path.name not in {one.name for one in drawn}:
+            path.unlink(missing_ok=True)  # an earlier one may have had more figures
+    for name in (*TABLES, PAGE):
+        (draft / name).replace(folder / name)
+    shutil.rmtree(draft)
+    return page
+
+
+def _draft(folder: Path, told: Verification) -> None:
+    from undertow.report.drawing import save_drawing, svg_text
 
     drawings = _drawings(told)
-    figures = folder / "figures"
-    figures.mkdir(parents=True, exist_ok=True)
-    for name in FIGURES:
-        for end in (".svg", ".png"):
-            (figures / f"{file_stem(name)}{end}").unlink(missing_ok=True)  # an earlier one may have had more figures
+    figures = folder / FIGURE_FOLDER
+    figures.mkdir(parents=True)
     for drawing in drawings:
         save_drawing(drawing, figures)
     pictures = [PageFigure(drawing.name, svg_text(drawing), drawing.caption, drawing.alt) for drawing in drawings]
-    told.models.to_csv(folder / "models.csv", index=False, lineterminator="\n")
-    table = Record({}, told.models, told.results).results_table()
-    table.to_csv(folder / "results.csv", index=False, lineterminator="\n")
-    page = folder / "report.html"
-    page.write_text(render_page(page_of(told, pictures)), encoding="utf-8")
-    return page
+    models, numbers = TABLES
+    told.models.to_csv(folder / models, index=False, lineterminator="\n")
+    Record({}, told.models, told.results).results_table().to_csv(folder / numbers, index=False, lineterminator="\n")
+    (folder / PAGE).write_text(render_page(page_of(told, pictures)), encoding="utf-8")
 
 
 def findings(told: Verification) -> list[Finding]:
@@ -202,12 +225,27 @@ def _of_coverage(results: Sequence[Result]) -> str:
         f"the audit's own interval, which resamples sentences and knows nothing of other training seeds, does so for "
         f"{_percent(own.value)} of {_slopes(own.n)}; it is about the one model that was asked"
     )
+    along = _along(results, "coverage")
     if found is None:
-        return f"There are too few models for intervals with the training seed; {alone}."
+        return f"There are too few models for intervals with the training seed; along {along}, {alone}."
+    beside = _find(results, "coverage_beside")
+    easier = ""
+    if beside is not None:
+        where = _along(results, "coverage_beside")
+        share = f"{_percent(beside.value)} of {_slopes(beside.n)}"
+        easier = (
+            f" Along {where}, where nothing was planted in any model, the interval with the seed does so for {share}."
+        )
     return (
-        f"The 95% interval with the training seed holds the planted slope for {_percent(found.value)} of {_slopes(found.n)} "
-        f"({_percents(found)}); {alone}."
+        f"Along {along}, the 95% interval with the training seed holds the planted slope for {_percent(found.value)} of "
+        f"{_slopes(found.n)} ({_percents(found)}); {alone}.{easier}"
     )
+
+
+def _along(results: Sequence[Result], measure: str) -> str:
+    """The W that a measure is of, in words."""
+    names = dict.fromkeys(result.group["w_name"] for result in results if result.measure == measure)
+    return _listed([name for name in names if name != ALL])
 
 
 def _of_power(results: Sequence[Result]) -> str:
@@ -227,13 +265,22 @@ def _of_power(results: Sequence[Result]) -> str:
 
 
 def _of_false_alarms(results: Sequence[Result]) -> str:
+    said = []
     found = _find(results, "false_alarms", ALL, ALL, UNBIASED)
-    if found is None:
-        return ""
-    hits = round(found.value * found.n)
-    alarms = "is 1 false alarm" if hits == 1 else f"are {hits:,} false alarms"
-    share = f"{_percent(found.value)}; {_percents(found)}"
-    return f"Where nothing was planted there {alarms} in {_slopes(found.n)} ({share})."
+    if found is not None:
+        share = f"{_percent(found.value)}; {_percents(found)}"
+        where = f"along {_along(results, 'false_alarms')}, {_slopes_have(found.n)}"
+        said.append(f"In models without any bias, {where} {_alarms(found)} ({share}).")
+    beside = _find(results, "false_alarms_beside", ALL, ALL, UNBIASED)
+    if beside is not None:
+        where = _along(results, "false_alarms_beside")
+        said.append(f"Where nothing was planted along {where}, {_slopes_have(beside.n)} {_alarms(beside)}.")
+    return " ".join(said)
+
+
+def _alarms(share: Result) -> str:
+    hits = round(share.value * share.n)
+    return "1 false alarm" if hits == 1 else f"{hits:,} false alarms"
 
 
 def _of_direction(results: Sequence[Result]) -> str:
@@ -282,8 +329,8 @@ def _of_training(models: pd.DataFrame) -> str:
 
 
 def _strengths(results: Sequence[Result]) -> list[str]:
-    """Every strength, "0" for unbiased models, the weakest first."""
-    return sorted({result.group["strength"] for result in results} - {ALL}, key=float)
+    """Every strength, "0" for unbiased models, by its size."""
+    return sorted({result.group["strength"] for result in results} - {ALL}, key=lambda strength: abs(float(strength)))
 
 
 def _interval(result: Result) -> str:
@@ -304,6 +351,10 @@ def _slopes(count: int) -> str:
     return "1 slope" if count == 1 else f"{count:,} slopes"
 
 
+def _slopes_have(count: int) -> str:
+    return f"{_slopes(count)} {'has' if count == 1 else 'have'}"
+
+
 def _listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
@@ -315,17 +366,16 @@ def _promises(told: Verification) -> Shown:
 
 
 def _judges_alarms(told: Verification) -> bool:
-    return _n_unbiased(told.models) >= MIN_UNBIASED_MODELS
+    return _n_unbiased(told.results) >= MIN_UNBIASED_MODELS
 
 
-def _n_unbiased(models: pd.DataFrame) -> int:
-    """Models that count and have no bias in any W."""
-    without_bias = models.groupby("model")["unbiased"].all()
-    return int(without_bias[_counting(models)["model"].unique()].sum())
+def _n_unbiased(results: Sequence[Result]) -> int:
+    """Models behind the false alarms: they count, were tested, and have no bias along any W."""
+    return max((int(result.detail["models"]) for result in results if result.measure == "false_alarms"), default=0)
 
 
 def _too_few_unbiased(told: Verification) -> str:
-    count = _n_unbiased(told.models)
+    count = _n_unbiased(told.results)
     models = "1 unbiased model counts" if count == 1 else f"{count:,} unbiased models count"
     return f"False alarms are not among the promises here: {models}, and it takes {MIN_UNBIASED_MODELS} to judge them."
 
@@ -358,7 +408,7 @@ def _every_slope(models: pd.DataFrame) -> Shown:
             (
                 str(row["model"]),
                 str(row["w_name"]),
-                str(row["planted_strength"]),
+                UNBIASED if row["unbiased"] else f"{float(row['strength']):g}",
                 f"{seed:.0f}" if math.isfinite(seed) else MISSING,
                 *(number(float(row[name])) for name in ("planted_slope", "measured_slope")),
                 *(
@@ -397,6 +447,9 @@ _NOTES = (
     "asked the same sentences, so what is wrong with these is shared by all and is not averaged out by more models; it is in the "
     "intervals of the calibration slope and intercept too. Where each model has an error of its own with each sentence, that "
     "counts twice and makes intervals wider than they need be.",
+    "Coverage and false alarms are judged along each W along which bias was planted in some model (along every W, if in none); with one "
+    "such W, each model counts once. Where nothing was planted in any model a W is easy to read right, so it is told beside them and "
+    "changes neither.",
     "Intervals of shares take slopes as independent. Slopes of one W hit or miss together, being read from the same sentences, so "
     "these intervals may be narrower than they should.",
     "These are small models and simple texts. That the audit reads a bias here as large as it is shows that the instrument is "
@@ -409,8 +462,10 @@ _TITLES = {
     "attenuation": "Attenuation",
     "coverage": "Coverage, training seed included",
     "coverage_sentences_only": "Coverage of the audit's own interval",
+    "coverage_beside": "Coverage along other W (not judged)",
     "interval_width": "Median interval width",
     "false_alarms": "False alarms",
+    "false_alarms_beside": "False alarms elsewhere (not judged)",
     "power": "Power",
     "direction_errors": "Direction errors",
     "auroc_delta": "AUROC of the specification detector",
@@ -421,18 +476,23 @@ _TITLES = {
 _GLOSSARY = {
     "calibration_slope": "how far the measured slope moves when the planted slope moves by one; 1 is an audit that reads right",
     "calibration_intercept": "the slope that the audit reads, on the fitted line, where nothing was planted",
-    "attenuation": "the mean measured slope over the mean planted slope, for models of one strength",
-    "coverage": "the share of slopes whose 95% interval, with the training seed, holds the planted slope",
+    "attenuation": "the mean measured slope over the mean planted slope, for models of one strength in either direction",
+    "coverage": "the share of slopes, along each W along which bias was planted in some model, whose 95% interval, with the training "
+    "seed, holds the planted slope",
     "coverage_sentences_only": "the same of the interval that the audit gives for one model, which leaves out the training seed",
+    "coverage_beside": "the same share as coverage, along each W in which nothing was planted in any model",
     "interval_width": "the median width of the 95% interval with the training seed",
-    "false_alarms": "the share of slopes with q below .05 where nothing was planted",
+    "false_alarms": "the share of slopes with q below .05 in models without any bias, along each W along which it was planted in others "
+    "(along every W, if in none)",
+    "false_alarms_beside": "the share of all other slopes in which nothing was planted that have q below .05",
     "power": "the share of slopes with q below .05, on the planted side, where something was planted",
     "direction_errors": "the share of slopes of biased models that are measured on the wrong side of 0, found or not",
     "auroc_delta": "the chance that a sentence which does not decide its pronoun moves more with W than one that does",
     "auroc_entropy": "the chance that a sentence which does not decide its pronoun has the higher entropy",
     "auroc_difference": "how much larger the detector's AUROC is than that of entropy, in the same models",
     "architecture": "masked models fill a blank with both sides in view; causal models read from the left; all is both together",
-    "strength": "the parameter of the selection that the texts were drawn with; 0 stands for all models without bias",
+    "strength": "the size of the parameter of the selection that the texts were drawn with, whichever way it goes; 0 stands for "
+    "all slopes without bias",
     "n": "how many slopes the number rests on; for AUROC, how many models",
     "unscored": "how many more there are, of models that did not converge or without the number that is needed",
     "biased": "the same share of biased slopes alone",
@@ -443,6 +503,6 @@ _GLOSSARY = {
     "audit_width": "the median width of the audit's own interval, without the training seed",
     "spread": "the median standard deviation over training seeds",
     "claimed": "the share that the audit claims: q is below .05 and its own interval excludes 0",
-    "models": "how many models that count have no bias in any W",
-    "models_alarmed": "the share of these models with a false alarm in any W",
+    "models": "how many models that count and were tested have no bias along any W",
+    "models_alarmed": "the share of these models with a false alarm",
 }
