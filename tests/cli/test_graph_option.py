@@ -50,7 +50,7 @@ def test_findings_carry_what_the_graph_does_not_grant(main: Main) -> None:
         "Graph: W -> X; W -> Y; G -> Y",
         f"Laid at selection's door, what is found here ({DRIFT}) rests on 5 assumptions. The graph named grants 3, does not grant 2.",
         "  not granted: W is neither cause nor effect of the label Y, but through the features (W -> Y)",
-        "  not granted: selection makes W and G dependent (nothing is selected)",
+        "  not granted: W and Y are connected by selection alone, but through the features (nothing is selected)",
         f"Report: {(Path.cwd() / 'run/report.html').resolve()}",
     ]
     again = main("score", "run").splitlines()

@@ -222,7 +222,8 @@ def test_a_training_that_was_killed_between_two_moves_of_its_end_is_there_afterw
 ) -> None:
     """Asked again, it ends with all of its files, and they can be asked, wherever it was stopped."""
     whole = files(finetune(base, few, SHORT, tmp_path / "whole").folder)
-    move, moved, tidy = Path.replace, [], Folder._tidy
+    move, tidy = Path.replace, Folder._tidy
+    moved: list[str] = []
 
     def stopping(self: Path, target: Path) -> Path:
         if self.parent.name == ".part" and self.name in whole:

@@ -100,9 +100,14 @@ class Folder:
         shutil.rmtree(self.path / PART, ignore_errors=True)
 
     def _part(self) -> Path:
+        """An empty folder for drafts; never away in between, since a folder may be known as a training by it alone."""
         part = self.path / PART
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
+        part.mkdir(parents=True, exist_ok=True)
+        for left in part.iterdir():
+            if left.is_dir():
+                shutil.rmtree(left)
+            else:
+                left.unlink()
         return part
 
     def _check(self, other: Mapping[str, Any]) -> None:
