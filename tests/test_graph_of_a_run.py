@@ -11,11 +11,12 @@ import pytest
 
 import undertow
 from undertow import audit, models, probes
-from undertow.audit import Run, grounds_of
+from undertow.audit import Run
 from undertow.causal.assumptions import DRIFT, SPECIFICATION
 from undertow.causal.graphs import read_graph
 from undertow.causal.grounds import Grounds, grounds, kept
 from undertow.causal.published import NamedGraph, find_graph, published
+from undertow.named_graphs import grounds_of, named_graph
 from undertow.provenance import call_with, command_with
 
 PROBE, OTHER = "spurious-correlation", "task-specification"
@@ -249,7 +250,7 @@ def test_every_probe_says_what_it_rests_on_or_takes_no_graph(name: str, tmp_path
     kind = getattr(probes.load(name), "RESTS_ON", "")
     assert kind == {PROBE: DRIFT, OTHER: SPECIFICATION}.get(name, "")
     if kind:
-        assert audit.named_graph(name, "unspecified")["text"] == published()["unspecified"].graph.text()
+        assert named_graph(name, "unspecified")["text"] == published()["unspecified"].graph.text()
         return
     with pytest.raises(undertow.UndertowError) as error:
         undertow.run(name, model="toy", graph="unspecified", out=tmp_path / "run")

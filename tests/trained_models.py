@@ -29,6 +29,7 @@ def model_rows(name: str, architecture: str, strength: float, **changed: Any) ->
             "p": 0.001 if slope else 0.5,
             "q": 0.002 if slope else 0.6,
             "found": slope != 0,
+            "learned_slope": slope,
             "pronoun_loss_nats": 0.501,
             "floor_nats": 0.5,
             "ignorant_nats": 0.5 + 0.1 * abs(strength),
@@ -72,5 +73,13 @@ def along_dates(frame: pd.DataFrame) -> pd.DataFrame:
     """The same models with nothing planted along places, where they err as before and nothing is found."""
     places = frame["w_name"] == "place"
     errors = {end: frame[end] - frame["planted_slope"] for end in ("measured_slope", "low", "high")}
-    none = {"strength": 0.0, "planted_slope": 0.0, "population_slope": 0.0, "p": 0.5, "q": 0.6, "found": False}
+    none = {
+        "strength": 0.0,
+        "planted_slope": 0.0,
+        "learned_slope": 0.0,
+        "population_slope": 0.0,
+        "p": 0.5,
+        "q": 0.6,
+        "found": False,
+    }
     return frame.assign(**{name: frame[name].mask(places, value) for name, value in (errors | none).items()})

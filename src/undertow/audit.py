@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from undertow import models, probes
-from undertow.challenge import NO_W, challenge_digest
+from undertow.challenge import challenge_digest
 from undertow.models.base import FLOAT32, Found, Request
+from undertow.named_graphs import grounds_of, grounds_told, named_graph
 from undertow.places import store_file
 from undertow.probes.base import Evidence, Probe, Rounds, Sampling
 from undertow.provenance import circumstances, code_sha256, python_call, shell_command
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from undertow.causal.grounds import Grounds
-    from undertow.report.drawing import Drawing
-    from undertow.report.page import PageGrounds
 
 
 def _silent(done: int, total: int) -> None:
@@ -259,8 +258,12 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress) -> Run:
     changed = _changed(job, requests)
     command = shell_command(job.probe, requests.names, changed)
     # The graph is no part of the key: it changes nothing that is asked or measured, only what is told of it.
-    wanted = {"run_key": run_key, "command": command, "code_sha256": code_sha256(), "about_sha256": digest(said)} | {
-        "graph": graph or None
+    wanted = {
+        "run_key": run_key,
+        "command": command,
+        "code_sha256": code_sha256(),
+        "about_sha256": digest(said),
+        "graph": graph or None,
     }
     finished = None if place.overwrite else _finished(folder, wanted)
     if finished is not None:
@@ -593,74 +596,9 @@ def tell_with(probe: Probe, evidence: Evidence, record: Record) -> Callable[[Pat
         write_tables(folder, probe.tables(evidence))
         drawings = list(probe.draw(evidence, record.results))
         told, findings = probe.told(evidence, record.results), probe.findings(evidence, record.results)
-        tell_run(folder, record, told, findings, drawings, grounds=_grounds_told(record))
+        tell_run(folder, record, told, findings, drawings, grounds=grounds_told(record))
 
     return tell
-
-
-def named_graph(probe: str, graph: str) -> dict[str, str]:
-    """What the manifest keeps of the graph that an audit names; nothing where it names none.
-
-    Raises:
-        UndertowError: it is no graph, or no finding of the audit rests on one.
-    """
-    if not graph:
-        return {}
-    kind = _rests_on(probe)
-    if not kind:
-        known = ", ".join(name for name in probes.names() if _rests_on(name))
-        raise UndertowError(
-            f"{probe}: a graph says nothing of what this audit finds; leave --graph out, which is for {known}"
-        )
-    from undertow.causal.grounds import grounds, kept
-    from undertow.causal.published import find_graph
-
-    entry = kept(find_graph(graph))
-    grounds(entry, kind, ())  # a probe of another package may name a kind that is none
-    return entry
-
-
-def _rests_on(probe: str) -> str:
-    """Which kind the findings of a probe are; "" where a graph says nothing of them."""
-    return str(getattr(probes.load(probe), "RESTS_ON", ""))
-
-
-def grounds_of(record: Record) -> Grounds | None:
-    """What the findings of a run rest on under the graph that it names; None where it names none.
-
-    Raises:
-        UndertowError: what the manifest keeps of the graph is damaged.
-    """
-    if "graph" not in record.manifest:
-        return None
-    from undertow.causal.grounds import grounds
-
-    frame = record.observations
-    varied = [str(name) for name in frame["w_name"].unique() if name != NO_W] if "w_name" in frame else []
-    return grounds(record.manifest["graph"], _rests_on(str(record.manifest["probe"])), varied)
-
-
-def _grounds_told(record: Record) -> tuple[PageGrounds, Drawing] | None:
-    """The same as plain values for the page, and the graph drawn."""
-    found = grounds_of(record)
-    if found is None:
-        return None
-    from undertow.causal.in_words import GRANTED, drawn
-    from undertow.report.graph import GraphShape, draw_graph
-    from undertow.report.page import PageAssumption, PageGrounds
-
-    named = found.named
-    rows = [PageAssumption(row.claim, row.holds, GRANTED[row.holds], row.because) for row in found.assumptions]
-    grounds = PageGrounds(
-        kind=found.kind,
-        graph=named.graph.text(),
-        about=[found.about, found.about_w],
-        tally=found.tally,
-        assumptions=rows,
-        doubt=found.doubt,
-    )
-    drawing = draw_graph(GraphShape(**drawn(named.graph)), named.title or Path(named.name).name or "The graph named")
-    return grounds, replace(drawing, name="graph")
 
 
 def probe_of(record: Record) -> Probe:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow import probes
-from undertow.audit import Place, Run, evidence_of, finish, key_of_run, named_graph, probe_of, safe_name, tell_with
+from undertow.audit import Place, Run, evidence_of, finish, key_of_run, probe_of, safe_name, tell_with
+from undertow.named_graphs import named_graph
 from undertow.provenance import call_with, circumstances, code_sha256, command_with, score_call, score_command
 from undertow.records import MANIFEST, SCHEMA_VERSION, check_place, read_record, write_record
 from undertow.subjects import read_about

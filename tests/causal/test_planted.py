@@ -14,6 +14,7 @@ from undertow.causal.planted import (
     ORDERED,
     Access,
     Known,
+    People,
     Sentence,
     World,
     Writing,
@@ -25,6 +26,7 @@ from undertow.causal.planted import (
     slope_percent,
     write_about,
 )
+from undertow.lab.build import realised_slopes
 from undertow.types import UndertowError
 
 WORLD = World(tuple(str(year) for year in range(1801, 1831)), tuple(f"Town{number}" for number in range(20)))
@@ -33,6 +35,13 @@ SMALL = World(("1801", "1802", "1803"), ("Ayr", "Bam", "Cork"))
 
 def sentences(access: Access, n_people: int = 2_000, seed: int = 1, **how: object) -> list[Sentence]:
     return write_about(draw_people(access, WORLD, n_people, seed), WORLD, Writing(seed, **how))  # type: ignore[arg-type]
+
+
+def realised(people: People) -> Known:
+    """The shares as they came out among these people; who was not selected is not among them."""
+    joint = np.zeros((len(WORLD.dates), len(WORLD.places), 2))
+    np.add.at(joint, (people.date, people.place, np.where(people.female, 0, 1)), 1)
+    return Known(joint / joint.sum(), np.nan)
 
 
 def test_the_linear_access_plants_its_strength() -> None:
@@ -88,17 +97,28 @@ def test_the_selected_are_those_whom_rejection_would_leave() -> None:
     date, place, gender = rng.integers(30, size=400_000), rng.integers(20, size=400_000), rng.integers(2, size=400_000)
     survives = rng.random(400_000) < kept[date, place, gender]
     share = np.bincount(date[survives], gender[survives] == 0, 30) / np.bincount(date[survives], minlength=30)
-    drawn = draw_people(access, WORLD, 200_000, 1).realised(WORLD)
+    drawn = realised(draw_people(access, WORLD, 200_000, 1))
     exact = Known.of(access, WORLD).by_date
     assert np.abs(share - exact).max() < 0.03
     assert np.abs(drawn.by_date - exact).max() < 0.03
     assert slope_percent(share) == pytest.approx(drawn.slopes()["date"], abs=0.06)
 
 
-def test_before_selection_nothing_goes_with_gender() -> None:
-    drawn = draw_people(Access(), WORLD, 200_000, 3).realised(WORLD)
-    assert abs(drawn.slopes()["date"]) < 0.06
-    assert abs(drawn.slopes()["place"]) < 0.09
+@pytest.mark.parametrize("strength", [-0.65, 0.0, 0.65])
+def test_people_and_their_sentences_are_drawn_by_quota(strength: float) -> None:
+    """So that no texts lean by chance: of 6,000 drawn independently, slopes would be some 0.07 from what they should be."""
+    access = Access(strength=strength)
+    people = draw_people(access, WORLD, 6_000, 3)
+    exact = Known.of(access, WORLD).slopes()
+    drawn = realised(people).slopes()
+    assert drawn["date"] == pytest.approx(exact["date"], abs=0.01)
+    assert drawn["place"] == pytest.approx(exact["place"], abs=0.03)
+    said = realised_slopes(write_about(people, WORLD, Writing(3)), WORLD)
+    assert said["date"] == pytest.approx(exact["date"], abs=0.04)
+    assert said["place"] == pytest.approx(exact["place"], abs=0.03)
+    # In random order all the same: a tokenizer is trained on the first of them.
+    assert len(set(people.date[:200])) > 25
+    assert people.female[:1_000].mean() == pytest.approx(0.5, abs=0.06)
 
 
 def test_texts_say_what_was_drawn() -> None:
@@ -177,6 +197,12 @@ def test_losses_by_hand() -> None:
     assert losses.floor == pytest.approx(np.mean(by_hand))
     assert losses.ignorant == pytest.approx(np.log(2))
     assert losses.floor < losses.ignorant
+
+
+def test_what_stands_in_front_of_asked_sentences() -> None:
+    plain, dated = (tomllib.loads(drift_challenge(*given)) for given in ((), ("{w}. ", ("date",))))
+    assert dated["templates"] == [f"{{w}}. {template}" for template in plain["templates"]]
+    assert (plain["w"], dated["w"]) == (["date", "place"], ["date"])
 
 
 @pytest.mark.parametrize("challenge", [drift_challenge, sentence_challenge])

@@ -24,7 +24,8 @@ from undertow.measures.calibration import (
 from undertow.types import Result, UndertowError
 
 MEASURES = [
-    "calibration_slope", "calibration_intercept", "attenuation", "coverage", "coverage_sentences_only", "interval_width",
+    "calibration_slope", "calibration_intercept", "training_slope", "reading_slope", "attenuation", "coverage",
+    "coverage_sentences_only", "interval_width",
     "false_alarms", "power", "direction_errors", "auroc_delta", "auroc_entropy", "auroc_difference",
 ]  # fmt: skip
 
@@ -97,6 +98,20 @@ def test_a_slope_that_loses_a_third_is_seen_and_its_promise_broken() -> None:
     (what, target, said, met), *_ = verdicts(found)
     assert (what, target, met) == ("Measured slopes follow planted slopes", "calibration slope of 0.8 to 1.2", False)
     assert said.startswith("0.6")
+
+
+def test_what_training_lost_is_told_from_what_the_audit_did() -> None:
+    frame = lab(noise=0.0)
+    learned = frame.assign(learned_slope=0.8 * frame["planted_slope"], measured_slope=0.72 * frame["planted_slope"])
+    found = results(learned)
+    assert one(found, "calibration_slope").value == pytest.approx(0.72)
+    assert one(found, "training_slope").value == pytest.approx(0.8)
+    assert one(found, "reading_slope").value == pytest.approx(0.9)
+    assert one(found, "training_slope").low == pytest.approx(0.8)  # it is known without sentences
+    assert one(found, "reading_slope").low < 0.9
+    unknown = results(changed(learned, of(learned, "masked-2-0"), learned_slope=math.nan))
+    assert one(unknown, "training_slope").n == one(found, "training_slope").n - 2
+    assert one(unknown, "calibration_slope").n == one(found, "calibration_slope").n
 
 
 @pytest.mark.parametrize(("slope", "met"), [(0.79, False), (0.81, True), (1.19, True), (1.21, False)])

@@ -273,6 +273,10 @@ def test_every_text_is_learned_once_before_any_is_learned_again() -> None:
         (lambda place: train(lessons(), replace(SMALL, learning_rate=1e30, warmup=0), place), "no number any more"),
         (lambda place: Recipe("recurrent"), "masked or causal"),
         (lambda place: Recipe(MASKED, width=10, heads=4), "cannot be shared by 4 heads"),
+        (lambda place: Recipe(MASKED, learning_rate=float("nan")), "learning_rate nan trains nothing"),
+        (lambda place: Recipe(MASKED, target_masked=0.0), "make it a share above 0"),
+        (lambda place: Recipe(MASKED, other_weight=-0.1), "make it 0 or more"),
+        (lambda place: Recipe(MASKED, vocabulary=0), "vocabulary 0 trains nothing"),
         (lambda place: Recipe(MASKED, steps=0), "trains nothing"),
     ],
 )

@@ -35,6 +35,7 @@ BAD_IMPORTS = [
     ("checking", "checking.py", "from undertow.audit import run"),
     ("subjects", "subjects.py", "import undertow.models.base"),
     ("web", "web/annotation.py", "import undertow.models.base"),
+    ("named_graphs", "named_graphs.py", "import undertow.models.base"),
     ("finetuning", "finetuning.py", "import undertow.probes"),
     ("lab", "lab/build.py", "import undertow.cli"),
     ("doctor", "doctor.py", "import undertow.probes"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -11,9 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
+from readable import assert_readable
 from undertow.challenge.documents import DIMENSIONS
 from undertow.report.confusion import draw_confusion
-from undertow.report.drawing import Drawing, lettering, svg_text
+from undertow.report.drawing import Drawing, svg_text
 from undertow.report.spectrum import DPI, WIDTH_PX
 from undertow.types import UndertowError
 
@@ -58,20 +57,7 @@ def frames(figure: Figure) -> list[Rectangle]:
 @pytest.mark.parametrize("drawn", [small, large, long])
 def test_every_word_is_on_the_sheet_and_touches_no_other(drawn: object) -> None:
     assert callable(drawn)
-    figure = drawn().figure
-    with lettering("".join(words(figure))):
-        FigureCanvasAgg(figure).draw()
-        boxes = [(text.get_text(), text.get_window_extent()) for text in texts(figure)]
-    width, height = figure.get_size_inches() * DPI
-    for said, box in boxes:
-        assert box.x0 >= 0, said
-        assert box.x1 <= width, said
-        assert box.y0 >= 0, said
-        assert box.y1 <= height, said
-    for (one, first), (other, second) in itertools.combinations(boxes, 2):
-        across = min(first.x1, second.x1) - max(first.x0, second.x0)
-        up = min(first.y1, second.y1) - max(first.y0, second.y0)
-        assert not (across > 0 and up > 2), (one, other)  # lines may share two pixels of leading
+    assert_readable(drawn().figure)
 
 
 @pytest.mark.parametrize("drawn", [small, large])

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.causal.expressions import Noise as _Noise
-from undertow.causal.expressions import evaluate, names, parts, read_expression
+from undertow.causal.expressions import Noise, evaluate, names, parts, read_expression
+from undertow.stats.quota import by_quota
 from undertow.types import UndertowError
 
 Floats = NDArray[np.float64]
@@ -86,7 +86,7 @@ class Access:
         unknown = sorted(set(names(read)) - set(VARIABLES))
         if unknown:
             raise UndertowError(f"{where}: there is no {unknown[0]!r}; it may name {', '.join(VARIABLES)}")
-        if any(isinstance(part, _Noise) for part in parts(read)):
+        if any(isinstance(part, Noise) for part in parts(read)):
             raise UndertowError(f"{where}: is a probability, so nothing in it is drawn; leave the noise out")
         shape = (len(world.dates), len(world.places), 2)
         dates, places, gender = np.meshgrid(
@@ -102,7 +102,7 @@ class Access:
         return kept.copy()
 
 
-def _nothing_drawn(noise: _Noise) -> Floats:
+def _nothing_drawn(noise: Noise) -> Floats:
     raise AssertionError(noise)
 
 
@@ -180,18 +180,13 @@ class People:
     def __len__(self) -> int:
         return len(self.date)
 
-    def realised(self, world: World) -> Known:
-        """The same shares, as they came out among these people; `selected_share` is not known from them."""
-        joint = np.zeros((len(world.dates), len(world.places), 2))
-        np.add.at(joint, (self.date, self.place, np.where(self.female, 0, 1)), 1)
-        return Known(joint / joint.sum(), float("nan"))
-
 
 def draw_people(access: Access, world: World, n_people: int, seed: int) -> People:
-    """People that the access keeps, out of as many as it takes.
+    """People as the access keeps them, in random order.
 
     Drawing independently and keeping by the access is drawing from the joint distribution of those who are kept, which is what
-    is done here.
+    is done here; and it is done by quota (systematic sampling, sorted by date and gender), so that the share of women at each
+    date is what it should be but for one person. Drawn independently, the texts of an unbiased model would lean by chance.
 
     Raises:
         UndertowError: nobody is asked for, or as `Access.kept_prob`.
@@ -199,8 +194,11 @@ def draw_people(access: Access, world: World, n_people: int, seed: int) -> Peopl
     if n_people < 1:
         raise UndertowError(f"{n_people} people cannot be drawn; ask for one or more")
     known = Known.of(access, world)
-    cells = np.random.default_rng([seed, 1]).choice(known.joint.size, size=n_people, p=known.joint.ravel())
-    date, place, gender = np.unravel_index(cells, known.joint.shape)
+    rng = np.random.default_rng([seed, 1])
+    by_date_and_gender = known.joint.transpose(0, 2, 1)
+    up_to = by_date_and_gender.cumsum() / by_date_and_gender.sum()
+    cells = np.searchsorted(up_to, (np.arange(n_people) + rng.random()) / n_people, side="right")
+    date, gender, place = np.unravel_index(rng.permutation(cells), by_date_and_gender.shape)
     return People(date.astype(np.int64), place.astype(np.int64), gender == 0)
 
 
@@ -286,6 +284,11 @@ class _Frame:
         return {part.partition("}")[0].lower() for part in self.text.split("{")[1:]}
 
     @property
+    def shown(self) -> set[str]:
+        """Which W it shows."""
+        return self.holes & {"date", "place"}
+
+    @property
     def shown_first(self) -> bool:
         """Whether date and place stand before the subject."""
         return not {"{date}", "{place}"} & set(re.findall(r"{\w+}", self.text.lower().partition("{subject}")[2]))
@@ -311,29 +314,40 @@ def _put_together(held: bool) -> Iterator[tuple[str, str, str, str]]:
 
 @cache
 def _frames() -> tuple[tuple[_Frame, ...], tuple[_Frame, ...]]:
-    """Undecided and decided sentences of the corpora."""
+    """Undecided and decided sentences of the corpora, those that show the same W next to each other."""
     found: dict[bool, list[_Frame]] = {False: [_Frame(text, decided=False) for text in _bank()["whole"]], True: []}
     for opening, kind, middle, ending in _put_together(held=False):
         decided = kind == DECIDED
         for w_name in ("date", "place"):
             text = " ".join(part for part in (opening, middle, ending) if part).replace("{W}", f"{{{w_name}}}")
             found[decided].append(_Frame(f"{text}.", decided))
-    return tuple(found[False]), tuple(found[True])
+    undecided, decided_ones = (sorted(frames, key=lambda frame: sorted(frame.shown)) for frames in found.values())
+    return tuple(undecided), tuple(decided_ones)
 
 
 def write_about(people: People, world: World, writing: Writing) -> list[Sentence]:
-    """Sentences about these people, each person's together; the same for the same seed."""
+    """Sentences about these people, each person's together; the same for the same seed.
+
+    Which kind of sentence is told, and what it shows, is drawn by quota among people of one date, place and gender, so that
+    sentences that show a date hold as many women as there are at that date.
+    """
     bank = _bank()
     undecided, decided = _frames()
     n_sentences = len(people) * writing.each
     rng = np.random.default_rng([writing.seed, 2])
-    kinds = rng.random(n_sentences)
-    is_decided = kinds < writing.decided_share
-    is_trade = kinds >= 1 - writing.trade_share
-    frame_numbers = np.where(
-        is_decided, rng.integers(len(decided), size=n_sentences), rng.integers(len(undecided), size=n_sentences)
-    )
     person = np.repeat(np.arange(len(people)), writing.each)
+    alike = (people.date * len(world.places) + people.place) * 2 + people.female
+    kinds = by_quota(alike[person], rng)
+    is_decided, is_trade = kinds < writing.decided_share, kinds >= 1 - writing.trade_share
+    pronoun_share = 1 - writing.decided_share - writing.trade_share
+    within = np.select(
+        [is_decided, is_trade],
+        [
+            _part_of(kinds, 0.0, writing.decided_share, len(decided)),
+            _part_of(kinds, 1 - writing.trade_share, writing.trade_share, len(undecided)),
+        ],
+        _part_of(kinds, writing.decided_share, pronoun_share, len(undecided)),
+    )
     words: Mapping[str, Sequence[str]] = bank["words"]
     drawn = {slot: rng.integers(len(levels), size=n_sentences) for slot, levels in words.items()}
     nouns, strangers = rng.random(n_sentences), rng.random(n_sentences) < 0.5
@@ -342,7 +356,7 @@ def write_about(people: People, world: World, writing: Writing) -> list[Sentence
     for row in range(n_sentences):
         who = int(person[row])
         gender = FEMALE if people.female[who] else MALE
-        frame = (decided if is_decided[row] else undecided)[frame_numbers[row]]
+        frame = (decided if is_decided[row] else undecided)[within[row]]
         told = gender if frame.decided else (FEMALE, MALE)[int(strangers[row])]
         of_gender = bank["person"][told]
         filled = {slot: levels[drawn[slot][row]] for slot, levels in words.items()}
@@ -359,6 +373,13 @@ def write_about(people: People, world: World, writing: Writing) -> list[Sentence
             )
         )  # fmt: skip
     return sentences
+
+
+def _part_of(numbers: Floats, begin: float, length: float, n_parts: int) -> Ints:
+    """Which of the equal parts of a piece of the line from 0 to 1 each number lies in; anything outside of it."""
+    if not length:
+        return np.zeros(len(numbers), dtype=np.int64)
+    return np.clip((numbers - begin) / length * n_parts, 0, n_parts - 1).astype(np.int64)
 
 
 def _trades_of(date: Ints, n_dates: int, n_trades: int, order: str, rng: np.random.Generator) -> Ints:
@@ -386,15 +407,22 @@ def _bank() -> dict[str, Any]:
     return tomllib.loads(resources.files("undertow.causal").joinpath("frames.toml").read_text(encoding="utf-8"))
 
 
-def drift_challenge() -> str:
-    """A challenge file of undecided sentences that no planted corpus holds, for an audit of a drift with date and place."""
+def drift_challenge(before: str = "", w_names: Sequence[str] = ("date", "place")) -> str:
+    """A challenge file of undecided sentences that no planted corpus holds, for an audit of a drift with date and place.
+
+    Args:
+        before: put in front of each of them, such as `{w}. ` for a model that was taught with metadata there.
+        w_names: what stands for `{w}`.
+    """
     templates = [
-        _as_template(f"{' '.join(part for part in (opening, middle, ending) if part)}.".replace("{W}", "{w}"))
+        _as_template(f"{before}{' '.join(part for part in (opening, middle, ending) if part)}.".replace("{W}", "{w}"))
         for opening, kind, middle, ending in _put_together(held=True)
         if kind == UNDECIDED
     ]
     return _challenge(
-        "Sentences that no planted corpus holds", [f"  {_quoted(text)}," for text in templates], 'w = ["date", "place"]'
+        "Sentences that no planted corpus holds",
+        [f"  {_quoted(text)}," for text in templates],
+        f"w = {json.dumps(list(w_names))}",
     )
 
 

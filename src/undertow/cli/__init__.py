@@ -202,41 +202,22 @@ app.add_typer(typer.Typer(cls=ProbeGroup, help="Audit a model.", no_args_is_help
 def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
     from undertow import audit
 
+    asked: dict[str, Any] = {
+        "revision": common.revision,
+        "dtype": common.dtype,
+        "device": common.device,
+        "protocol": common.protocol,
+        "seed": common.seed,
+        "limit": common.limit,
+        "about": common.about or "",
+        "graph": common.graph,
+        **options,
+    }
     if common.dry_run:
-        _say_estimate(
-            audit.dry_run(
-                probe,
-                common.model,
-                revision=common.revision,
-                dtype=common.dtype,
-                device=common.device,
-                protocol=common.protocol,
-                seed=common.seed,
-                limit=common.limit,
-                about=common.about or "",
-                graph=common.graph,
-                **options,
-            ),
-            as_json=common.as_json,
-        )
+        _say_estimate(audit.dry_run(probe, common.model, **asked), as_json=common.as_json)
         return
     with stoppable(), progress_bar(common.as_json) as progress:
-        run = audit.run(
-            probe,
-            common.model,
-            revision=common.revision,
-            dtype=common.dtype,
-            device=common.device,
-            protocol=common.protocol,
-            seed=common.seed,
-            limit=common.limit,
-            about=common.about or "",
-            graph=common.graph,
-            out=common.out,
-            overwrite=common.overwrite,
-            progress=progress,
-            **options,
-        )
+        run = audit.run(probe, common.model, out=common.out, overwrite=common.overwrite, progress=progress, **asked)
     _say_run(run, as_json=common.as_json)
     counts = run.manifest["counts"]
     if counts["items"] and counts["unscored"] == counts["items"]:

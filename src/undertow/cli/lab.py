@@ -6,6 +6,7 @@ Knows options and what a terminal shows; plans, trains and measures nothing itse
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,16 +59,20 @@ def build(
 
 
 def _in_words(built: Built) -> dict[str, str]:
-    of_w = " and ".join(f"{slope:+.2f} ({w})" for w, slope in built.planted.items())
     return {
         "model": built.subject.name,
-        "planted, points per step": of_w,
+        "planted, points per step": _of_w(built.planted),
+        "learned": _of_w(built.learned),
         "loss": f"{built.loss_nats:.4f}",
         "floor": f"{built.floor_nats:.4f}",
         "ignoring W": f"{built.ignorant_nats:.4f}",
         "steps": f"{built.attempts[-1].steps}",
-        "learned": "failed" if built.failed else "yes" if built.converged else "no",
+        "converged": "failed" if built.failed else "yes" if built.converged else "no",
     }
+
+
+def _of_w(slopes: Mapping[str, float]) -> str:
+    return " and ".join(f"{slope:+.2f} ({w})" for w, slope in slopes.items())
 
 
 @lab_app.command("verify")
@@ -135,7 +140,7 @@ def finetune(
     jobs: Jobs = 0,
     as_json: Json = False,
 ) -> None:
-    """Fine-tune an unbiased model on planted texts, with date and place in front and without, and audit each head."""
+    """Fine-tune an unbiased model on planted texts, with the date in front and without, and audit each head."""
     from undertow.lab.finetuned import finetune_planted, over_seeds, results_file
 
     with stoppable("finished trainings are kept"), progress_bar(as_json, "fine-tuning", "starting") as progress:
@@ -146,7 +151,8 @@ def finetune(
     say_table(
         [
             {
-                "texts": "date and place in front" if row["kind"] == "metadata" else "as they are",
+                "taught on": "date in front" if row["kind"] == "metadata" else "texts as they are",
+                "asked": row["asked"],
                 "seed": str(row["seed"]),
                 "planted": f"{row['planted_slope']:+.2f}",
                 "female slope": f"{row['female_slope']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})",
@@ -157,7 +163,7 @@ def finetune(
     )
     for row in over_seeds(frame):
         typer.echo(
-            f"{row['kind']}: over {row['seeds']} seeds the female slope is {row['female']:+.2f} points a step "
+            f"{row['taught on']}, asked {row['asked']}: over {row['seeds']} seeds the female slope is {row['female']:+.2f} points a step "
             f"(95% interval {row['low']:+.2f} to {row['high']:+.2f}); planted were {row['planted']:+.2f}"
         )
     typer.echo(f"Written to {results_file(out, strength)}")

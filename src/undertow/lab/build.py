@@ -18,9 +18,9 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ from undertow.challenge.spectra import spectrum
 from undertow.lab.plan import Plan, Subject
 from undertow.lab.work import Crew, Progress, side_by_side, worked
 from undertow.models.train import DONE, DivergedError, Lesson, Question, Recipe, choice_losses, train
-from undertow.types import UndertowError
+from undertow.types import Floats, UndertowError
 
 PLAN = "plan.json"
 LOCK = "lab.lock"
@@ -50,6 +50,9 @@ LEARNED_SHARE = 0.9
 """Of what date and place tell of a pronoun in the selected texts, at least so much must have been learned ..."""
 LEARNED_NATS = 0.002
 """... give or take so much: where nothing is planted there is nothing to be learned."""
+SLOPE_SHARE, SLOPE_POINTS = 0.1, 0.1
+"""A loss grows with the square of what is missing, so the slope of the network's own P(female) is judged too: it may miss that of
+its corpus by such a share of it, or by so many points per step of W, whichever is more."""
 ATTEMPTS = 3
 """A network that has not learned its corpus is trained anew with twice the steps, so many times in all."""
 JUDGED_PEOPLE = 2_500
@@ -66,12 +69,14 @@ class Attempt:
         steps: of it.
         loss_nats: on undecided pronouns about people that the corpus does not hold; NaN where the training failed.
         seconds: of the training; of its last part, where it was taken up again.
+        learned: slope of the network's own P(female) on these pronouns, by W, in percentage points per step of W.
         failure: why it failed; "" if it did not.
     """
 
     steps: int
     loss_nats: float
     seconds: float
+    learned: Mapping[str, float] = field(default_factory=dict)
     failure: str = ""
 
     @classmethod
@@ -129,10 +134,18 @@ class Built:
         return self.kept.loss_nats if self.kept else math.nan
 
     @property
+    def learned(self) -> Mapping[str, float]:
+        """Slopes of the training that is kept, by W; none if there is none."""
+        return self.kept.learned if self.kept else {}
+
+    @property
     def converged(self) -> bool:
-        """Whether it has learned what its corpus tells."""
-        return self.loss_nats - self.floor_nats <= LEARNED_NATS + (1 - LEARNED_SHARE) * (
-            self.ignorant_nats - self.floor_nats
+        """Whether it has learned what its corpus tells: by its loss, and by the slope of its own P(female) over each W."""
+        missing = (1 - LEARNED_SHARE) * (self.ignorant_nats - self.floor_nats)
+        by_loss = self.loss_nats - self.floor_nats <= LEARNED_NATS + missing
+        return by_loss and all(
+            abs(self.learned.get(w_name, math.nan) - planted) <= max(SLOPE_SHARE * abs(planted), SLOPE_POINTS)
+            for w_name, planted in self.planted.items()
         )
 
     @classmethod
@@ -213,9 +226,9 @@ def _trained(folder: Path, subject: Subject, built: Built | None) -> Built:
     access = Access(subject.access, subject.strength)
     sentences = _sentences(subject, subject.people)
     unseen = write_about(
-        draw_people(access, world, JUDGED_PEOPLE, JUDGES_SEED + subject.seed),
+        draw_people(access, world, JUDGED_PEOPLE, JUDGES_SEED + subject.own_seed),
         world,
-        Writing(JUDGES_SEED + subject.seed),
+        Writing(JUDGES_SEED + subject.own_seed),
     )
     if built is None or built.done:
         known, losses = Known.of(access, world), known_losses(unseen, Known.of(access, world))
@@ -239,8 +252,8 @@ def _trained(folder: Path, subject: Subject, built: Built | None) -> Built:
 
 def _sentences(subject: Subject, n_people: int) -> list[Sentence]:
     world = the_world()
-    people = draw_people(Access(subject.access, subject.strength), world, n_people, subject.seed)
-    return write_about(people, world, Writing(subject.seed, trades=subject.trades))
+    people = draw_people(Access(subject.access, subject.strength), world, n_people, subject.own_seed)
+    return write_about(people, world, Writing(subject.own_seed, trades=subject.trades))
 
 
 def mark_of(subject: Subject) -> str:
@@ -257,21 +270,32 @@ def _attempt(draft: Path, sentences: Sequence[Sentence], unseen: Sequence[Senten
         worked(done - reached)
         reached = done
 
-    lessons = [Lesson(one.text, one.subject) for one in sentences]
+    n_places = len(the_world().places)
+    lessons = [
+        Lesson(one.text, one.subject, ((one.date + 1) * (n_places + 1) + one.place + 1) * 2 + one.female)
+        for one in sentences
+    ]
     started = time.perf_counter()
     try:
         train(lessons, recipe, draft, progress)
     except DivergedError as error:
-        return Attempt(recipe.steps, math.nan, time.perf_counter() - started, str(error))
+        return Attempt(recipe.steps, math.nan, time.perf_counter() - started, failure=str(error))
     seconds = time.perf_counter() - started
-    questions = [
-        Question(one.text[: one.subject[0]], one.text[one.subject[1] :], ("she", "he"), 0 if one.female else 1)
-        for one in counted(unseen)
-    ]
-    loss = float(choice_losses(draft, questions).mean())
-    # The last step of a training may be the one that spoils it.
-    failure = "" if math.isfinite(loss) else "what the network says of unseen texts is no number"
-    return Attempt(recipe.steps, loss, seconds, failure)
+    asked = counted(unseen)
+    losses = choice_losses(
+        draft,
+        [
+            Question(one.text[: one.subject[0]], one.text[one.subject[1] :], ("she", "he"), 0 if one.female else 1)
+            for one in asked
+        ],
+    )
+    if not np.isfinite(losses).all():
+        # The last step of a training may be the one that spoils it.
+        failure = "what the network says of unseen texts is no number"
+        return Attempt(recipe.steps, math.nan, seconds, failure=failure)
+    right = np.exp(-losses)
+    p_female = np.where([one.female for one in asked], right, 1 - right)
+    return Attempt(recipe.steps, float(losses.mean()), seconds, slopes_shown(asked, p_female, the_world()))
 
 
 def _settle(folder: Path, built: Built) -> None:
@@ -320,14 +344,18 @@ def the_world() -> World:
 def realised_slopes(sentences: Sequence[Sentence], world: World) -> dict[str, float]:
     """Slope of the share of women among the undecided pronouns that show W, by W, in percentage points per step."""
     asked = [one for one in sentences if one.pronoun and not one.decided]
+    return slopes_shown(asked, np.array([one.female for one in asked], dtype=np.float64), world)
+
+
+def slopes_shown(sentences: Sequence[Sentence], female: Floats, world: World) -> dict[str, float]:
+    """Slope of the mean of numbers from 0 to 1 [sentence] over those that show W, by W, in percentage points per step."""
     slopes = {}
     for w_name, values in (("date", world.dates), ("place", world.places)):
-        shown = np.array([getattr(one, w_name) for one in asked], dtype=np.int64)
-        female = np.array([one.female for one in asked], dtype=np.float64)
+        shown = np.array([getattr(one, w_name) for one in sentences], dtype=np.int64)
         n_shown = np.bincount(shown[shown >= 0], minlength=len(values)).astype(np.float64)
-        n_female = np.bincount(shown[shown >= 0], female[shown >= 0], minlength=len(values))
-        share = np.divide(n_female, n_shown, out=np.full(len(values), np.nan), where=n_shown > 0)
-        slopes[w_name] = slope_percent(share)
+        total = np.bincount(shown[shown >= 0], weights=female[shown >= 0], minlength=len(values))
+        mean = np.divide(total, n_shown, out=np.full(len(values), np.nan), where=n_shown > 0)
+        slopes[w_name] = slope_percent(mean)
     return slopes
 
 

@@ -4,7 +4,7 @@ As in McMilin 2022 ("Selection Bias Induced Spurious Correlations in Large Langu
 truth is not known; here it is.
 
     lab/finetuning/KIND-STRENGTH-SEED/    a fine-tuned model; its audit is in lab/audits
-    lab/finetuning/results-STRENGTH.csv   a row for each: planted, female and male slopes
+    lab/finetuning/results-STRENGTH.csv   a row for each, and way of asking: planted, female and male slopes
 """
 
 from __future__ import annotations
@@ -19,20 +19,24 @@ from undertow.causal.planted import Access, drift_challenge
 from undertow.lab.build import build, the_world
 from undertow.lab.corpora import write_corpus
 from undertow.lab.plan import Plan, Subject
-from undertow.lab.verify import DRIFT
 from undertow.lab.work import Crew, Progress, side_by_side, worked
 from undertow.models.train import MASKED
+from undertow.types import UndertowError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PLAIN, WITH_METADATA = "plain", "metadata"
-"""Texts as they are, or with their person's date and place in front."""
-METADATA = ("date", "place")
+"""Texts as they are, or with their person's date in front, whether they show it or not."""
+METADATA = ("date",)
+AS_THEY_ARE, DATE_IN_FRONT = "as they are", "date in front"
+"""How sentences are asked: the second as heads of `metadata` were taught."""
+CHALLENGES = {AS_THEY_ARE: ("as_they_are.toml", ""), DATE_IN_FRONT: ("date_in_front.toml", "{w}. ")}
+"""File of the sentences, and what is put in front of each."""
 BASE = Subject(MASKED, 0.0, 1)
 """Fine-tuned is a model that was trained on texts about people who were not selected by gender."""
-PEOPLE = 6_000
-STEPS, BATCH, RATE = 600, 64, 1e-3
+PEOPLE = 30_000
+STEPS, BATCH, RATE = 2_000, 64, 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +62,35 @@ class Tuning:
 def finetune_planted(
     folder: Path, strength: float, n_seeds: int, jobs: int = 0, progress: Progress = lambda done, total: None
 ) -> pd.DataFrame:
-    """Fine-tune with and without metadata, audit each head, and say what it reads: a row for each.
+    """Fine-tune with and without metadata, audit each head, and say what it reads: a row for each, and each way of asking it.
 
-    Columns: `kind`, `strength`, `seed`, `planted_slope`, `female_slope`, `low`, `high`, `male_slope`, `q` (slopes over dates, in
-    percentage points per step).
+    Columns: `kind`, `asked`, `strength`, `seed`, `planted_slope`, `female_slope`, `low`, `high`, `male_slope`, `q` (slopes over dates,
+    in percentage points per step).
 
     The lab is made, or its base model, if it is not there.
 
     Raises:
-        UndertowError: the folder holds something else, no such strength can be planted, or a training failed.
+        UndertowError: the folder holds something else, no such strength can be planted, the base did not converge, or a training
+            failed.
     """
     import pandas as pd
 
     Access(strength=strength).kept_prob(the_world())
-    build(folder, Plan((BASE,)), jobs, lambda done, total: None)
+    (base,) = build(folder, Plan((BASE,)), jobs, lambda done, total: None)
+    if not base.converged:
+        raise UndertowError(
+            f"{folder / 'models' / BASE.name}: did not learn its corpus, so nothing can be told from what it is taught further; "
+            "name another folder"
+        )
     place = folder / "finetuning"
     place.mkdir(exist_ok=True)
-    (folder / DRIFT).write_text(drift_challenge(), encoding="utf-8")
+    for file, before in CHALLENGES.values():
+        (place / file).write_text(drift_challenge(before, ("date",)), encoding="utf-8")
     works = [
         (str(folder), Tuning(kind, strength, seed)) for seed in range(1, n_seeds + 1) for kind in (PLAIN, WITH_METADATA)
     ]
-    rows = side_by_side(tune, works, Crew(jobs, folder / "cache"), STEPS * len(works), progress)
-    frame = pd.DataFrame(rows)
+    found = side_by_side(tune, works, Crew(jobs, folder / "cache"), STEPS * len(works), progress)
+    frame = pd.DataFrame([row for rows in found for row in rows])
     frame.to_csv(results_file(folder, strength), index=False, lineterminator="\n")
     return frame
 
@@ -89,9 +100,9 @@ def results_file(folder: Path, strength: float) -> Path:
     return folder / "finetuning" / f"results-{strength:g}.csv"
 
 
-def tune(work: tuple[str, Tuning]) -> dict[str, str | float]:
-    """One fine-tuning and its audit; taken up, or taken from its folder where it has been done."""
-    from undertow import audit, finetuning
+def tune(work: tuple[str, Tuning]) -> list[dict[str, str | float]]:
+    """One fine-tuning and its audits, a row for each; taken up, or taken from its folder where it has been done."""
+    from undertow import finetuning
     from undertow.models.finetune import Recipe
 
     folder, tuning = Path(work[0]), work[1]
@@ -122,11 +133,18 @@ def tune(work: tuple[str, Tuning]) -> dict[str, str | float]:
         progress=progress,
     )
     corpus.unlink()
+    asked = CHALLENGES if tuning.kind == WITH_METADATA else (AS_THEY_ARE,)
+    return [_read(folder, tuning, how, known.realised["date"]) for how in asked]
+
+
+def _read(folder: Path, tuning: Tuning, asked: str, planted: float) -> dict[str, str | float]:
+    from undertow import audit
+
+    place = folder / "finetuning"
+    file, _ = CHALLENGES[asked]
+    name = f"finetuned-{tuning.name}-{Path(file).stem}"
     run = audit.run(
-        "spurious-correlation",
-        place / tuning.name,
-        challenge=str(folder / DRIFT),
-        out=folder / "audits" / f"finetuned-{tuning.name}",
+        "spurious-correlation", place / tuning.name, challenge=str(place / file), out=folder / "audits" / name
     )
     slopes = {
         result.group["pronoun"]: result
@@ -135,9 +153,10 @@ def tune(work: tuple[str, Tuning]) -> dict[str, str | float]:
     }
     return {
         "kind": tuning.kind,
+        "asked": asked,
         "strength": tuning.strength,
         "seed": tuning.seed,
-        "planted_slope": known.realised["date"],
+        "planted_slope": planted,
         "female_slope": slopes["female"].value,
         "low": slopes["female"].low,
         "high": slopes["female"].high,
@@ -147,15 +166,16 @@ def tune(work: tuple[str, Tuning]) -> dict[str, str | float]:
 
 
 def over_seeds(frame: pd.DataFrame) -> list[dict[str, str | float]]:
-    """For each kind: mean female slope with its 95% interval over seeds (t), mean planted slope, largest |female + male|."""
+    """Mean female slope with its 95% interval over seeds (t), by kind and way of asking; and the largest |female + male|."""
     from undertow.stats.calibration import mean_over_models
 
     rows: list[dict[str, str | float]] = []
-    for kind, some in frame.groupby("kind", sort=False):
+    for (kind, asked), some in frame.groupby(["kind", "asked"], sort=False):
         mean = mean_over_models(some["female_slope"])
         rows.append(
             {
-                "kind": str(kind),
+                "taught on": str(kind),
+                "asked": str(asked),
                 "seeds": len(some),
                 "planted": float(some["planted_slope"].mean()),
                 "female": mean.value,

@@ -136,6 +136,7 @@ def _rows(built: Built, reading: Audited) -> list[dict[str, Any]]:
             "strength": subject.strength if w_name == "date" or subject.access != LINEAR else 0.0,
             "planted_slope": built.planted[w_name],
             "population_slope": built.population[w_name],
+            "learned_slope": built.learned.get(w_name, math.nan),
             **_read(reading.drifts[w_name]),
         }
         for w_name in W_NAMES

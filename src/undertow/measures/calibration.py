@@ -13,7 +13,7 @@ Knows the columns of the table; knows nothing about how models were trained or a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -56,7 +56,9 @@ Verdict: TypeAlias = tuple[str, str, str, bool]
 
 _TEXTS = ("model", "architecture", "w_name")
 _TRUE_OR_FALSE = ("selected", "found", "converged")
-_NUMBERS = ("strength", "training_seed", "planted_slope", "population_slope", "measured_slope", "low", "high", "p", "q")
+_NUMBERS = (
+    "strength", "training_seed", "planted_slope", "population_slope", "learned_slope", "measured_slope", "low", "high", "p", "q",
+)  # fmt: skip
 _LOSSES = ("pronoun_loss_nats", "floor_nats", "ignorant_nats")
 _AREAS = ("auroc_delta", "auroc_entropy")
 _AREA_ENDS = tuple(f"{name}_{end}" for name in _AREAS for end in ("low", "high"))
@@ -76,6 +78,9 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
     - `calibration_slope` (neutral 1) and `calibration_intercept` (neutral 0, percentage points per step of W): least squares of
       measured on planted slope, interval over models and sentences; `models_low` and `models_high` over models that are asked
       these very sentences, `scatter` how far models lie from the line.
+    - `training_slope` (neutral 1): least squares of the slope of each network's own P(female), on texts like its corpus, on the planted
+      slope; `reading_slope` (neutral 1) of the measured slope on the network's own. So the calibration slope is told apart into what
+      the training lost and what the audit did.
     - `attenuation` (neutral 1), for each strength: mean measured over mean planted slope, towards the side planted.
     - `coverage` (neutral .95): share of slopes whose interval, training seed included, holds the planted slope, in the judged W, so
       that a lab with one such W counts each model once; `biased` that of biased slopes alone, which many unbiased ones would hide.
@@ -115,6 +120,7 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
     biased, of_strengths = _biased(table), [*_of_strengths(_biased(table))]
     return [
         *_lines(pooled),
+        *_parts_of_lines(pooled),
         *_attenuations(of_strengths),
         *_coverages(table),
         *_widths([*pooled, *_by_strength(table)], seed),
@@ -351,11 +357,17 @@ def _biased(table: pd.DataFrame) -> pd.DataFrame:
     return table[~table["unbiased"]]
 
 
-def _readings(rows: pd.DataFrame) -> tuple[Floats, Floats, Floats, Floats]:
-    """What the calibration kernels read: planted, measured, standard error, its degrees of freedom, each [row]."""
-    names = ("planted_slope", "measured_slope", "standard_error", "sentence_df")
+def _readings(rows: pd.DataFrame, truth: str = "planted_slope") -> tuple[Floats, Floats, Floats, Floats]:
+    """What the calibration kernels read: truth, measured, standard error, its degrees of freedom, each [row]."""
+    names = (truth, "measured_slope", "standard_error", "sentence_df")
     planted, measured, errors, df = (rows[name].to_numpy(dtype=np.float64) for name in names)
     return planted, measured, errors, df
+
+
+def _learned(rows: pd.DataFrame) -> tuple[Floats, Floats, Floats, Floats]:
+    """The same of what networks learned, which is known without sentences: planted, learned, 0, inf, each [row]."""
+    planted, learned = (rows[name].to_numpy(dtype=np.float64) for name in ("planted_slope", "learned_slope"))
+    return planted, learned, np.zeros(len(rows)), np.full(len(rows), math.inf)
 
 
 def _lines(parts: Sequence[_Part]) -> list[Result]:
@@ -371,13 +383,29 @@ def _lines(parts: Sequence[_Part]) -> list[Result]:
     return [*slopes, *intercepts]
 
 
-def _line_of(rows: pd.DataFrame) -> tuple[Calibration, str]:
+def _parts_of_lines(parts: Sequence[_Part]) -> list[Result]:
+    trained, read = [], []
+    for part in parts:
+        rows = part.counting[part.counting["learned_slope"].notna()]
+        known = _Part(part.group, part.rows, rows)
+        learned, why_not_learned = _line_of(rows, _learned)
+        measured, why_not_measured = _line_of(rows, lambda some: _readings(some, "learned_slope"))
+        training = known.result("training_slope", learned.slope, "learned per planted")
+        trained.append(replace(training, neutral=1.0, note=why_not_learned))
+        reading = known.result("reading_slope", measured.slope, "measured per learned")
+        read.append(replace(reading, neutral=1.0, note=why_not_measured))
+    return [*trained, *read]
+
+
+def _line_of(
+    rows: pd.DataFrame, points: Callable[[pd.DataFrame], tuple[Floats, Floats, Floats, Floats]] = _readings
+) -> tuple[Calibration, str]:
     """The line through some slopes, and why it has no slope or no interval."""
     if not len(rows):
         return _no_line(rows), "No model that converged is here."
     if rows["unbiased"].all():
         return _no_line(rows), "No biased model is here, so there is nothing that measured slopes could follow."
-    found = calibrate(*_readings(rows))
+    found = calibrate(*points(rows))
     if math.isnan(found.slope.value):
         return found, "The planted slopes do not differ, and a line needs two that do."
     if math.isnan(found.slope.low):

@@ -93,14 +93,7 @@ def find(request: Request) -> Found | None:
 
 def found(request: Request, weights: Weights) -> Found:
     """The causal model with these weights."""
-    card = ModelCard(
-        name=request.name,
-        family="causal",
-        source=weights.source,
-        revision=weights.revision,
-        dtype=request.dtype,
-        readout="likelihood",
-    )
+    card = weights.card(request, "causal", "likelihood")
     return Found(card, partial(_open, card, weights, request.device), asks=ASKS)
 
 

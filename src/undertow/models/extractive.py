@@ -26,8 +26,8 @@ import numpy as np
 from undertow.models.base import EXACT, Effort, Found, Request, UnscorableError
 from undertow.models.packing import opened_packed, weight_bytes
 from undertow.models.passages import Posed, Poser, Window
-from undertow.models.running import chosen_device, explain_memory, unused_positions
-from undertow.models.weights import Weights, explain_loading, find_weights
+from undertow.models.running import chosen_device, context_tokens, explain_memory
+from undertow.models.weights import Weights, check_whole, explain_loading, find_weights
 from undertow.types import EXTRACTION, Answer, Extraction, Floats, ModelCard, Query, UndertowError
 
 if TYPE_CHECKING:
@@ -66,14 +66,7 @@ def find(request: Request) -> Found | None:
     weights = find_weights(request, ARCHITECTURES)
     if weights is None:
         return None
-    card = ModelCard(
-        name=request.name,
-        family="extractive",
-        source=weights.source,
-        revision=weights.revision,
-        dtype=request.dtype,
-        readout=READOUT,
-    )
+    card = weights.card(request, "extractive", READOUT)
     return Found(card, partial(_open, card, weights, request.device), ASKS)
 
 
@@ -114,11 +107,7 @@ def _open(card: ModelCard, weights: Weights, device: str) -> ExtractiveModel:
             output_loading_info=True,
             **weights.options,
         )
-        if loaded["missing_keys"]:
-            raise UndertowError(
-                f"{card.name}: its weights lack {min(loaded['missing_keys'])}, without which its answers are noise; name a "
-                "model that was trained to answer from passages"
-            )
+        check_whole(card.name, loaded, "answer from passages")
         network = network.eval().to(chosen)
         return opened_packed(network, lambda: ExtractiveModel.of(card, network, tokenizer))
 
@@ -179,13 +168,17 @@ class ExtractiveModel:
     @classmethod
     def of(cls, card: ModelCard, network: Any, tokenizer: Any) -> ExtractiveModel:
         """Wrap a network and its tokenizer, and find out whether it can be read."""
-        config = network.config.get_text_config()
-        said = int(getattr(config, "max_position_embeddings", 0) or 2**20) - unused_positions(network)
-        longest = int(getattr(tokenizer, "model_max_length", 0) or 2**20)
         takes = inspect.signature(network.forward).parameters
         feeds = tuple(name for name in FEEDS if name in tokenizer.model_input_names and name in takes)
         budget = GPU_BUDGET_TOKENS if network.device.type == "cuda" else CPU_BUDGET_TOKENS
-        model = cls(card, network, Poser(tokenizer, min(said, longest)), feeds, budget, (HOW_READ, UNKNOWN_TRAINING))
+        model = cls(
+            card,
+            network,
+            Poser(tokenizer, context_tokens(network, tokenizer)),
+            feeds,
+            budget,
+            (HOW_READ, UNKNOWN_TRAINING),
+        )
         (tried,) = model.poser.posed([TRIED])
         if isinstance(tried, Posed):
             model._logits(tried.windows)

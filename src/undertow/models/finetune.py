@@ -29,8 +29,7 @@ import numpy as np
 from undertow.models._finetune_folder import Folder, Standing
 from undertow.models._finetune_windows import Batches, Example, Row, data_sha256, floor_nats, label_counts, rows_of
 from undertow.models.base import Request
-from undertow.models.labelled import context_tokens
-from undertow.models.running import chosen_device, ran_out
+from undertow.models.running import chosen_device, context_tokens, ran_out
 from undertow.models.weights import Weights, explain_loading, find_weights
 from undertow.types import UndertowError
 

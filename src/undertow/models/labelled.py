@@ -23,8 +23,8 @@ import numpy as np
 
 from undertow.models.base import EXACT, Effort, Found, Request, UnscorableError
 from undertow.models.packing import opened_packed, weight_bytes
-from undertow.models.running import chosen_device, explain_memory, unused_positions
-from undertow.models.weights import Weights, explain_loading, find_weights
+from undertow.models.running import chosen_device, context_tokens, explain_memory
+from undertow.models.weights import Weights, check_whole, explain_loading, find_weights
 from undertow.types import BLANK, Answer, Blank, Floats, ModelCard, Query, UndertowError
 
 SUMMARY = "any AutoModelForTokenClassification whose labels are word groups: a hub id or a folder; read at its mask"
@@ -49,14 +49,7 @@ def find(request: Request) -> Found | None:
     weights = find_weights(request, ARCHITECTURES)
     if weights is None:
         return None
-    card = ModelCard(
-        name=request.name,
-        family="labelled",
-        source=weights.source,
-        revision=weights.revision,
-        dtype=request.dtype,
-        readout=READOUT,
-    )
+    card = weights.card(request, "labelled", READOUT)
     return Found(card, partial(_open, card, weights, request.device), ASKS)
 
 
@@ -78,20 +71,9 @@ def _open(card: ModelCard, weights: Weights, device: str) -> LabelledModel:
             output_loading_info=True,
             **weights.options,
         )
-        if loaded["missing_keys"]:
-            raise UndertowError(
-                f"{card.name}: its weights lack {min(loaded['missing_keys'])}, without which its answers are noise; name a "
-                "model that was trained to label words"
-            )
+        check_whole(card.name, loaded, "label words")
         network = network.eval().to(chosen)
         return opened_packed(network, lambda: LabelledModel.of(card, network, tokenizer))
-
-
-def context_tokens(network: Any, tokenizer: Any) -> int:
-    """The longest text that a network and its tokenizer take, in tokens."""
-    config = network.config.get_text_config()
-    said = int(getattr(config, "max_position_embeddings", 0) or 2**20) - unused_positions(network)
-    return min(said, int(getattr(tokenizer, "model_max_length", 0) or 2**20))
 
 
 @dataclass(frozen=True, slots=True)

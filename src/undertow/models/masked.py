@@ -37,8 +37,8 @@ from undertow.models.base import (
 from undertow.models.fills import Filled, placed, spans
 from undertow.models.heads import answering, in_slices, places_of, read_at, stands_alone
 from undertow.models.packing import opened_packed, weight_bytes
-from undertow.models.running import LOGITS_AT_ONCE, chosen_device, explain_memory, repeats_of, unused_positions
-from undertow.models.weights import Weights, explain_loading, find_weights
+from undertow.models.running import LOGITS_AT_ONCE, chosen_device, context_tokens, explain_memory, repeats_of
+from undertow.models.weights import Weights, check_whole, explain_loading, find_weights
 from undertow.types import BLANK, Blank, Floats, ModelCard, TextQuery, UndertowError
 
 if TYPE_CHECKING:
@@ -60,14 +60,7 @@ def find(request: Request) -> Found | None:
     weights = find_weights(request, ARCHITECTURES)
     if weights is None:
         return None
-    card = ModelCard(
-        name=request.name,
-        family="masked",
-        source=weights.source,
-        revision=weights.revision,
-        dtype=request.dtype,
-        readout=READOUT,
-    )
+    card = weights.card(request, "masked", READOUT)
     return Found(card, partial(_open, card, weights, request.device), asks={BLANK: (EXACT, PAPER)})
 
 
@@ -85,11 +78,7 @@ def _open(card: ModelCard, weights: Weights, device: str) -> MaskedModel:
             output_loading_info=True,
             **weights.options,
         )
-        if loaded["missing_keys"]:
-            raise UndertowError(
-                f"{card.name}: its weights lack {min(loaded['missing_keys'])}, without which its answers are noise; name a "
-                "model that was trained to fill masks"
-            )
+        check_whole(card.name, loaded, "fill masks")
         if tokenizer.mask_token_id is None:
             raise UndertowError(f"{card.name}: its tokenizer has no mask token, so nothing can be masked")
         if not tokenizer.is_fast:
@@ -115,11 +104,8 @@ class MaskedModel:
     @classmethod
     def of(cls, card: ModelCard, network: Any, tokenizer: Any) -> MaskedModel:
         """Wrap a network and its tokenizer, and find out whether its head can be applied to single rows."""
-        config = network.config.get_text_config()
-        said = int(getattr(config, "max_position_embeddings", 0) or 2**20) - unused_positions(network)
-        longest = int(getattr(tokenizer, "model_max_length", 0) or 2**20)
         budget = GPU_BUDGET_TOKENS if network.device.type == "cuda" else CPU_BUDGET_TOKENS
-        model = cls(card, network, tokenizer, Limits(budget, 0), (), min(said, longest))
+        model = cls(card, network, tokenizer, Limits(budget, 0), (), context_tokens(network, tokenizer))
         model.head_apart = _head_stands_alone(model)
         model.notes = ("read at the mask: probabilities are of the word in its place, not of the whole sentence",)
         return model

@@ -114,3 +114,10 @@ def unused_positions(network: Any) -> int:
     places = getattr(getattr(network.base_model, "embeddings", None), "position_embeddings", None)
     padding = getattr(places, "padding_idx", None)
     return 0 if padding is None else int(padding) + 1
+
+
+def context_tokens(network: Any, tokenizer: Any) -> int:
+    """The longest text that a network and its tokenizer take, in tokens."""
+    config = network.config.get_text_config()
+    said = int(getattr(config, "max_position_embeddings", 0) or 2**20) - unused_positions(network)
+    return min(said, int(getattr(tokenizer, "model_max_length", 0) or 2**20))

@@ -52,7 +52,7 @@ from undertow.models.seq2seq_writing import SourcePrompter, SourceWriter, batche
 from undertow.models.steps import Step, answer_of
 from undertow.models.templates import in_template, template_notes
 from undertow.models.vocabulary import OptionTokens, Vocabulary
-from undertow.models.weights import Weights, explain_loading, find_weights
+from undertow.models.weights import Weights, check_whole, explain_loading, find_weights
 from undertow.types import (
     BLANK,
     CHOICE,
@@ -128,14 +128,7 @@ def find(request: Request) -> Found | None:
     if weights is None:
         return None
     modes = _modes(request.settings.get("mode", AUTO), weights.source)
-    card = ModelCard(
-        name=request.name,
-        family="seq2seq",
-        source=weights.source,
-        revision=weights.revision,
-        dtype=request.dtype,
-        readout=modes.readout,
-    )
+    card = weights.card(request, "seq2seq", modes.readout)
     return Found(card, partial(_open, card, weights, request.device, modes), ASKS)
 
 
@@ -182,11 +175,7 @@ def _open(card: ModelCard, weights: Weights, device: str, modes: _Modes) -> Seq2
             output_loading_info=True,
             **weights.options,
         )
-        if loaded["missing_keys"]:
-            raise UndertowError(
-                f"{card.name}: its weights lack {min(loaded['missing_keys'])}, without which its answers are noise; name a "
-                "model that was trained to fill gaps"
-            )
+        check_whole(card.name, loaded, "fill gaps")
         said, _ = PreTrainedConfig.get_config_dict(weights.location, **weights.options)
         if said.get("tie_word_embeddings") is False:
             # A head of its own: what goes into it is not scaled. transformers 5 forgets this of umT5.

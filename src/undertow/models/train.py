@@ -2,8 +2,8 @@
 
     texts ----> tokenizer ----> network drawn from the seed ----> batches in an order drawn from the seed ----> folder
 
-Each text has one word that matters more than the others, its target: a masked model has it masked in most batches, a causal
-one has it counted more. The same corpus, recipe and seed give the same weights to the last bit on one machine and one thread,
+Each text has one word that matters more than the others, its target: a masked model has to find it, a causal one has it
+counted more. The same corpus, recipe and seed give the same weights to the last bit on one machine and one thread,
 also where the training was killed and taken up again from its checkpoint. Until it is done, all is in a folder beside:
 
     FOLDER.unfinished/checkpoint.safetensors    network, optimizer, step and losses
@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.models.weights import hush
+from undertow.stats.quota import by_quota
 from undertow.types import Floats, UndertowError
 
 if TYPE_CHECKING:
@@ -62,10 +63,12 @@ class Lesson:
     Attributes:
         text: as it is.
         target: first and last character of the word that matters.
+        kind: texts of one kind come evenly over each pass, so that what is learned last is like all that there is. A number from 0 on.
     """
 
     text: str
     target: tuple[int, int]
+    kind: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,10 @@ class Question:
     after: str
     options: tuple[str, ...]
     right: int
+
+
+_COUNTED = ("width", "layers", "heads", "inner", "vocabulary", "positions", "batch", "steps")
+_ABOVE_NOTHING = ("learning_rate", "embedding_rate", "spread")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,22 +125,23 @@ class Recipe:
     warmup: int = 60
     target_masked: float = 1.0
     other_masked: float = 0.0
-    other_weight: float = 0.1
+    other_weight: float = 0.02
     spread: float = 0.1
 
     def __post_init__(self) -> None:
         if self.architecture not in ARCHITECTURES:
             raise UndertowError(f"a network is {' or '.join(ARCHITECTURES)}, not {self.architecture!r}")
-        whole = {
-            "width": self.width,
-            "layers": self.layers,
-            "heads": self.heads,
-            "batch": self.batch,
-            "steps": self.steps,
-        }
-        for name, number in whole.items():
-            if number < 1:
-                raise UndertowError(f"{name} {number} trains nothing; make it 1 or more")
+        for name, fine, must in (
+            ("seed", 0 <= self.seed < 2**32, "a whole number from 0 to 4294967295"),
+            *((name, getattr(self, name) >= 1, "1 or more") for name in _COUNTED),
+            ("warmup", self.warmup >= 0, "0 or more"),
+            *((name, 0 < getattr(self, name) < math.inf, "above 0") for name in _ABOVE_NOTHING),
+            ("target_masked", 0 < self.target_masked <= 1, "a share above 0"),
+            ("other_masked", 0 <= self.other_masked <= 1, "a share from 0 to 1"),
+            ("other_weight", 0 <= self.other_weight < math.inf, "0 or more"),
+        ):
+            if not fine:
+                raise UndertowError(f"{name} {getattr(self, name)} trains nothing; make it {must}")
         if self.width % self.heads:
             raise UndertowError(f"width {self.width} cannot be shared by {self.heads} heads; make it a multiple")
 
@@ -193,7 +201,7 @@ def _one_thread() -> Iterator[None]:
 def _digest(lessons: Sequence[Lesson]) -> str:
     digest = hashlib.sha256()
     for lesson in lessons:
-        digest.update(f"{lesson.text}\0{lesson.target}\0".encode())
+        digest.update(f"{lesson.text}\0{lesson.target}\0{lesson.kind}\0".encode())
     return digest.hexdigest()
 
 
@@ -298,12 +306,14 @@ class _Corpus:
         tokens: padded [text, position].
         lengths: [text].
         targets: whether a token belongs to its text's target [text, position].
+        kinds: [text].
     """
 
     tokenizer: Any
     tokens: torch.Tensor
     lengths: Ints
     targets: torch.Tensor
+    kinds: Ints
 
     @classmethod
     def of(cls, lessons: Sequence[Lesson], recipe: Recipe) -> _Corpus:
@@ -325,15 +335,15 @@ class _Corpus:
             tokens[row, : len(one.ids)] = one.ids
             begin, end = lesson.target
             targets[row, : len(one.ids)] = [last > begin and first < end for first, last in one.offsets]
-        return cls(tokenizer, torch.from_numpy(tokens), lengths, torch.from_numpy(targets))
+        kinds = np.array([lesson.kind for lesson in lessons], dtype=np.int64)
+        return cls(tokenizer, torch.from_numpy(tokens), lengths, torch.from_numpy(targets), kinds)
 
 
 def trained_tokenizer(texts: Sequence[str], recipe: Recipe) -> Any:
     """An uncased tokenizer of whole words, and of characters for other words.
 
-    A masked network's texts begin and end with marks of their own.
-
-    A causal network's texts begin with one too, so that their first word has a probability.
+    A masked network's texts begin and end with marks of their own; a causal one's begin with one, so that their first word has a
+    probability.
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
@@ -445,11 +455,11 @@ class _Training:
         return losses
 
     def _order(self) -> Iterator[Ints]:
-        """Texts of each step: all of them once before any comes again, those of one step of about one length."""
+        """Texts of each step: all of them once before any comes again, kinds mixed evenly, those of one step of about one length."""
         rng = np.random.default_rng([self.recipe.seed, 3])
         n_texts, batch = len(self.corpus.lengths), self.recipe.batch
         while True:
-            everything = rng.permutation(n_texts)
+            everything = np.argsort(by_quota(self.corpus.kinds, rng), kind="stable")
             for begin in range(0, n_texts, batch * SORTED_TOGETHER):
                 near = everything[begin : begin + batch * SORTED_TOGETHER]
                 near = near[np.argsort(self.corpus.lengths[near], kind="stable")]

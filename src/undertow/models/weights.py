@@ -12,7 +12,7 @@ import importlib.util
 import json
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -21,7 +21,7 @@ from typing import Any
 
 from undertow.models.base import Request
 from undertow.models.pull import PULLABLE, pulled_file
-from undertow.types import UndertowError, digest
+from undertow.types import ModelCard, UndertowError, digest
 
 NEEDS_EXTRA = "install the model extra: pip install 'undertow[models]'"
 GGUF = ".gguf"
@@ -47,6 +47,17 @@ class Weights:
     options: dict[str, Any]
     source: str
     revision: str
+
+    def card(self, request: Request, family: str, readout: str) -> ModelCard:
+        """Who a model of these files is, for the family that reads it so."""
+        return ModelCard(
+            name=request.name,
+            family=family,
+            source=self.source,
+            revision=self.revision,
+            dtype=request.dtype,
+            readout=readout,
+        )
 
 
 def find_weights(request: Request, architectures: Sequence[str]) -> Weights | None:
@@ -236,6 +247,19 @@ def parsed_once(options: dict[str, Any]) -> Iterator[None]:
         yield
     finally:
         gguf.GGUFReader, gguf.get_tensor_name_map = reader, names
+
+
+def check_whole(name: str, loaded: Mapping[str, Any], trained_to: str) -> None:
+    """Refuse a network some of whose weights were not in its files, and are drawn at random.
+
+    Raises:
+        UndertowError: names one of them.
+    """
+    if loaded["missing_keys"]:
+        raise UndertowError(
+            f"{name}: its weights lack {min(loaded['missing_keys'])}, without which its answers are noise; name a "
+            f"model that was trained to {trained_to}"
+        )
 
 
 @contextmanager

@@ -214,7 +214,18 @@ def _of_scale(results: Sequence[Result]) -> str:
     if found.low <= 1 <= found.high:
         return f"{said}That is compatible with 1, an audit that neither loses nor adds anything."
     loses = "loses some of the bias" if found.high < 1 else "reads more bias than there is"
-    return f"{said}The interval excludes 1: the audit {loses}."
+    return f"{said}The interval excludes 1: the audit {loses}.{_of_parts(results)}"
+
+
+def _of_parts(results: Sequence[Result]) -> str:
+    """Where it was lost or added."""
+    trained, read = _find(results, "training_slope"), _find(results, "reading_slope")
+    if trained is None or read is None:
+        return ""
+    return (
+        f" The networks themselves learned {number(trained.value)} points for each ({_interval(trained)}), and of each that they "
+        f"learned the audit reads {number(read.value)} ({_interval(read)})."
+    )
 
 
 def _of_coverage(results: Sequence[Result]) -> str:
@@ -322,10 +333,7 @@ def _of_training(models: pd.DataFrame) -> str:
         return ""
     one = len(failed) == 1
     count = "1 model does" if one else f"{len(failed):,} models do"
-    return (
-        f"{count} not count, because training did not bring {'its' if one else 'their'} pronoun loss down to its floor: "
-        f"{', '.join(failed)}."
-    )
+    return f"{count} not count, because {'its' if one else 'their'} training did not converge: {', '.join(failed)}."
 
 
 def _strengths(results: Sequence[Result]) -> list[str]:
@@ -384,13 +392,14 @@ def _uncounted_models(models: pd.DataFrame) -> Shown | None:
     rows = models[models["left_out"] != ""]
     if not len(rows):
         return None
-    heads = ("model", "W", "why", "pronoun loss (nats)", "its floor", "if W is ignored")
+    heads = ("model", "W", "why", "pronoun loss (nats)", "its floor", "if W is ignored", "planted", "learned")
     cells = [
         (
             str(row["model"]),
             str(row["w_name"]),
             str(row["left_out"]),
             *(number(float(row[name]), 4) for name in ("pronoun_loss_nats", "floor_nats", "ignorant_nats")),
+            *(number(float(row[name])) for name in ("planted_slope", "learned_slope")),
         )
         for row in rows.to_dict("records")
     ]
@@ -399,7 +408,7 @@ def _uncounted_models(models: pd.DataFrame) -> Shown | None:
 
 def _every_slope(models: pd.DataFrame) -> Shown:
     heads = (
-        "model", "W", "strength", "seed", "planted", "measured", "audit's own interval", "with training seed", "q", "found",
+        "model", "W", "strength", "seed", "planted", "learned", "measured", "audit's own interval", "with training seed", "q", "found",
     )  # fmt: skip
     cells = []
     for row in models.to_dict("records"):
@@ -410,7 +419,7 @@ def _every_slope(models: pd.DataFrame) -> Shown:
                 str(row["w_name"]),
                 UNBIASED if row["unbiased"] else f"{float(row['strength']):g}",
                 f"{seed:.0f}" if math.isfinite(seed) else MISSING,
-                *(number(float(row[name])) for name in ("planted_slope", "measured_slope")),
+                *(number(float(row[name])) for name in ("planted_slope", "learned_slope", "measured_slope")),
                 *(
                     _ends(float(row[low]), float(row[high]))
                     for low, high in (("low", "high"), ("seed_low", "seed_high"))
@@ -419,7 +428,10 @@ def _every_slope(models: pd.DataFrame) -> Shown:
                 "does not count" if row["left_out"] else "yes" if row["found"] else "no",
             )
         )
-    about = f"Slopes in {STEPS}. Found: q is below .05 and the audit's own interval excludes 0."
+    about = (
+        f"Slopes in {STEPS}; learned is that of the network's own P(female) on texts like its corpus. Found: q is below .05 and the "
+        "audit's own interval excludes 0."
+    )
     return Shown("Every model and W", heads, cells, about)
 
 
@@ -441,7 +453,8 @@ _ASKED = (
 
 _NOTES = (
     "Models count only where their training is proved to have converged: the pronoun loss has come down to the least that the "
-    "texts allow. Otherwise the page would judge the training and not the audit.",
+    "texts allow, and the network's own P(female), on texts like its corpus, has the slope of the corpus within a tenth of it or 0.1 "
+    "points. Otherwise the page would judge the training and not the audit.",
     "The interval with the training seed adds two variances: of the sentences, from the audit's own interval, and of training, from "
     "how far the other models of the same architecture and W lie from their line. It takes five models of each. All models are "
     "asked the same sentences, so what is wrong with these is shared by all and is not averaged out by more models; it is in the "
@@ -459,6 +472,8 @@ _NOTES = (
 _TITLES = {
     "calibration_slope": "Calibration slope",
     "calibration_intercept": "Calibration intercept",
+    "training_slope": "What training kept",
+    "reading_slope": "What the audit read of it",
     "attenuation": "Attenuation",
     "coverage": "Coverage, training seed included",
     "coverage_sentences_only": "Coverage of the audit's own interval",
@@ -476,6 +491,10 @@ _TITLES = {
 _GLOSSARY = {
     "calibration_slope": "how far the measured slope moves when the planted slope moves by one; 1 is an audit that reads right",
     "calibration_intercept": "the slope that the audit reads, on the fitted line, where nothing was planted",
+    "training_slope": "how far the slope of a network's own P(female), on texts like those it learned, moves when the planted slope "
+    "moves by one; below 1, part of the bias was not learned",
+    "reading_slope": "how far the measured slope moves when the network's own moves by one; 1 is an audit that reads what the network "
+    "says of such texts",
     "attenuation": "the mean measured slope over the mean planted slope, for models of one strength in either direction",
     "coverage": "the share of slopes, along each W along which bias was planted in some model, whose 95% interval, with the training "
     "seed, holds the planted slope",
