@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from undertow import finetuning
-from undertow.finetuning import Masker, Wanted, in_front, labels_of, mask_all, read, word_groups
+from undertow.finetuning import Masker, Row, Wanted, in_front, labels_of, mask_all, read, word_groups
 from undertow.models.finetune import Example, Recipe
 from undertow.types import UndertowError
 
@@ -137,6 +141,66 @@ def test_objects_without_words_or_values_are_left_out_and_counted(tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    "none", [float("nan"), float("inf"), -float("inf"), np.float32("nan"), Decimal("nan"), pd.NaT, pd.NA, None, ""]
+)
+def test_a_value_that_is_none_is_left_out_and_counted_like_null(none: Any) -> None:
+    rows = [("row 1", {"text": "She was a painter.", "year": none}), ("row 2", {"text": "He was.", "year": 1801})]
+    for wanted in (Wanted(metadata=("year",)), Wanted(require=("year",))):
+        found = mask_all(rows, ICML, wanted)
+        assert [one.labels for one in found.examples] == [("male",)]
+        assert (found.n_objects, found.n_without_words, found.n_without_metadata) == (2, 0, 1)
+    found = mask_all([("row 1", {"text": none})], ICML, Wanted())
+    assert (found.examples, found.n_without_words) == ((), 1)
+
+
+def test_nan_of_json_and_of_a_table_are_no_words(tmp_path: Path) -> None:
+    lines = [f'{{"text": "She was.", "year": {year}}}' for year in ("NaN", "Infinity", "-Infinity", "1e999", "1953")]
+    found = mask_all(read(str(written(tmp_path, *lines))), ICML, Wanted(metadata=("year",)))
+    assert ([one.before for one in found.examples], found.n_without_metadata) == (["1953. "], 4)
+    table = pd.DataFrame(
+        {"text": ["She was.", "He was.", "He is."], "year": [1953, None, 1801], "place": ["nan", "", None]}
+    )
+    rows: list[Row] = [
+        (f"row {n}", {str(name): value for name, value in row.items()})
+        for n, row in enumerate(table.to_dict("records"))
+    ]
+    assert [one.before for one in mask_all(rows, ICML, Wanted(metadata=("year",))).examples] == ["1953. ", "1801. "]
+    assert [one.before for one in mask_all(rows, ICML, Wanted(metadata=("place",))).examples] == ["nan. "]
+
+
+@pytest.mark.parametrize("value", [[1.5, 2.5], {"a": 1}, np.array([1.0, 2.0]), [float("nan")]])
+def test_what_is_neither_text_nor_number_is_refused(value: Any) -> None:
+    with pytest.raises(UndertowError, match="row 1: field 'year' must be text or a number"):
+        mask_all([("row 1", {"text": "She was.", "year": value})], ICML, Wanted(metadata=("year",)))
+
+
+@pytest.mark.parametrize("fields", [{"metadata": ("date", "place", "date")}, {"require": ("date", "date")}])
+def test_a_field_that_is_named_twice_is_refused(fields: dict[str, tuple[str, ...]]) -> None:
+    with pytest.raises(UndertowError, match="field 'date' is named twice"):
+        Wanted(**fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [1, 3, 500])
+def test_the_line_that_is_not_utf_8_is_named(number: int, tmp_path: Path) -> None:
+    """Wherever the pieces end in which a file is read."""
+    path = tmp_path / "lives.jsonl"
+    lines = [b'{"text": "She was a painter."}'] * 600
+    lines[number - 1] = '{"text": "Él"}'.encode("latin-1")
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(UndertowError, match=rf"lives\.jsonl, line {number}: is not UTF-8"):
+        list(read(str(path)))
+
+
+def test_a_mark_of_byte_order_is_read_at_the_beginning_alone(tmp_path: Path) -> None:
+    path = tmp_path / "lives.jsonl"
+    path.write_text('\ufeff{"text": "She\u2028was."}\r\n\n{"text": "He was."}', encoding="utf-8", newline="")
+    assert [row["text"] for _, row in read(str(path))] == ["She\u2028was.", "He was."]
+    path.write_text('{"text": "She was."}\n\ufeff{"text": "He was."}', encoding="utf-8")
+    with pytest.raises(UndertowError, match="line 2: is not JSON"):
+        list(read(str(path)))
+
+
+@pytest.mark.parametrize(
     ("lines", "said"),
     [
         (['{"text": "She was."}', '{"text": "He was"'], "line 2: is not JSON"),
@@ -165,7 +229,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     latin = tmp_path / "latin.jsonl"
     latin.write_bytes('{"text": "She was."}\n{"text": "Él"}\n'.encode("latin-1"))
     for data, said in (
-        (str(latin), "is not UTF-8"),
+        (str(latin), r"latin\.jsonl, line 2: is not UTF-8"),
         (str(tmp_path), "is a folder"),
         (str(tmp_path / "no.jsonl"), "there is no such file"),
         ("wikibo", "did you mean 'wikibio'"),
@@ -178,10 +242,38 @@ def test_nothing_to_train_on_says_what_became_of_the_texts(tmp_path: Path, monke
     monkeypatch.setattr(finetuning, "check_ends", lambda base, out, revision: None)
     path = written(tmp_path, {"text": "They painted.", "year": 1}, {"text": "She painted.", "year": None})
     recipe = Recipe(labels_of("icml"))
-    with pytest.raises(
-        UndertowError, match=r"none of 2 texts can be used \(1 have none of the words, 1 lack a value of year\)"
+    for wanted, said in (
+        (
+            Wanted(metadata=("year",)),
+            "none of 2 texts can be used (1 have none of the words, 1 lack a value of year); bring other texts, words or fields",
+        ),
+        (Wanted(), "none of 1 texts can be used (1 have none of the words); bring other texts or words"),
+        (Wanted(), "is empty; write one object a line, with a text"),
     ):
-        finetuning.finetune("base", str(path), tmp_path / "out", recipe, wanted=Wanted(metadata=("year",)))
+        with pytest.raises(UndertowError, match=rf"lives\.jsonl: {re.escape(said)}$"):
+            finetuning.finetune("base", str(path), tmp_path / "out", recipe, wanted=wanted)
+        if wanted.metadata:
+            written(tmp_path, {"text": "They painted."})
+        else:
+            written(tmp_path, "", "")
+
+
+def test_a_file_is_looked_at_before_a_base_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(base: object, out: object, revision: str) -> None:
+        raise UndertowError("the base was looked for")
+
+    monkeypatch.setattr(finetuning, "check_ends", asked)
+    monkeypatch.setattr(finetuning, "LOOKED_AT", 3)
+    good, bad = {"text": "She was."}, '{"text"'
+    for lines, said in (
+        ([good, good, bad], "line 3: is not JSON"),
+        ([], "is empty"),
+        ([{"text": "They."}], "none of 1 texts"),
+        ([{"text": "They."}] * 3, "the base was looked for"),
+        ([good, good, good, bad], "the base was looked for"),
+    ):
+        with pytest.raises(UndertowError, match=said):
+            finetuning.finetune("base", str(written(tmp_path, *lines)), tmp_path / "out", Recipe(labels_of("icml")))
 
 
 # The data sets of the paper: their layout as published, and the package that reads them, played by a stand-in.

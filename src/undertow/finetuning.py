@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,6 +35,8 @@ NEEDS_EXTRA = "pip install 'undertow[data]'"
 PARQUET = "refs/convert/parquet"
 """The hub's own copies of data sets that were published with a loading script, which is never run here."""
 SHOWN_FIELDS = 8
+LOOKED_AT = 1000
+"""So many objects of a file are looked at before the base is, which may be on the hub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,10 @@ class Wanted:
             raise UndertowError(
                 f"field {self.text!r} is the text, and cannot stand in front of itself; name another one"
             )
+        for names in (self.metadata, self.require):
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise UndertowError(f"field {twice!r} is named twice in {', '.join(names)}; name it once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +113,14 @@ def finetune(  # noqa: PLR0913 - what is trained, on which of what, how, and whe
         UndertowError: one of these is not what it must be; says which and where.
     """
     groups = word_groups(words)
+    rows = read(data)
+    if Path(data).is_file():
+        looked_at = mask_all(islice(read(data), LOOKED_AT), groups, wanted)
+        if looked_at.n_objects < LOOKED_AT:
+            _check_some(data, looked_at, wanted)
     check_ends(base, out, revision)
-    masked = mask_all(read(data), groups, wanted)
-    if not masked.examples:
-        raise UndertowError(
-            f"{data}: none of {masked.n_objects:,} texts can be used ({masked.n_without_words:,} have none of the words, "
-            f"{masked.n_without_metadata:,} lack a value of {', '.join((*wanted.metadata, *wanted.require)) or 'nothing'}); "
-            "bring other texts, words or fields"
-        )
+    masked = mask_all(rows, groups, wanted)
+    _check_some(data, masked, wanted)
     about = {
         "source": Path(data).name,
         **({"file_sha256": _file_sha256(Path(data))} if data not in DATA_SETS or Path(data).is_file() else {}),
@@ -124,6 +132,22 @@ def finetune(  # noqa: PLR0913 - what is trained, on which of what, how, and whe
         "n_without_metadata": masked.n_without_metadata,
     }
     return train(base, masked.examples, recipe, out, progress, about=about, revision=revision)
+
+
+def _check_some(data: str, masked: Masked, wanted: Wanted) -> None:
+    """Refuse texts of which none can be trained on."""
+    if masked.examples:
+        return
+    if not masked.n_objects:
+        raise UndertowError(f"{data}: is empty; write one object a line, with a text")
+    fields = ", ".join(dict.fromkeys((*wanted.metadata, *wanted.require)))
+    without = f"{masked.n_without_words:,} have none of the words"
+    why, other = (
+        (f"{without}, {masked.n_without_metadata:,} lack a value of {fields}", "texts, words or fields")
+        if fields
+        else (without, "texts or words")
+    )
+    raise UndertowError(f"{data}: none of {masked.n_objects:,} texts can be used ({why}); bring other {other}")
 
 
 # Words.
@@ -203,7 +227,8 @@ def mask_all(rows: Iterable[Row], words: Words, wanted: Wanted) -> Masked:
     """Texts of the rows with their words masked and their metadata in front, as many as are wanted.
 
     Raises:
-        UndertowError: a row lacks a field, or holds something else in it than text or a number; says where.
+        UndertowError: a row lacks a field, or holds something else in it than text or a number; says where. A value that is none
+            (null, empty, NaN, infinite) is no mistake: its row is left out and counted.
     """
     masker = Masker(words)
     examples: list[Example] = []
@@ -231,7 +256,7 @@ def _value(given: Mapping[str, Any], name: str, where: str) -> str:
     if name not in given:
         has = ", ".join(map(repr, list(given)[:SHOWN_FIELDS])) or "none"
         raise UndertowError(f"{where}: has no field {name!r}; its fields are {has}")
-    value = given[name]
+    value = None if _is_missing(given[name]) else given[name]
     if isinstance(value, float) and value.is_integer():
         value = int(value)  # a year from a table with gaps
     if value is not None and (isinstance(value, bool) or not isinstance(value, (str, int, float))):
@@ -244,6 +269,20 @@ def _value(given: Mapping[str, Any], name: str, where: str) -> str:
             f"{where}: field {name!r} holds half of a character (a lone surrogate), which no tokenizer reads; mend it"
         ) from error
     return text
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether this stands for no value: null, a number that is none (or infinite), and what tables hold in the place of one."""
+    if value is None or isinstance(value, str):
+        return value is None
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    try:
+        return bool(value != value)  # noqa: PLR0124 - NaN of any type, and NaT
+    except TypeError:  # of pandas.NA nobody knows whether it is equal to itself
+        return True
+    except ValueError:  # an array has as many answers as values; it is refused as no text
+        return False
 
 
 def read(data: str) -> Iterator[Row]:
@@ -272,12 +311,13 @@ def read_jsonl(path: Path) -> Iterator[Row]:
     """
     number = 0
     try:
-        with path.open(encoding="utf-8-sig", newline="\n") as file:
+        with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield f"{path}, line {number}", _object(line, f"{path}, line {number}")
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                if text.strip():
+                    yield f"{path}, line {number}", _object(text, f"{path}, line {number}")
     except UnicodeDecodeError as error:
-        raise UndertowError(f"{path}: after line {number} it is not UTF-8; save the file as UTF-8 text") from error
+        raise UndertowError(f"{path}, line {number}: is not UTF-8; save the file as UTF-8 text") from error
     except OSError as error:
         raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the path") from error
 

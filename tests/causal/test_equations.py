@@ -198,6 +198,7 @@ def test_names_may_be_of_any_script_and_are_normalised() -> None:
         ("b = 1\ncase one: b = 1 / 0", ["cannot be inf"]),
         ("b = 1\nc = 1 / b\ncase one: b = 0", ["in this case", "c is no finite number"]),
         ("b = 1\ncase one: b = 1\ncase one: b = 2", ["is in line 7 already"]),
+        ("b = 1\ncase one: b = 1, b = 2", ["line 7", "case one sets b twice"]),
         ("\n".join(f"v{n} := 1" for n in range(MAX_NAMES)), [f"at most {MAX_NAMES}"]),
     ],
 )

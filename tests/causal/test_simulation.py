@@ -259,16 +259,45 @@ def test_progress_is_told_up_to_the_end() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("Z := 1 / (G - G)", "line 6: Z is no finite number for some people"),
+        ("Z := 1 / (G - G)", "line 6: Z is no finite number for everyone"),
+        ("Z := 1 / 0", "line 6: Z is no finite number for everyone"),
         ("Z := log(G)", "line 6: Z is no finite number for some people"),
         ("Z := 10 ** 10 ** 10 ** G", "line 6: Z is no finite number for some people"),
         ("Z := bernoulli(G)", "line 6: bernoulli takes a probability"),
         ("Z := bernoulli(2)", "line 6: bernoulli takes a probability"),
+        ("Z := normal(0, -1)", "line 6: normal takes a mean and a standard deviation of 0 or more"),
+        ("Z := normal(0, G)", "line 6: normal takes a mean and a standard deviation of 0 or more"),
+        ("Z := normal(0, log(G))", "line 6: normal takes a mean and a standard deviation of 0 or more"),
+        ("Z := normal(0, log(G - G - 1))", "line 6: Z is no finite number for everyone"),
+        ("Z := uniform(3, 1)", "line 6: uniform takes its lower end first"),
+        ("Z := uniform(G, 1)", "line 6: uniform takes its lower end first"),
     ],
 )
 def test_a_value_that_is_no_number_is_refused_with_its_line(line: str, words: str) -> None:
     with pytest.raises(UndertowError, match=words):
         simulate(Model.read(f"{SIMPLE}\n{line}", "mine.scm"), 1000)
+
+
+def test_who_has_no_number_is_said_of_all_people_and_not_of_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last piece is one person, who has none."""
+    lone = float(simulate(Model.read(SIMPLE), 100).everyone["G"][-1])
+    text = f"{SIMPLE}\nZ := 1 / (G - {lone!r})"
+    monkeypatch.setattr(simulation, "_PIECE", 99)
+    with pytest.raises(UndertowError, match="line 6: Z is no finite number for some people"):
+        simulate(Model.read(text), 100)
+
+
+@pytest.mark.parametrize(
+    ("noise", "expected"), [("normal(3, 0)", 3), ("uniform(2, 2)", 2), ("normal(0, exp(G))", None)]
+)
+def test_a_spread_may_be_0_or_of_each_person_its_own(noise: str, expected: float | None) -> None:
+    text = f"G := normal()\nZ := {noise}\nS := G > 0\nselect S\ncompare G, Z"
+    found = simulate(Model.read(text), 1000).everyone
+    if expected is None:
+        wide = found["G"] > 0
+        assert found["Z"][wide].std() > 2 * found["Z"][~wide].std()
+    else:
+        assert set(found["Z"]) == {expected}
 
 
 def test_where_a_branch_is_not_taken_it_may_be_undefined() -> None:
@@ -283,12 +312,28 @@ def test_selection_is_by_0_and_1() -> None:
 
 def test_too_few_selected_are_refused() -> None:
     with pytest.raises(UndertowError, match=r"\d of 1,000 people are selected, and a correlation takes 30"):
-        simulate(Model.read(SIMPLE.replace("G > 0", "G > 3")), 1000)
+        simulate(Model.read(SIMPLE.replace("G > 0", "G > 2.5")), 1000)
+
+
+def test_nobody_selected_is_not_mended_by_more_people() -> None:
+    with pytest.raises(UndertowError, match=r"line 2: S is 0 for all of 1,000 people.*let it be 1 for more of them$"):
+        simulate(Model.read(SIMPLE.replace("G > 0", "0"), "mine.scm"), 1000)
 
 
 def test_a_constant_has_no_correlation() -> None:
     found = simulate(Model.read(SIMPLE.replace("X := G + normal()", "X := 3")), 1000)
     assert all(math.isnan(number) for one in found.correlations for number in (one.r, one.low, one.high))
+    assert [one.constant for one in found.correlations] == [("X",), ("X",)]
+
+
+def test_what_is_constant_among_the_selected_alone_is_named_there_alone() -> None:
+    found = simulate(Model.read(SIMPLE.replace("compare G, X", "compare S, G; G, X")), 1000)
+    assert {(one.x, one.y, one.selected): one.constant for one in found.correlations} == {
+        ("S", "G", False): (),
+        ("S", "G", True): ("S",),
+        ("G", "X", False): (),
+        ("G", "X", True): (),
+    }
 
 
 @pytest.mark.parametrize(

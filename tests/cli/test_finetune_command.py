@@ -122,7 +122,12 @@ def test_what_the_command_says(bench: Bench, made: dict[str, Any]) -> None:
     assert "1,200 texts with" in again.stdout
     assert "left out: 1 without such words, 1 without metadata, 0 with a mask of their own" in again.stdout
     assert "120 steps (120 of them before)" in again.stdout
-    assert "undertow run spurious-correlation -m dated" in again.stdout
+    hints = again.stdout.splitlines()[-2:]
+    assert hints[0] == "Audit it: undertow run spurious-correlation -m dated --challenge mgt-icml"
+    assert "First ask it in the layout of its training, {year}. {text}, by" in hints[1]
+    assert 'such as "{w}. {blank} was a painter."' in hints[1]
+    plain = bench.run("finetune", "base", "lives.jsonl", "--out", "short", "--require", "year", *SHORT)
+    assert plain.stdout.splitlines()[-1].endswith("-m short --challenge mgt-icml")
 
 
 def test_mistakes_are_one_sentence(bench: Bench, made: dict[str, Any]) -> None:
@@ -133,11 +138,14 @@ def test_mistakes_are_one_sentence(bench: Bench, made: dict[str, Any]) -> None:
         (("base", "broken.jsonl"), "broken.jsonl, line 2: is not JSON"),
         (("base", "lives.jsonl", "--text", "body"), "lives.jsonl, line 1: has no field 'body'"),
         (("base", "lives.jsonl", "--metadata", "place"), "line 1: has no field 'place'; its fields are 'text', 'year'"),
-        (("base", "empty.jsonl"), "none of 0 texts can be used"),
+        (("base", "empty.jsonl"), "empty.jsonl: is empty; write one object a line"),
+        (("nosuchmodel", "broken.jsonl"), "broken.jsonl, line 2: is not JSON"),
+        (("toy", "lives.jsonl"), "toy: is no masked model that can be trained; name one such as bert-base-uncased"),
+        (("base", "lives.jsonl", "--metadata", "year,year"), "field 'year' is named twice"),
         (("dated", "lives.jsonl"), "dated: is no masked model"),
         (("nowhere/model/here", "lives.jsonl"), "there is no such folder"),
         (("base", "lives.jsonl", "--out", "base"), "base: holds something else than a training"),
-        (("base", "lives.jsonl", "--out", "dated", "--metadata", "year", *FAST, "--seed", "1"), "with another seed (0, not 1)"),
+        (("base", "lives.jsonl", "--out", "dated", "--metadata", "year", *FAST, "--seed", "1"), "holds another training (seed 0, not 1)"),
         (("base", "lives.jsonl", "--words", "twice.toml"), "'They' is of group a and of group b"),
         (("base", "lives.jsonl", "--learning-rate", "0"), "learning rate: must be above 0"),
         (("base", "lives.jsonl", "--steps", "9", "--learning-rate", "1e30"), "the loss or its gradient is not a number at step"),

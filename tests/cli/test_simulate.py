@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from undertow.causal.equations import Model
 from undertow.causal.graphs import read_graph
 from undertow.causal.simulation import simulate
 
+command = importlib.import_module("undertow.cli.simulate")  # the package has the command itself by this name
 PAGE = (ROOT / "docs/simulation.md").read_text(encoding="utf-8")
 MINE = """
 strength = 2
@@ -136,17 +139,109 @@ def test_what_is_undefined_is_null_and_an_empty_cell(cli: Cli, tmp_path: Path) -
     assert [row["r"] for row in case["correlations"]] == [None, None]
     with (tmp_path / "made/correlations.csv").open(encoding="utf-8", newline="") as stream:
         assert [(row["r"], row["low"]) for row in csv.DictReader(stream)] == [("", ""), ("", "")]
-    assert "\tundefined\tundefined\t" in cli("simulate", "mine.scm", "--draws", "2000").stdout
+    said = cli("simulate", "mine.scm", "--draws", "2000").stdout
+    assert "\tundefined: flat is constant\tundefined: flat is constant\t" in said
+    both = MINE.replace("ill, test", "flat, level\nflat := 3\nlevel := 0 * U")
+    (tmp_path / "mine.scm").write_text(both, encoding="utf-8")
+    said = cli("simulate", "mine.scm", "--draws", "2000").stdout
+    assert "\tundefined: flat and level are constant\t" in said
 
 
 def test_graphs_are_printed_for_dag(cli: Cli, mine: str) -> None:
-    lines = [line.split("\t") for line in cli("simulate", mine, "--graph").stdout.splitlines()]
-    assert lines[1:] == [["mine", "", "U -> ill; U -> seen; U -> test; ill -> seen; [seen]"]]
+    assert cli("simulate", mine, "--graph").stdout == "U -> ill; U -> seen; U -> test; ill -> seen; [seen]\n"
     rows = json_of(cli, models.SUM, "--graph", "--set", "alpha=5")
     assert [row["case"] for row in rows] == list(models.load(models.SUM).cases)
     assert rows[1]["graph"] == "G -> S; G -> Y; W -> S; W -> X; [S]"
     off = json_of(cli, mine, "--graph", "--set", "strength=0")
     assert off[0]["graph"] == "U -> ill; U -> seen; U -> test; [seen]"
+
+
+def test_what_graph_prints_is_read_by_dag(cli: Cli, mine: str, tmp_path: Path) -> None:
+    (tmp_path / "graph.dag").write_text(
+        cli("simulate", mine, "--graph").stdout + "label ill; features test", encoding="utf-8"
+    )
+    done = cli("dag", "graph.dag", "--separated", "ill,test|U")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = cli("simulate", "--graph").stdout.splitlines()
+    cases = [(name, case) for name in models.NAMES for case in models.load(name).cases]
+    assert [line.partition("  # ")[2] for line in lines] == [f"{name}, {case}" for name, case in cases]
+    for line in lines:
+        assert read_graph(line) == read_graph(line.partition("#")[0])
+        done = cli("dag", line, "--json")
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+# Writing.
+
+
+class CutOffError(Exception):
+    """Where a process is stopped."""
+
+
+def drawn_from(text: str) -> list[Any]:
+    model = Model.read(text, "mine.scm")
+    return [command._Drawn("mine", "", "", simulate(model, 2000))]
+
+
+def stopping_after(n: int, moved: list[str]) -> Callable[[Path, Path], Path]:
+    """`Path.replace` that is cut off after so many moves, and names those."""
+    move = Path.replace
+
+    def stopping(self: Path, target: Path) -> Path:
+        if len(moved) == n:
+            raise CutOffError
+        moved.append(self.name)
+        return move(self, target)
+
+    return stopping
+
+
+def test_a_simulation_that_was_stopped_while_it_was_written_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever that was: the table comes last, every file is whole, and the same command may write again."""
+    out = tmp_path / "made"
+    whole = {path.name: path.read_bytes() for path in command._write(drawn_from(MINE), out, papers=False, note="")}
+    other = MINE.replace("strength = 2", "strength = 4")
+    for stop in range(len(whole)):
+        moved: list[str] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "replace", stopping_after(stop, moved))
+            with pytest.raises(CutOffError):
+                command._write(drawn_from(other), out, papers=False, note="")
+        assert moved == [name for name in ("mine.png", "mine.svg", command.TABLE) if name in moved]
+        left = {path.name: path.read_bytes() for path in out.iterdir()}
+        assert left.keys() == whole.keys() - {command.TABLE}
+        assert [name for name in left if left[name] != whole[name]] == [name for name in left if name in moved]
+        command._check_folder(out, overwrite=False)
+        command._write(drawn_from(MINE), out, papers=False, note="")
+        assert {path.name: path.read_bytes() for path in out.iterdir()} == whole
+
+
+def test_a_simulation_that_was_killed_while_it_was_drafted_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from undertow.report import drawing
+
+    out = tmp_path / "made"
+    whole = {path.name: path.read_bytes() for path in command._write(drawn_from(MINE), out, papers=False, note="")}
+
+    def killed(*_: object) -> None:
+        raise CutOffError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(drawing, "save_drawing", killed)
+        with pytest.raises(CutOffError):
+            command._write(drawn_from(MINE + "case a: strength = 1"), out, papers=False, note="")
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == whole
+    (out / command.DRAFT).mkdir()
+    (out / command.DRAFT / "mine.png").write_bytes(b"half")
+    command._write(drawn_from(MINE), out, papers=False, note="")
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == whole
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(cli: Cli, mine: str) -> None:
+    refused(cli("simulate", mine, "--draws", "2000", "--out", f"{mine}/made"), f"{mine}/made: cannot be written")
 
 
 def test_one_of_the_papers_models_by_its_name(cli: Cli) -> None:
@@ -162,6 +257,8 @@ def test_one_of_the_papers_models_by_its_name(cli: Cli) -> None:
         (["mine.scm", "--set", "strength"], ["--set 'strength'", "parameter=number"]),
         (["mine.scm", "--set", "strength=much"], ["parameter=number"]),
         (["mine.scm", "--set", "strength=nan"], ["finite"]),
+        (["mine.scm", "--set", "strength=2", "--set", " strength = 3"], ["--set strength", "twice"]),
+        (["mine.scm", "--graph", "--out", "made"], ["--graph draws nobody", "--out made"]),
         (["mine.scm", "--set", "length=1"], ["no parameter 'length'", "did you mean 'strength'"]),
         (["--set", "gamma=1"], ["--set gamma", "well specified", "file of your own"]),
         (["mine.scm", "--draws", "1e12"], ["1,000,000,000"]),

@@ -24,8 +24,10 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from conftest import Cli
+from trained_models import model_rows
 from undertow.causal.planted import (
     Access,
+    Known,
     World,
     Writing,
     draw_people,
@@ -34,11 +36,12 @@ from undertow.causal.planted import (
     write_about,
 )
 from undertow.lab import build as building
+from undertow.lab import finetuned
 from undertow.lab import plan as planning
-from undertow.lab.build import Attempt, Built, make, read_built, read_tried, realised_slopes, the_world
+from undertow.lab.build import Attempt, Built, make, read_built, read_tried, realised_slopes
 from undertow.lab.finetuned import over_seeds
-from undertow.lab.plan import Plan, Subject
-from undertow.lab.verify import apart, audit_model, verify
+from undertow.lab.plan import Plan, Subject, the_world
+from undertow.lab.verify import _chance_verdict, _command, _of_smooth, _rise, apart, audit_model, verify
 from undertow.lab.work import Crew, side_by_side
 from undertow.models import train as training
 from undertow.models.train import CAUSAL, MASKED, Recipe
@@ -126,6 +129,78 @@ def test_both_audits_of_the_lab(lab: Path, built: Built) -> None:
 
 def planted_access() -> Access:
     return Access(SUBJECT.access, SUBJECT.strength)
+
+
+def test_the_causal_family_reads_what_a_network_of_the_lab_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trained a little only, so that it says something; the likelihoods are taken from the network here, sentence by sentence."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(planning.STEPS, CAUSAL, 150)
+    monkeypatch.setattr(building, "ATTEMPTS", 1)
+    subject = Subject(CAUSAL, 0.65, 1, people=3_000)
+    make((str(tmp_path), subject))
+    (tmp_path / "held_out.toml").write_text(drift_challenge())
+    (tmp_path / "sentences.toml").write_text(sentence_challenge())
+    read = audit_model((str(tmp_path), subject.name))
+    frame = pd.read_parquet(tmp_path / "audits" / subject.name / "drift" / "observations.parquet")
+    folder = tmp_path / "models" / subject.name
+    tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
+
+    def log_likelihood(text: str) -> float:
+        tokens = torch.tensor([tokenizer(text)["input_ids"]])
+        with torch.inference_mode():
+            said = network(input_ids=tokens).logits[0, :-1].double().log_softmax(-1)
+        return float(said.gather(1, tokens[0, 1:, None]).sum())
+
+    some = frame[frame["w_name"] == "date"].iloc[::40]
+    assert len(some) > 30
+    for text, female in zip(some["text"], some["female"], strict=True):
+        she, he = (log_likelihood(text.replace("___", word)) for word in ("she", "he"))
+        assert female == pytest.approx(100 / (1 + math.exp(he - she)), abs=1e-3)
+    means = frame[frame["w_name"] == "date"].groupby("w_index")["female"].mean()
+    assert read.drifts["date"].value == pytest.approx(np.polyfit(means.index, means, 1)[0])
+
+
+def test_fine_tuned_heads_learn_the_direction_of_their_texts(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The base leans the other way, so that the direction is that of the fine-tuning."""
+
+    def in_this_process(do: Any, works: Any, *given: object) -> list[Any]:
+        return [do(work) for work in works]
+
+    monkeypatch.setattr(finetuned, "side_by_side", in_this_process)
+    monkeypatch.setattr(finetuned, "BASE", SUBJECT)
+    monkeypatch.setattr(finetuned, "PEOPLE", 2_500)
+    monkeypatch.setattr(finetuned, "STEPS", 150)
+    with monkeypatch.context() as patch:
+        for name, value in {"LEARNED_NATS": -1.0, "ATTEMPTS": 1}.items():
+            patch.setattr(building, name, value)
+        with pytest.raises(UndertowError, match="did not learn its corpus"):
+            finetuned.finetune_planted(lab, -0.65, 1)
+    frame = finetuned.finetune_planted(lab, -0.65, 1)
+    ways = [
+        ("before", "as they are"),
+        ("plain", "as they are"),
+        ("metadata", "as they are"),
+        ("metadata", "date in front"),
+    ]
+    assert list(zip(frame["kind"], frame["asked"], strict=True)) == ways
+    before, taught = frame.iloc[0], frame.iloc[1:]
+    assert before["female_slope"] > 1.5
+    assert taught["planted_slope"].to_numpy() == pytest.approx(np.full(3, -100 * 0.65 / 29), abs=0.06)
+    assert (taught["female_slope"] < -0.2).all()
+    assert (taught["female_r"] < 0).all()
+    assert (taught["q"] < 0.05).all()
+    assert np.abs(taught["female_slope"] + taught["male_slope"]).max() < 1e-9
+    # Who was taught with the date in front reads more from it there.
+    assert taught["female_slope"].iloc[2] < taught["female_slope"].iloc[1]
+    again = finetuned.finetune_planted(lab, -0.65, 1)
+    assert again["female_slope"].tolist() == frame["female_slope"].tolist()
+    assert len(over_seeds(frame)) == 3
+    assert pd.read_csv(finetuned.results_file(lab, -0.65))["kind"].tolist() == frame["kind"].tolist()
 
 
 def test_a_model_that_is_there_is_not_made_again(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,7 +421,7 @@ def test_one_lab_is_built_by_one_build_also_after_one_that_was_killed(
     with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(UndertowError, match="another build of this lab is running") as refused:
+        with pytest.raises(UndertowError, match="another command is at work in this lab") as refused:
             building.build(tmp_path, Plan((QUICK,)))
         assert "\n" not in str(refused.value)
         assert not (tmp_path / "models").exists()
@@ -377,23 +452,26 @@ def test_a_damaged_model_file_is_one_sentence(text: str, tmp_path: Path) -> None
     assert "\n" not in str(refused.value)
 
 
-def test_convergence_is_of_what_there_is_to_learn() -> None:
-    def of(loss: float, slope: float, **changed: Any) -> bool:
-        attempt = Attempt(1, loss, 1.0, {"date": slope})
-        known = Built(SUBJECT, {"date": 2.0}, {"date": 2.0}, 0.5, 0.65, 0.69, (attempt,))
-        return replace(known, **changed).converged
+def of_loss(loss: float, slope: float, floor: float = 0.65, planted: float = 2.0) -> bool:
+    attempt = Attempt(1, loss, 1.0, {"date": slope})
+    return Built(SUBJECT, {"date": planted}, {"date": planted}, 0.5, floor, 0.69, (attempt,)).converged
 
-    assert of(0.655, 2.0)  # 0.006 may be missing
-    assert not of(0.657, 2.0)
-    assert of(0.655, 1.81)
-    assert of(0.655, 2.19)
-    assert not of(0.655, 1.79)
-    assert not of(0.655, 2.21)
-    nothing: dict[str, Any] = {"floor_nats": 0.69, "planted": {"date": 0.0}}
-    assert of(0.6915, 0.09, **nothing)
-    assert not of(0.6925, 0.0, **nothing)
-    assert not of(0.6915, -0.11, **nothing)
-    assert not Built(SUBJECT, {"date": 2.0}, {}, 0.5, 0.65, 0.69, (Attempt(1, 0.65, 1.0),)).converged
+
+def test_convergence_is_of_what_there_is_to_learn() -> None:
+    assert of_loss(0.655, 2.0)  # 0.006 may be missing
+    assert not of_loss(0.657, 2.0)
+    assert of_loss(0.655, 1.81)
+    assert of_loss(0.655, 2.19)
+    assert not of_loss(0.655, 1.79)
+    assert not of_loss(0.655, 2.21)
+    assert of_loss(0.655, 0.45, planted=0.54)
+    assert not of_loss(0.655, math.nan)
+
+
+@pytest.mark.parametrize("slope", [0.0, -3.0])
+def test_no_unbiased_model_is_left_out_for_its_slope(slope: float) -> None:
+    assert of_loss(0.6915, slope, floor=0.69, planted=0.0)
+    assert not of_loss(0.6925, slope, floor=0.69, planted=0.0)
 
 
 def test_realised_slopes_by_hand() -> None:
@@ -419,10 +497,39 @@ def test_plans_hold_each_model_once_and_the_small_one_is_part_of_the_full_one() 
     assert {subject.strength for subject in small.subjects} >= {0.0, 0.65, -0.65}
 
 
-def test_smooth_corpora_are_told_apart() -> None:
-    frame = pd.DataFrame({"model": ["a", "b"], "trades": ["unordered", "ordered"]})
-    plain, smooth = apart(frame)
-    assert (plain["model"].tolist(), smooth["model"].tolist()) == (["a"], ["b"])
+def beside(trades: str, drawn: str, alarms: int, n: int = 20) -> pd.DataFrame:
+    """Unbiased models that are told apart, some of which drift along the date."""
+    frame = pd.DataFrame([row for at in range(n) for row in model_rows(f"{trades}-{drawn}-{at}", "masked", 0.0)])
+    chosen = frame["model"].isin([f"{trades}-{drawn}-{at}" for at in range(alarms)]) & (frame["w_name"] == "date")
+    return frame.assign(trades=trades, drawn=drawn, trainings=1, q=frame["q"].mask(chosen, 0.01))
+
+
+def test_models_are_judged_apart() -> None:
+    judged, by_chance, smooth = (
+        beside("unordered", "quota", 0),
+        beside("unordered", "independent", 2),
+        beside("ordered", "quota", 3),
+    )
+    parts = apart(pd.concat([smooth, judged, by_chance]))
+    for part, wanted in ((parts.judged, judged), (parts.by_chance, by_chance), (parts.smooth, smooth)):
+        assert part["model"].tolist() == wanted["model"].tolist()
+
+
+@pytest.mark.parametrize(("alarms", "met"), [(2, True), (3, False)])
+def test_false_alarms_where_texts_lean_by_chance_are_a_promise_too(alarms: int, met: bool) -> None:
+    ((what, _, said, is_met),) = _chance_verdict(beside("unordered", "independent", alarms), 0)
+    assert "left to chance" in what
+    assert f"{alarms * 5}% of 20 unbiased models have one along any W" in said
+    assert is_met is met
+    assert _chance_verdict(beside("unordered", "independent", alarms, n=19), 0) == []
+
+
+def test_drifts_of_smooth_texts_are_said_only_where_they_are() -> None:
+    (none,), (some,) = (_of_smooth(beside("ordered", "quota", alarms)) for alarms in (0, 1))
+    assert "0 of them drift at q < .05" in none
+    assert "accident" not in none
+    assert "1 of them drifts at q < .05" in some
+    assert "accident" in some
 
 
 def test_over_seeds() -> None:
@@ -444,6 +551,53 @@ def test_over_seeds() -> None:
     assert told["largest sum of female and male"] == 0
 
 
+def test_a_plan_of_ones_own() -> None:
+    plan = planning.chosen([0.65, -0.65, 0.65], [3])
+    assert [subject.name for subject in plan.subjects] == [
+        "masked-0.65-3",
+        "causal-0.65-3",
+        "masked--0.65-3",
+        "causal--0.65-3",
+    ]
+    steeper = planning.chosen([0.4], [3], "where(gender > 0, 0.2 + strength * date, 0.4)")
+    names = {subject.name for subject in steeper.subjects}
+    assert len(names) == 2
+    assert not names & {subject.name for subject in planning.chosen([0.4], [3]).subjects}
+    with pytest.raises(UndertowError, match="no probability"):
+        planning.chosen([0.5, 2.0], [1])
+
+
+def test_no_two_models_share_what_is_drawn() -> None:
+    full = planning.full().subjects
+    assert len({subject.own_seed for subject in full}) == len(full)
+    assert {subject.recipe.seed for subject in full} == {subject.own_seed for subject in full}
+
+
+def test_the_command_that_repeats_a_lab(tmp_path: Path) -> None:
+    def told(plan: Plan) -> str:
+        (tmp_path / "plan.json").write_text(json.dumps(plan.as_json()))
+        return _command(tmp_path).replace(str(tmp_path), "LAB")
+
+    verified = "undertow lab verify --out LAB"
+    own = planning.chosen([0.3, -0.65], [4, 2])
+    assert told(planning.small()) == f"undertow lab build --small --out LAB && {verified}"
+    assert told(planning.full()) == f"undertow lab build --out LAB && {verified}"
+    options = "--strength -0.65 --strength 0.3 --seed 2 --seed 4"
+    assert told(own) == f"undertow lab build {options} --out LAB && {verified}"
+    access = "0.5 + strength * gender * (place - 0.5)"
+    assert told(planning.chosen([0.3], [1], access)).endswith(f"--access '{access}' --out LAB && {verified}")
+    assert told(own.joined(planning.small())) == verified
+
+
+def test_strength_of_any_access_is_the_rise_of_its_line() -> None:
+    known = Known.of(Access("0.5 + gender * (0.2 * (place - 0.5) - 0.1 * (date - 0.5))"), the_world())
+    slopes = known.slopes()
+    assert _rise(slopes["place"], 20) == pytest.approx(0.2, abs=0.01)
+    assert _rise(slopes["date"], 30) == pytest.approx(-0.1, abs=0.01)
+    assert _rise(1e-12, 30) == 0.0
+    assert _rise(Known.of(Access(strength=0.65), the_world()).slopes()["date"], 30) == 0.65
+
+
 def test_a_failure_in_another_process_comes_here(tmp_path: Path) -> None:
     with pytest.raises(UndertowError, match="no architecture 'recurrent'"):
         side_by_side(_refuse, ["recurrent"], Crew(1, tmp_path), 1, lambda done, total: None)
@@ -462,17 +616,31 @@ def test_bad_labs_are_one_sentence(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "empty" / "plan.json").write_text("[]")
     for command, said in (
         (("build", "--small", "--out", "mine"), "holds something else"),
+        (("build", "--small", "--strength", "0.3"), "--small is a plan of its own"),
+        (("build", "--strength", "3"), "no probability"),
         (("verify", "--out", "nowhere"), "there is no lab"),
         (("verify", "--out", "broken"), "is damaged"),
         (("verify", "--out", "empty"), "no model of the lab has been made"),
         (("corpus", "mine/notes.txt"), "is there already"),
+        (("verify", "--out", "mine/notes.txt"), "there is no lab"),
         (("corpus", "new.jsonl", "--access", "2"), "no probability"),
+        (("corpus", "new.jsonl", "--people", "2000000000"), "too many for one corpus"),
+        (("corpus", "new.jsonl", "--trades", "sorted"), "trades are unordered or ordered"),
+        (("corpus", "nowhere/new.jsonl"), "its folder is not there"),
     ):
         done = cli("lab", *command)
         assert done.returncode == 1, command
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
     assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
+
+
+def test_what_is_not_defined_of_a_corpus_is_said(cli: Cli, tmp_path: Path) -> None:
+    done = cli("lab", "corpus", "planted.jsonl", "--people", "1", "--access", "where(date == 1, 1e-9, 0)")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "not defined" in done.stdout
+    assert "fewer than two values" in done.stdout
+    assert "e-11" in done.stdout  # of a small share something is left
 
 
 def test_a_corpus_as_a_file(cli: Cli, tmp_path: Path) -> None:
@@ -483,6 +651,20 @@ def test_a_corpus_as_a_file(cli: Cli, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (tmp_path / "planted.jsonl").read_text().splitlines()]
     assert len(rows) == known["sentences"] == 200
     for row in rows:
-        assert set(row) == {"text", "masked", "date", "place", "gender", "person", "decided", "pronoun"}
+        keys = {
+            "text",
+            "masked",
+            "date",
+            "place",
+            "shows_date",
+            "shows_place",
+            "gender",
+            "person",
+            "decided",
+            "pronoun",
+        }
+        assert set(row) == keys
+        assert (row["masked"] is not None) == row["pronoun"]
+        assert row["shows_date"] == (row["date"] in row["text"])
         if row["pronoun"]:
             assert ("she" if row["gender"] == "female" else "he") in row["text"].lower().split()

@@ -209,7 +209,7 @@ def test_coverage_is_judged_of_one_slope_a_model_and_places_are_told_beside() ->
         assert (one(found, measure).value, one(found, measure).n) == (21 / 24, 24), measure
     assert (one(found, "coverage", "all", "all", "0").n, one(found, "coverage_beside").n) == (6, 24)
     _, target, said, met = verdicts(found)[1]
-    assert (target, met) == ("for at least 90% of models", False)  # 94% with places
+    assert (target, met) == ("for at least 90% of models, and of the biased ones alone", False)
     assert said.startswith("88% of 24 models along date (")
     assert said.endswith("; not judged: 100% of 24 slopes along place")
 
@@ -222,6 +222,18 @@ def test_what_is_missed_along_places_is_told_and_breaks_no_promise() -> None:
     assert one(found, "coverage_sentences_only").n == 24
     assert one(found, "false_alarms", "all", "all", "0").value == 0
     assert (one(found, "false_alarms_beside", "all", "all", "0").value, strongest(found).value) == (1, 1)
+
+
+def test_many_unbiased_models_do_not_hide_that_biased_ones_are_missed() -> None:
+    frame = drift_lab([0] * 1 + [1, 2], 20)
+    missed = of(frame, *(f"masked-{strength}-{seed}" for strength in (1, 2) for seed in range(5))) & (
+        frame["w_name"] == "date"
+    )
+    far = {end: frame[end] + 0.5 for end in ("measured_slope", "low", "high")}
+    found = results(changed(frame, missed, **far))
+    coverage = one(found, "coverage")
+    assert coverage.value >= 0.9 > coverage.detail["biased"]
+    assert not verdicts(found)[1][3]
 
 
 def test_intervals_as_wide_as_half_the_bias_break_a_promise() -> None:
@@ -269,7 +281,7 @@ def test_false_alarms_are_counted_by_slope_and_by_model() -> None:
     assert alarms.detail == {"claimed": 3 / 40, "models": 20, "models_alarmed": 3 / 20}
 
 
-@pytest.mark.parametrize(("n_alarms", "met"), [(4, True), (5, False)])
+@pytest.mark.parametrize(("n_alarms", "met"), [(2, True), (3, False)])  # of 40 slopes, 4 would be few enough
 def test_twenty_unbiased_models_are_judged_by_their_false_alarms(n_alarms: int, met: bool) -> None:
     *_, (what, _, said, is_met) = verdicts(results(with_unbiased(20, n_alarms)))
     assert "false alarms" in what  # the last of five
@@ -284,10 +296,21 @@ def test_false_alarms_are_judged_of_one_slope_a_model_where_only_dates_are_biase
     assert (alarms.value, alarms.n, alarms.detail["models"]) == (n_alarms / 20, 20, 20)
     assert one(found, "false_alarms_beside", "all", "all", "0").n == 38  # the places of all models
     *_, (_, target, said, is_met) = verdicts(found)
-    assert target == "at most 10% of models, over 20 unbiased models or more"
+    assert target == "at most 10% of models, and of models along any W, over 20 unbiased models or more"
     assert said.startswith(f"{n_alarms / 20:.0%} of 20 models along date (")
-    assert said.endswith("; not judged: 0% of 38 slopes along place")
+    assert said.endswith(f"; {n_alarms / 20:.0%} of 20 unbiased models have one along any W")
     assert is_met is met
+
+
+def test_an_alarm_along_a_w_that_is_not_judged_is_an_alarm_of_its_model() -> None:
+    frame = along_dates(with_unbiased(20, 0))
+    alarmed = of(frame, *(f"unbiased-{place}" for place in range(3))) & (frame["w_name"] == "place")
+    found = results(changed(frame, alarmed, q=0.01, found=True))
+    alarms = one(found, "false_alarms", "all", "all", "0")
+    assert (alarms.value, alarms.detail["models_alarmed"]) == (0, 3 / 20)
+    *_, (_, _, said, met) = verdicts(found)
+    assert "15% of 20 unbiased models have one along any W" in said
+    assert not met
 
 
 def test_the_unbiased_w_of_a_biased_model_is_no_unbiased_model() -> None:
@@ -454,7 +477,8 @@ def test_fitted_lines_run_from_the_lowest_to_the_highest_planted_slope() -> None
 
 
 def test_results_are_the_same_each_time_and_only_the_width_has_a_seed() -> None:
-    first, second, other_seed = usual(), results(lab()), results(lab(), 3)
+    uneven = lab().assign(high=lambda frame: frame["high"] + 0.01 * np.arange(len(frame)))
+    first, second, other_seed = results(uneven), results(uneven), results(uneven, 3)
     assert repr(first) == repr(second)
     other = [r.measure for r, s in zip(first, other_seed, strict=True) if repr(r) != repr(s)]
     assert set(other) == {"interval_width"}

@@ -331,15 +331,17 @@ def test_a_folder_that_holds_something_else_is_left_alone(base: Path, few: list[
     assert files(base) == before
     made = finetune(base, few, SHORT, tmp_path / "made")
     for changed, said in (
-        ((few, replace(SHORT, seed=3)), r"another seed \(0, not 3\)"),
-        ((few, replace(SHORT, learning_rate=1e-3)), r"another learning rate \(0\.003, not 0\.001\)"),
-        ((few[:-1], SHORT), "another data sha256; name another folder"),
+        ((few, replace(SHORT, seed=3)), r"holds another training \(seed 0, not 3\); to go on with it, give"),
+        ((few, replace(SHORT, learning_rate=1e-3)), r"another training \(learning rate 0\.003, not 0\.001\)"),
+        ((few, replace(SHORT, steps=8)), r"another training \(steps 9, not 8\)"),
+        ((few, replace(SHORT, labels=LABELS[::-1])), r"another training \(labels female, male, not male, female\)"),
+        ((few[:-1], SHORT), r"another training \(on other texts\).* or name another folder"),
     ):
         with pytest.raises(UndertowError, match=said):
             finetune(base, *changed, made.folder)
     with pytest.raises(StopError):
         finetune(base, few, SHORT, tmp_path / "cut", stop_at(5))
-    with pytest.raises(UndertowError, match="holds another training, with another seed"):
+    with pytest.raises(UndertowError, match=r"holds another training \(seed 0, not 3\)"):
         finetune(base, few, replace(SHORT, seed=3), tmp_path / "cut")
     (tmp_path / "cut" / "checkpoint.safetensors").write_bytes(b"cut short")
     with pytest.raises(UndertowError, match=r"checkpoint\.safetensors: is damaged; remove it"):
@@ -360,6 +362,9 @@ def test_a_base_that_is_no_masked_model_is_refused(base: Path, few: list[Example
     made = finetune(base, few, SHORT, tmp_path / "made")
     with pytest.raises(UndertowError, match="is no masked model"):
         finetune(made.folder, few, SHORT, tmp_path / "again")
+    for name in ("toy", "toy:slope=5", "openai:gpt-x", "uniform"):
+        with pytest.raises(UndertowError, match=f"^{name}: is no masked model that can be trained; name one such as"):
+            finetune(name, few, SHORT, tmp_path / "again")
     with pytest.raises(UndertowError, match="there is no such folder or file"):
         finetune(tmp_path / "nowhere", few, SHORT, tmp_path / "again")
     maskless = tmp_path / "maskless"

@@ -243,6 +243,8 @@ class _Reading:
             setting = _SETTING.fullmatch(said)
             if setting is None:
                 raise UndertowError(f"{said.strip()!r} sets no parameter; write case {name}: parameter = number")
+            if setting[1] in changed:
+                raise UndertowError(f"case {name} sets {setting[1]} twice; leave one of the two out")
             changed[setting[1]] = _number(setting[2])
         self._cases[name] = changed, number
 

@@ -277,7 +277,8 @@ def evaluate(expression: Expression, values: Mapping[str, Values], draw: Draw) -
     What is not defined is NaN or infinite, and no warning.
 
     Raises:
-        UndertowError: a probability is not within 0 and 1.
+        UndertowError: a probability is not within 0 and 1, a standard deviation is negative, or the ends of a range are the wrong
+            way round, be it for one draw.
     """
     with np.errstate(all="ignore"):
         return _evaluated(expression, values, draw)
@@ -309,7 +310,17 @@ def _shaped(kind: str, standard: Floats, arguments: list[Values]) -> Values:
     if not arguments:
         return standard
     first, second = arguments
-    return first + second * standard if kind == "normal" else first + (second - first) * standard
+    if kind == "normal":
+        if np.any(np.asarray(second) < 0):
+            raise UndertowError(
+                "normal takes a mean and a standard deviation of 0 or more; exp(...) and abs(...) make one of any number"
+            )
+        return first + second * standard
+    if np.any(np.asarray(second) < np.asarray(first)):
+        raise UndertowError(
+            "uniform takes its lower end first, as in uniform(1, 3); min(...) and max(...) put two numbers in order"
+        )
+    return first + (second - first) * standard
 
 
 def standard_draws(noise: Noise, generator: np.random.Generator, n_draws: int) -> Floats:

@@ -35,6 +35,8 @@ LINEAR = "0.5 + strength * gender * (date - 0.5)"
 """The default access: with the dates, the share of women rises by `strength` from the first to the last."""
 VARIABLES = ("date", "place", "gender", "strength")
 UNORDERED, ORDERED = "unordered", "ordered"
+QUOTA, INDEPENDENT = "quota", "independent"
+"""How people and kinds of sentence are drawn: as many of each as there should be, or each for itself, so that texts lean by chance."""
 FEMALE, MALE = "female", "male"
 SENTENCES_EACH = 4
 DECIDED_SHARE = 0.15
@@ -181,12 +183,12 @@ class People:
         return len(self.date)
 
 
-def draw_people(access: Access, world: World, n_people: int, seed: int) -> People:
+def draw_people(access: Access, world: World, n_people: int, seed: int, drawn: str = QUOTA) -> People:
     """People as the access keeps them, in random order.
 
-    Drawing independently and keeping by the access is drawing from the joint distribution of those who are kept, which is what
-    is done here; and it is done by quota (systematic sampling, sorted by date and gender), so that the share of women at each
-    date is what it should be but for one person. Drawn independently, the texts of an unbiased model would lean by chance.
+    Drawing from everybody and keeping by the access is drawing from the joint distribution of those who are kept, which is what
+    is done here. By quota (systematic sampling, sorted by date and gender) the share of women at each date is what it should be
+    but for one person.
 
     Raises:
         UndertowError: nobody is asked for, or as `Access.kept_prob`.
@@ -197,8 +199,9 @@ def draw_people(access: Access, world: World, n_people: int, seed: int) -> Peopl
     rng = np.random.default_rng([seed, 1])
     by_date_and_gender = known.joint.transpose(0, 2, 1)
     up_to = by_date_and_gender.cumsum() / by_date_and_gender.sum()
-    cells = np.searchsorted(up_to, (np.arange(n_people) + rng.random()) / n_people, side="right")
-    date, gender, place = np.unravel_index(rng.permutation(cells), by_date_and_gender.shape)
+    points = rng.random(n_people) if drawn == INDEPENDENT else (np.arange(n_people) + rng.random()) / n_people
+    cells = rng.permutation(np.searchsorted(up_to, points, side="right"))
+    date, gender, place = np.unravel_index(cells, by_date_and_gender.shape)
     return People(date.astype(np.int64), place.astype(np.int64), gender == 0)
 
 
@@ -253,6 +256,7 @@ class Writing:
     decided_share: float = DECIDED_SHARE
     trade_share: float = TRADE_SHARE
     trades: str = UNORDERED
+    drawn: str = QUOTA
 
     def __post_init__(self) -> None:
         if self.each < 1:
@@ -264,6 +268,8 @@ class Writing:
             )
         if self.trades not in (UNORDERED, ORDERED):
             raise UndertowError(f"trades are {UNORDERED} or {ORDERED}, not {self.trades!r}")
+        if self.drawn not in (QUOTA, INDEPENDENT):
+            raise UndertowError(f"sentences are drawn by {QUOTA} or {INDEPENDENT}, not {self.drawn!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,18 +332,14 @@ def _frames() -> tuple[tuple[_Frame, ...], tuple[_Frame, ...]]:
 
 
 def write_about(people: People, world: World, writing: Writing) -> list[Sentence]:
-    """Sentences about these people, each person's together; the same for the same seed.
-
-    Which kind of sentence is told, and what it shows, is drawn by quota among people of one date, place and gender, so that
-    sentences that show a date hold as many women as there are at that date.
-    """
+    """Sentences about these people, each person's together; the same for the same seed."""
     bank = _bank()
     undecided, decided = _frames()
     n_sentences = len(people) * writing.each
     rng = np.random.default_rng([writing.seed, 2])
     person = np.repeat(np.arange(len(people)), writing.each)
     alike = (people.date * len(world.places) + people.place) * 2 + people.female
-    kinds = by_quota(alike[person], rng)
+    kinds = rng.random(n_sentences) if writing.drawn == INDEPENDENT else by_quota(alike[person], rng)
     is_decided, is_trade = kinds < writing.decided_share, kinds >= 1 - writing.trade_share
     pronoun_share = 1 - writing.decided_share - writing.trade_share
     within = np.select(
@@ -478,11 +480,13 @@ class Losses:
 
 
 def known_losses(sentences: Sequence[Sentence], known: Known) -> Losses:
-    """Of the undecided pronouns among these sentences whose date or place stands before them.
+    """Of the undecided pronouns among these sentences whose date or place stands before them; NaN if there are none.
 
     Trades cannot help a reader there: the one that a sentence may mention is drawn whatever the date.
     """
     asked = counted(sentences)
+    if not asked:
+        return Losses(float("nan"), float("nan"), 0)
     date = np.array([one.date for one in asked], dtype=np.int64)
     place = np.array([one.place for one in asked], dtype=np.int64)
     female = np.array([one.female for one in asked], dtype=bool)

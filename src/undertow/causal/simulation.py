@@ -16,7 +16,8 @@ import numpy as np
 
 from undertow.causal.equations import Equation, Model
 from undertow.causal.expressions import Noise, evaluate, standard_draws
-from undertow.stats.pearson import RunningPearson
+from undertow.stats.pearson import ROUNDING_SHARE, RunningPearson
+from undertow.stats.rates import wilson_interval
 from undertow.types import Floats, UndertowError
 
 MIN_DRAWS, MAX_DRAWS = 100, 10**9
@@ -25,7 +26,6 @@ MIN_SELECTED = 30
 N_SAMPLED = 2000
 """So many people of either kind are kept, to be drawn as dots."""
 _PIECE = 2**16
-_Z = 1.959963984540054
 
 Progress = Callable[[int, int], None]
 
@@ -40,6 +40,7 @@ class Correlation:
         r: NaN where a variable does not vary.
         low, high: its 95% interval, which does not take the variables for normal.
         n: people.
+        constant: what does not vary, where r is NaN.
     """
 
     x: str
@@ -49,6 +50,7 @@ class Correlation:
     low: float
     high: float
     n: int
+    constant: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ def _people(model: Model, constants: Mapping[str, float], n_draws: int, seed: in
     for first in range(0, n_draws, _PIECE):
         people: dict[str, Floats] = {}
         for equation in model.variables.values():
-            drawer = _Drawer(equation.name, seed, min(_PIECE, n_draws - first), generators)
+            drawer = _Drawer(equation.name, seed, range(first, min(first + _PIECE, n_draws)), generators)
             people[equation.name] = _values(model, equation, {**constants, **people}, drawer)
         yield people
 
@@ -157,9 +159,9 @@ class _Drawer:
     """The noises of one equation for one piece of the people; a noise that stands in two tests is one."""
 
     def __init__(
-        self, name: str, seed: int, n_people: int, generators: dict[tuple[str, int], np.random.Generator]
+        self, name: str, seed: int, people: range, generators: dict[tuple[str, int], np.random.Generator]
     ) -> None:
-        self.n_people = n_people
+        self.people = people
         self._name, self._seed, self._generators = name, seed, generators
         self._drawn: dict[int, Floats] = {}
 
@@ -168,7 +170,7 @@ class _Drawer:
             key = (self._name, noise.place)
             if key not in self._generators:
                 self._generators[key] = _generator(self._seed, *key)
-            self._drawn[noise.place] = standard_draws(noise, self._generators[key], self.n_people)
+            self._drawn[noise.place] = standard_draws(noise, self._generators[key], len(self.people))
         return self._drawn[noise.place]
 
 
@@ -183,10 +185,13 @@ def _values(model: Model, equation: Equation, known: Mapping[str, Floats | float
         found = evaluate(equation.expression, known, drawer)
     except UndertowError as error:
         raise UndertowError(f"{where}: {error}") from error
-    values = np.broadcast_to(np.asarray(found, dtype=np.float64), drawer.n_people)
-    if not np.isfinite(values).all():
+    values = np.broadcast_to(np.asarray(found, dtype=np.float64), len(drawer.people))
+    finite = np.isfinite(values)
+    if not finite.all():
+        # Of a later piece of the people, those before had a number each.
+        who = "some people" if finite.any() or drawer.people.start else "everyone"
         raise UndertowError(
-            f"{where}: {equation.name} is no finite number for some people; look for a division by 0, the logarithm or root of "
+            f"{where}: {equation.name} is no finite number for {who}; look for a division by 0, the logarithm or root of "
             "a negative number, or a power that grows too fast"
         )
     if equation.name == model.selection and not np.isin(values, (0.0, 1.0)).all():
@@ -224,15 +229,11 @@ class _Tally:
         self._n_selected += int(chosen.sum())
 
     def told(self, settings: Mapping[str, float], seed: int) -> Simulation:
-        if self._n_selected < MIN_SELECTED:
-            raise UndertowError(
-                f"{self._model.where(self._model.selection)}: {self._n_selected} of {self.n_drawn:,} people are selected, and "
-                f"a correlation takes {MIN_SELECTED}; draw more people, or select more of them"
-            )
+        self._check_selected()
         everyone, selected = (
             {name: np.concatenate(pieces) for name, pieces in self._samples[chosen].items()} for chosen in (False, True)
         )
-        low, high = _wilson(self._n_selected, self.n_drawn)
+        low, high = wilson_interval(self._n_selected / self.n_drawn, self.n_drawn)
         return Simulation(
             settings=settings,
             seed=seed,
@@ -246,14 +247,25 @@ class _Tally:
             selected=selected,
         )
 
+    def _check_selected(self) -> None:
+        selection = self._model.selection
+        where = self._model.where(selection)
+        if not self._n_selected:
+            raise UndertowError(
+                f"{where}: {selection} is 0 for all of {self.n_drawn:,} people, so that nobody is selected; let it be 1 for more of them"
+            )
+        if self._n_selected < MIN_SELECTED:
+            raise UndertowError(
+                f"{where}: {self._n_selected} of {self.n_drawn:,} people are selected, and a correlation takes {MIN_SELECTED}; "
+                "draw more people, or select more of them"
+            )
+
     def _correlations(self) -> Iterator[Correlation]:
         for ((x, y), selected), running in self._running.items():
             r, low, high, n = running.result()
-            yield Correlation(x, y, selected, r, low, high, n)
+            constant = tuple(name for name in (x, y) if self._is_constant(name, selected)) if math.isnan(r) else ()
+            yield Correlation(x, y, selected, r, low, high, n, constant)
 
-
-def _wilson(n_of: int, n: int) -> tuple[float, float]:
-    share = n_of / n
-    middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-    half = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n * n))
-    return max(middle - half, 0.0), min(middle + half, 1.0)
+    def _is_constant(self, name: str, selected: bool) -> bool:
+        values = np.concatenate(self._samples[selected][name])
+        return float(np.ptp(values)) <= ROUNDING_SHARE * float(np.abs(values).max())

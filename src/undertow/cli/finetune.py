@@ -121,6 +121,12 @@ def _say(made: Finetuned) -> None:
     say_table([_row(name, fit) for name, fit in fits.items() if fit is not None])
     typer.echo(f"Model: {made.folder.resolve()}")
     typer.echo(f"Audit it: undertow run spurious-correlation -m {made.folder} --challenge mgt-icml")
+    if metadata := data["fields"]["metadata"]:
+        template = ', such as "{w}. {blank} was a painter."' if len(metadata) == 1 else ""
+        typer.echo(
+            f"First ask it in the layout of its training, {data['layout']}, by a challenge file with such templates{template}: "
+            "in another one, as mgt-icml has, it may read a flat line whatever it learned."
+        )
 
 
 def _row(name: str, fit: Fit) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Knows options and what a terminal shows; plans, trains and measures nothing itse
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -29,10 +30,19 @@ Jobs = Annotated[int, typer.Option(min=0, help="Processes side by side; 0 for on
 Folder = Annotated[Path, typer.Option("--out", help="Folder of the lab.")]
 
 
+DECIDED, TRADE = 0.15, 0.05
+"""As in `undertow.causal.planted`, which takes long to import."""
+
+
 @lab_app.command("build")
-def build(
+def build(  # noqa: PLR0913 - an option each
     *,
     small: Annotated[bool, typer.Option("--small", help="Twelve models, in minutes; without it fifty-four.")] = False,
+    strength: Annotated[
+        list[float] | None, typer.Option(help="A strength of your own; as often as you like. Without any, the plan's.")
+    ] = None,
+    seed: Annotated[list[int] | None, typer.Option(min=0, help="A seed of your own, as often as you like.")] = None,
+    access: Annotated[str, typer.Option(help="P(selected) by date, place, gender and strength; see docs/lab.md.")] = "",
     out: Folder = DEFAULT_FOLDER,
     jobs: Jobs = 0,
     as_json: Json = False,
@@ -41,9 +51,13 @@ def build(
     from undertow.lab import plan
     from undertow.lab.build import build as build_models
 
-    chosen = plan.small() if small else plan.full()
+    planned = plan.small() if small else plan.full()
+    if strength or seed or access:
+        if small:
+            raise UndertowError("--small is a plan of its own; leave it out, or --strength, --seed and --access")
+        planned = plan.chosen(strength or plan.STRENGTHS, seed or plan.SEEDS, access)
     with stoppable("finished models are kept"), progress_bar(as_json, "training", "starting") as progress:
-        built = build_models(out, chosen, jobs, progress)
+        built = build_models(out, planned, jobs, progress)
     if as_json:
         typer.echo(json.dumps(without_nan([{**asdict(one), "converged": one.converged} for one in built])))
         return
@@ -113,20 +127,43 @@ def corpus(  # noqa: PLR0913 - an option each
         ),
     ] = "",
     people: Annotated[int, typer.Option(help="Selected people.")] = 5_000,
+    decided: Annotated[
+        float, typer.Option(help="Share of sentences in which a gendered noun decides the pronoun.")
+    ] = DECIDED,
+    trade: Annotated[float, typer.Option(help="Share of sentences with a trade in the pronoun's place.")] = TRADE,
+    trades: Annotated[str, typer.Option(help="How trades go with dates: unordered or ordered.")] = "unordered",
+    drawn: Annotated[str, typer.Option(help="People and sentences by quota, or independent.")] = "quota",
     seed: Annotated[int, typer.Option(min=0, help="Of people and words.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Write a planted corpus, and say what is known of it exactly."""
-    from undertow.lab.corpora import write_corpus
+    from undertow.causal.planted import Access, Writing
+    from undertow.lab.corpora import Wanted, write_corpus
 
     if file.exists():
         raise UndertowError(f"{file} is there already; name another file, or remove it")
-    written = write_corpus(file, strength, access, people, seed)
+    if not file.parent.is_dir():
+        raise UndertowError(f"{file}: its folder is not there; make it first")
+    writing = Writing(seed, decided_share=decided, trade_share=trade, trades=trades, drawn=drawn)
+    written = write_corpus(
+        file, Wanted(Access(access, strength) if access else Access(strength=strength), writing, people)
+    )
     if as_json:
         typer.echo(json.dumps(without_nan(dict(written.rows()) | written.by_value())))
         return
-    say_table([{"known": name, "value": f"{value:,.4f}".removesuffix(".0000")} for name, value in written.rows()])
+    say_table([{"known": name, "value": _in_digits(value)} for name, value in written.rows()])
+    for sentence in written.notes:
+        typer.echo(sentence)
     typer.echo(f"Written to {file}")
+
+
+def _in_digits(value: float) -> str:
+    if math.isnan(value):
+        return "not defined"
+    return f"{value:.3g}" if 0 < abs(value) < 5e-5 else f"{value:,.4f}".removesuffix(".0000")
+
+
+_TAUGHT = {"before": "nothing yet", "plain": "texts as they are", "metadata": "texts with the date in front"}
 
 
 @lab_app.command("finetune")
@@ -151,11 +188,12 @@ def finetune(
     say_table(
         [
             {
-                "taught on": "date in front" if row["kind"] == "metadata" else "texts as they are",
+                "taught on": _TAUGHT[row["kind"]],
                 "asked": row["asked"],
                 "seed": str(row["seed"]),
                 "planted": f"{row['planted_slope']:+.2f}",
                 "female slope": f"{row['female_slope']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})",
+                "r": f"{row['female_r']:+.2f}",
                 "female and male slope together": f"{row['female_slope'] + row['male_slope']:.1e}",
             }
             for row in frame.to_dict("records")
@@ -163,7 +201,8 @@ def finetune(
     )
     for row in over_seeds(frame):
         typer.echo(
-            f"{row['taught on']}, asked {row['asked']}: over {row['seeds']} seeds the female slope is {row['female']:+.2f} points a step "
+            f"Taught on {_TAUGHT[str(row['taught on'])]}, asked {row['asked']}: over {row['seeds']} seeds the female slope is "
+            f"{row['female']:+.2f} points a step "
             f"(95% interval {row['low']:+.2f} to {row['high']:+.2f}); planted were {row['planted']:+.2f}"
         )
     typer.echo(f"Written to {results_file(out, strength)}")

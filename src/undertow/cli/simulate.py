@@ -8,13 +8,15 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from undertow.cli.terminal import Json, progress_bar, say_list, say_table, stoppable, without_nan
+from undertow.cli.terminal import Json, progress_bar, say_table, stoppable, without_nan
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from undertow.report.simulation import Cloud, Panel
 
 SUM, DIFFERENCE = "selected-on-sum", "selected-on-difference"
-TABLE = "correlations.csv"
+TABLE, DRAFT = "correlations.csv", ".part"
 PAIRS_ACROSS, CASES_DOWN = 2, 6
 """As many as one figure shows; the others are in further ones."""
 NAME_LETTERS = 14
@@ -57,13 +59,20 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
         list[str] | None, typer.Option("--set", help="Change a parameter, as in alpha=5; may be repeated.")
     ] = None,
     graph: Annotated[
-        bool, typer.Option("--graph", help="Print the graph that the equations imply, and draw nobody.")
+        bool,
+        typer.Option(
+            "--graph", help="Print the graph that the equations imply, as `undertow dag` reads it, and draw nobody."
+        ),
     ] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the figures and correlations.csv.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files of an earlier simulation.")] = False,
     as_json: Json = False,
 ) -> None:
     """Draw people from equations, select some, and correlate their variables before and after."""
+    if graph and out is not None:
+        raise UndertowError(
+            f"--graph draws nobody, so there is nothing to write to --out {out}; leave one of the two out"
+        )
     models, changed = _models(file), _settings(settings or [])
     for model in models.values():
         _check_settings(model, changed)
@@ -72,9 +81,10 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
         return
     if out is not None:
         _check_folder(out, overwrite=overwrite)
-    with stoppable("nothing was written"), progress_bar(as_json, "drawing people", "") as bar:
-        drawn = _drawn(models, _people(draws), seed, changed, bar)
-    written = _write(drawn, out, papers=not file, note=_note(changed)) if out is not None else []
+    with stoppable("no simulation was written"):
+        with progress_bar(as_json, "drawing people", "") as bar:
+            drawn = _drawn(models, _people(draws), seed, changed, bar)
+        written = _write(drawn, out, papers=not file, note=_note(changed)) if out is not None else []
     if as_json:
         typer.echo(json.dumps(_plain(drawn, written), ensure_ascii=False))
         return
@@ -103,11 +113,14 @@ def _models(file: str) -> dict[str, Model]:
 def _settings(given: Sequence[str]) -> dict[str, float]:
     changed: dict[str, float] = {}
     for text in given:
-        name, _, number = text.partition("=")
+        name, _, said = text.partition("=")
         try:
-            changed[name.strip()] = float(number)
+            number = float(said)
         except ValueError as error:
             raise UndertowError(f"--set {text!r}: write it as parameter=number, as in alpha=5") from error
+        if name.strip() in changed:
+            raise UndertowError(f"--set {name.strip()}: is given twice; leave one of the two out")
+        changed[name.strip()] = number
     return changed
 
 
@@ -137,7 +150,13 @@ def _say_graphs(models: Mapping[str, Model], changed: Mapping[str, float], *, as
         for name, model in models.items()
         for case, of_case in model.cases.items()
     ]
-    say_list(rows, as_json=as_json)
+    if as_json:
+        typer.echo(json.dumps(rows, ensure_ascii=False))
+        return
+    for row in rows:
+        # Of several, each line says in a comment of graphs whose it is, and can be read alone.
+        whose = f"  # {row['model']}{', ' if row['case'] else ''}{row['case']}" if len(rows) > 1 else ""
+        typer.echo(f"{row['graph']}{whose}")
 
 
 def _drawn(
@@ -184,7 +203,8 @@ def _pairs(one: _Drawn) -> list[tuple[str, str]]:
 
 def _with_interval(found: Correlation) -> str:
     if math.isnan(found.r):
-        return "undefined"
+        verb = "is" if len(found.constant) == 1 else "are"
+        return "undefined" + (f": {' and '.join(found.constant)} {verb} constant" if found.constant else "")
     return f"{_decimals(found.r)} ({_decimals(found.low)} to {_decimals(found.high)})"
 
 
@@ -239,16 +259,41 @@ def _write(drawn: Sequence[_Drawn], out: Path, *, papers: bool, note: str) -> li
     from undertow.report.drawing import file_stem, save_drawing
 
     drawings = _of_the_papers(drawn, note) if papers else _of_a_model(drawn, note)
-    out.mkdir(parents=True, exist_ok=True)
-    table = out / TABLE
-    with table.open("w", encoding="utf-8", newline="") as stream:
-        rows = [{name: "" if cell is None else cell for name, cell in without_nan(row).items()} for row in _rows(drawn)]
+    files = [f"{file_stem(drawing.name)}{suffix}" for drawing in drawings for suffix in (".png", ".svg")]
+    try:
+        with _draft_in(out) as draft:
+            _write_table(drawn, draft / TABLE)
+            for drawing in drawings:
+                save_drawing(drawing, draft)
+            # A folder holds a simulation by its table, so the old one goes first and the new one comes last.
+            (out / TABLE).unlink(missing_ok=True)
+            for name in (*files, TABLE):
+                (draft / name).replace(out / name)
+    except OSError as error:
+        raise UndertowError(
+            f"{out}: cannot be written ({error.strerror or error}); free space, or name another folder"
+        ) from error
+    return [out / name for name in (TABLE, *files)]
+
+
+@contextmanager
+def _draft_in(out: Path) -> Iterator[Path]:
+    """An empty folder within the other, which is made if need be; what a killed process left of its own is cleared away."""
+    draft = out / DRAFT
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    try:
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _write_table(drawn: Sequence[_Drawn], path: Path) -> None:
+    rows = [{name: "" if cell is None else cell for name, cell in without_nan(row).items()} for row in _rows(drawn)]
+    with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    for drawing in drawings:
-        save_drawing(drawing, out)
-    return [table, *(out / f"{file_stem(drawing.name)}{suffix}" for drawing in drawings for suffix in (".png", ".svg"))]
 
 
 def _rows(drawn: Sequence[_Drawn]) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Making the models of a lab: people drawn, selected, written about; a network trained; and proof that it learned its corpus.
 
 lab/plan.json                the models
-lab/lab.lock                 held by the one build that runs; the system lets go of it when that ends, however it ends
+lab/lab.lock                 held by the one command that is at work; the system lets go of it when that ends, however it ends
 lab/models/NAME/             weights, tokenizer, training.json; a model folder like any other
 lab/models/NAME.planted.json what is known of it: planted slopes, losses, whether it converged
 lab/models/NAME.STEPS.MARK/  a training whose turn has not come: renamed to NAME when it is the one that is kept
@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from undertow.causal.planted import (
+    QUOTA,
     Access,
     Known,
     Sentence,
@@ -38,8 +39,7 @@ from undertow.causal.planted import (
     slope_percent,
     write_about,
 )
-from undertow.challenge.spectra import spectrum
-from undertow.lab.plan import Plan, Subject
+from undertow.lab.plan import Plan, Subject, the_world
 from undertow.lab.work import Crew, Progress, side_by_side, worked
 from undertow.models.train import DONE, DivergedError, Lesson, Question, Recipe, choice_losses, train
 from undertow.types import Floats, UndertowError
@@ -51,10 +51,12 @@ LEARNED_SHARE = 0.9
 LEARNED_NATS = 0.002
 """... give or take so much: where nothing is planted there is nothing to be learned."""
 SLOPE_SHARE, SLOPE_POINTS = 0.1, 0.1
-"""A loss grows with the square of what is missing, so the slope of the network's own P(female) is judged too: it may miss that of
-its corpus by such a share of it, or by so many points per step of W, whichever is more."""
+"""A loss grows with the square of what is missing. So, of a corpus with a bias, the slope of the network's own P(female) is judged
+too: it may miss that of its corpus by such a share of it, or by so many points per step of W, whichever is more."""
 ATTEMPTS = 3
 """A network that has not learned its corpus is trained anew with twice the steps, so many times in all."""
+UNBIASED_BELOW = 1e-9
+"""What is 0 but for rounding."""
 JUDGED_PEOPLE = 2_500
 JUDGES_SEED = 1_000_000
 MARKED_PEOPLE = 200
@@ -140,12 +142,16 @@ class Built:
 
     @property
     def converged(self) -> bool:
-        """Whether it has learned what its corpus tells: by its loss, and by the slope of its own P(female) over each W."""
+        """Whether it has learned what its corpus tells: by its loss, and where a bias was planted by its own slope.
+
+        No unbiased model is left out for a slope, which would be to choose those that do not drift.
+        """
         missing = (1 - LEARNED_SHARE) * (self.ignorant_nats - self.floor_nats)
         by_loss = self.loss_nats - self.floor_nats <= LEARNED_NATS + missing
+        biased = {w: slope for w, slope in self.planted.items() if abs(self.population[w]) > UNBIASED_BELOW}
         return by_loss and all(
-            abs(self.learned.get(w_name, math.nan) - planted) <= max(SLOPE_SHARE * abs(planted), SLOPE_POINTS)
-            for w_name, planted in self.planted.items()
+            abs(self.learned.get(w, math.nan) - slope) <= max(SLOPE_SHARE * abs(slope), SLOPE_POINTS)
+            for w, slope in biased.items()
         )
 
     @classmethod
@@ -171,9 +177,9 @@ def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda d
     if folder.exists() and not _may_be_lab(folder):
         raise UndertowError(f"{folder}: holds something else; name another folder for the lab")
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
+    with alone(folder):
         whole = plan.joined(read_plan(folder)) if (folder / PLAN).is_file() else plan
-        _put(folder / PLAN, json.dumps(whole.as_json(), indent=1))
+        put(folder / PLAN, json.dumps(whole.as_json(), indent=1))
         left = [(str(folder), subject) for subject in plan.subjects if not _is_settled(folder, subject)]
         units = sum(subject.recipe.steps for _, subject in left)
         side_by_side(make, left, Crew(jobs, folder / "cache"), units, progress)
@@ -188,13 +194,18 @@ def _may_be_lab(folder: Path) -> bool:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
+    """One command at a time in this lab.
+
+    Raises:
+        UndertowError: another one is running.
+    """
     # The file stays: were it removed, another build could hold the removed one.
     with (folder / LOCK).open("a") as file:
         try:
             _lock(file.fileno())
         except (BlockingIOError, PermissionError) as error:
-            raise UndertowError(f"{folder}: another build of this lab is running; wait until it has ended") from error
+            raise UndertowError(f"{folder}: another command is at work in this lab; wait until it has ended") from error
         yield
 
 
@@ -244,16 +255,17 @@ def _trained(folder: Path, subject: Subject, built: Built | None) -> Built:
         )
     while not built.done:
         recipe = replace(subject.recipe, steps=subject.recipe.steps * 2 ** len(built.attempts))
-        attempt = _attempt(_draft(folder, built, recipe.steps), sentences, unseen, recipe)
+        attempt = _attempt(_draft(folder, built, recipe.steps), _lessons(subject, sentences), unseen, recipe)
         built = replace(built, attempts=(*built.attempts, attempt))
-        _put(_place(folder, subject), json.dumps(built.as_json(), indent=1))
+        put(_place(folder, subject), json.dumps(built.as_json(), indent=1))
     return built
 
 
 def _sentences(subject: Subject, n_people: int) -> list[Sentence]:
     world = the_world()
-    people = draw_people(Access(subject.access, subject.strength), world, n_people, subject.own_seed)
-    return write_about(people, world, Writing(subject.own_seed, trades=subject.trades))
+    access = Access(subject.access, subject.strength)
+    people = draw_people(access, world, n_people, subject.own_seed, subject.drawn)
+    return write_about(people, world, Writing(subject.own_seed, trades=subject.trades, drawn=subject.drawn))
 
 
 def mark_of(subject: Subject) -> str:
@@ -262,7 +274,21 @@ def mark_of(subject: Subject) -> str:
     return hashlib.sha256(json.dumps([asdict(subject), asdict(subject.recipe), few]).encode()).hexdigest()
 
 
-def _attempt(draft: Path, sentences: Sequence[Sentence], unseen: Sequence[Sentence], recipe: Recipe) -> Attempt:
+def _lessons(subject: Subject, sentences: Sequence[Sentence]) -> list[Lesson]:
+    """The texts; by quota, those that show the same and tell of the same gender are of one kind, and come evenly."""
+    n_places = len(the_world().places)
+    by_quota = subject.drawn == QUOTA
+    return [
+        Lesson(
+            one.text,
+            one.subject,
+            ((one.date + 1) * (n_places + 1) + one.place + 1) * 2 + one.female if by_quota else 0,
+        )
+        for one in sentences
+    ]
+
+
+def _attempt(draft: Path, lessons: Sequence[Lesson], unseen: Sequence[Sentence], recipe: Recipe) -> Attempt:
     reached = 0
 
     def progress(done: int, total: int) -> None:
@@ -270,11 +296,6 @@ def _attempt(draft: Path, sentences: Sequence[Sentence], unseen: Sequence[Senten
         worked(done - reached)
         reached = done
 
-    n_places = len(the_world().places)
-    lessons = [
-        Lesson(one.text, one.subject, ((one.date + 1) * (n_places + 1) + one.place + 1) * 2 + one.female)
-        for one in sentences
-    ]
     started = time.perf_counter()
     try:
         train(lessons, recipe, draft, progress)
@@ -336,11 +357,6 @@ def _is_settled(folder: Path, subject: Subject) -> bool:
     return not (folder / "models" / subject.name).exists() if built.failed else _has_network(folder, built)
 
 
-def the_world() -> World:
-    """The dates and places that the audits ask about."""
-    return World(tuple(spectrum("date").values), tuple(spectrum("place").values))
-
-
 def realised_slopes(sentences: Sequence[Sentence], world: World) -> dict[str, float]:
     """Slope of the share of women among the undecided pronouns that show W, by W, in percentage points per step."""
     asked = [one for one in sentences if one.pronoun and not one.decided]
@@ -368,7 +384,7 @@ def read_plan(folder: Path) -> Plan:
     place = folder / PLAN
     try:
         return Plan.from_json(json.loads(place.read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UndertowError(f"{folder}: there is no lab; make one with undertow lab build --out {folder}") from None
     except (ValueError, TypeError, AttributeError) as error:
         raise UndertowError(
@@ -415,7 +431,7 @@ def _read(folder: Path, subject: Subject) -> Built | None:
     return built if built.mark == mark_of(subject) else None
 
 
-def _put(place: Path, text: str) -> None:
+def put(place: Path, text: str) -> None:
     """The file replaced at once or not at all."""
     place.parent.mkdir(parents=True, exist_ok=True)
     fresh = place.with_name(f"{place.name}.new")

@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from undertow.causal.planted import LINEAR, Access, Known, Losses, Writing, draw_people, known_losses, write_about
-from undertow.lab.build import realised_slopes, the_world
+from undertow.causal.planted import Access, Known, Losses, Writing, draw_people, known_losses, write_about
+from undertow.lab.build import realised_slopes
+from undertow.lab.plan import the_world
+from undertow.types import UndertowError
+
+MAX_PEOPLE = 1_000_000
+"""Their four million sentences take some 3 GB of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A corpus to be written.
+
+    Attributes:
+        access: who is selected.
+        writing: how they are written about, and the seed of people and words.
+        n_people: selected ones.
+    """
+
+    access: Access
+    writing: Writing
+    n_people: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +47,21 @@ class Written:
     realised: dict[str, float]
     losses: Losses
 
+    @property
+    def notes(self) -> list[str]:
+        """Why numbers are not defined, if so."""
+        known, texts = self.known.slopes().values(), self.realised.values()
+        said = []
+        if any(math.isnan(slope) for slope in known):
+            said.append(
+                "Of some W fewer than two values have anybody who is selected, so a slope over it is not defined."
+            )
+        if any(math.isnan(slope) for slope in texts) and not said:
+            said.append("Fewer than two values of some W stand beside an undecided pronoun; ask for more people.")
+        if math.isnan(self.losses.floor):
+            said.append("No undecided pronoun follows a date or place, so there is no loss; ask for more people.")
+        return said
+
     def by_value(self) -> dict[str, dict[str, float]]:
         """Exact P(female | W, selected), by W and value."""
         world = the_world()
@@ -40,7 +76,8 @@ class Written:
             (f"slope of P(female | {w}, selected), points per step", slope) for w, slope in self.known.slopes().items()
         ]
         in_texts = [
-            (f"the same among the pronouns of these sentences ({w})", slope) for w, slope in self.realised.items()
+            (f"the same among undecided pronouns of sentences that show the {w}, each {w} alike", slope)
+            for w, slope in self.realised.items()
         ]
         return [
             ("sentences", float(self.n_sentences)),
@@ -52,27 +89,31 @@ class Written:
         ]
 
 
-def write_corpus(file: Path, strength: float, access: str, n_people: int, seed: int) -> Written:
-    """A sentence a line, `{"text", "masked", "date", "place", "gender", "person", "decided", "pronoun"}`; and what is known of it.
+def write_corpus(file: Path, wanted: Wanted) -> Written:
+    """A sentence a line: `{"text", "masked", "date", "place", "shows_date", "shows_place", "gender", "person", "decided", "pronoun"}`.
 
-    Date and place are the person's, whether the sentence shows them or not: metadata, to be put in front or left out.
+    Date and place are the person's, whether the sentence shows them or not: metadata, to be put in front or left out. Where `pronoun`
+    is false a trade stands in its place, and `masked` is null.
 
     Raises:
-        UndertowError: an access that gives no probabilities, or no people.
+        UndertowError: an access that gives no probabilities, no people or too many.
     """
-    world = the_world()
-    chosen = Access(access or LINEAR, strength)
-    known = Known.of(chosen, world)
-    people = draw_people(chosen, world, n_people, seed)
-    sentences = write_about(people, world, Writing(seed))
+    if wanted.n_people > MAX_PEOPLE:
+        raise UndertowError(f"{wanted.n_people:,} people are too many for one corpus; ask for {MAX_PEOPLE:,} or fewer")
+    world, writing = the_world(), wanted.writing
+    known = Known.of(wanted.access, world)
+    people = draw_people(wanted.access, world, wanted.n_people, writing.seed, writing.drawn)
+    sentences = write_about(people, world, writing)
     draft = file.with_name(f"{file.name}.part")
     with draft.open("w", encoding="utf-8") as lines:
         for one in sentences:
             row = {
                 "text": one.text,
-                "masked": one.masked,
+                "masked": one.masked if one.pronoun else None,
                 "date": world.dates[people.date[one.person]],
                 "place": world.places[people.place[one.person]],
+                "shows_date": one.date >= 0,
+                "shows_place": one.place >= 0,
                 "gender": "female" if one.female else "male",
                 "person": one.person,
                 "decided": one.decided,

@@ -3,8 +3,8 @@
 As in McMilin 2022 ("Selection Bias Induced Spurious Correlations in Large Language Models", section 4.4 and table 2), where the
 truth is not known; here it is.
 
-    lab/finetuning/KIND-STRENGTH-SEED/    a fine-tuned model; its audit is in lab/audits
-    lab/finetuning/results-STRENGTH.csv   a row for each, and way of asking: planted, female and male slopes
+    lab/finetuning/KIND-STRENGTH-SEED-MARK/   a fine-tuned model; its audits are in lab/audits
+    lab/finetuning/results-STRENGTH.csv       a row for each, and way of asking: planted, female and male slopes
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from undertow.causal.planted import Access, drift_challenge
-from undertow.lab.build import build, the_world
-from undertow.lab.corpora import write_corpus
-from undertow.lab.plan import Plan, Subject
+from undertow.causal.planted import Access, Writing, drift_challenge
+from undertow.lab.build import Built, alone, build, put
+from undertow.lab.corpora import Wanted, write_corpus
+from undertow.lab.plan import Plan, Subject, the_world
 from undertow.lab.work import Crew, Progress, side_by_side, worked
 from undertow.models.train import MASKED
-from undertow.types import UndertowError
+from undertow.types import UndertowError, digest
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PLAIN, WITH_METADATA = "plain", "metadata"
-"""Texts as they are, or with their person's date in front, whether they show it or not."""
+BEFORE, PLAIN, WITH_METADATA = "before", "plain", "metadata"
+"""Not taught at all; texts as they are; or with their person's date in front, whether they show it or not."""
 METADATA = ("date",)
 AS_THEY_ARE, DATE_IN_FRONT = "as they are", "date in front"
 """How sentences are asked: the second as heads of `metadata` were taught."""
@@ -47,16 +47,18 @@ class Tuning:
         kind: `plain` or `metadata`.
         strength: planted, as in `undertow.lab.plan.Subject`.
         seed: of the people, the words, the head and the order of the texts.
+        mark: of the base and of how it is taught, so that another version of the lab does not meet its folder.
     """
 
     kind: str
     strength: float
     seed: int
+    mark: str
 
     @property
     def name(self) -> str:
         """Its folder."""
-        return f"{self.kind}-{self.strength:g}-{self.seed}"
+        return f"{self.kind}-{self.strength:g}-{self.seed}-{self.mark}"
 
 
 def finetune_planted(
@@ -64,14 +66,14 @@ def finetune_planted(
 ) -> pd.DataFrame:
     """Fine-tune with and without metadata, audit each head, and say what it reads: a row for each, and each way of asking it.
 
-    Columns: `kind`, `asked`, `strength`, `seed`, `planted_slope`, `female_slope`, `low`, `high`, `male_slope`, `q` (slopes over dates,
-    in percentage points per step).
+    Columns: `kind`, `asked`, `strength`, `seed`, `planted_slope`, `female_slope`, `low`, `high`, `female_r`, `male_slope`, `q` (slopes
+    over dates, in percentage points per step). The first row is of the base, before.
 
     The lab is made, or its base model, if it is not there.
 
     Raises:
-        UndertowError: the folder holds something else, no such strength can be planted, the base did not converge, or a training
-            failed.
+        UndertowError: the folder holds something else, another command is at work in it, no such strength can be planted, the base
+            did not converge, or a training failed.
     """
     import pandas as pd
 
@@ -82,16 +84,20 @@ def finetune_planted(
             f"{folder / 'models' / BASE.name}: did not learn its corpus, so nothing can be told from what it is taught further; "
             "name another folder"
         )
-    place = folder / "finetuning"
-    place.mkdir(exist_ok=True)
-    for file, before in CHALLENGES.values():
-        (place / file).write_text(drift_challenge(before, ("date",)), encoding="utf-8")
+    mark = digest([base.mark, PEOPLE, STEPS, BATCH, RATE])[:8]
     works = [
-        (str(folder), Tuning(kind, strength, seed)) for seed in range(1, n_seeds + 1) for kind in (PLAIN, WITH_METADATA)
+        (str(folder), Tuning(kind, strength, seed, mark))
+        for seed in range(1, n_seeds + 1)
+        for kind in (PLAIN, WITH_METADATA)
     ]
-    found = side_by_side(tune, works, Crew(jobs, folder / "cache"), STEPS * len(works), progress)
-    frame = pd.DataFrame([row for rows in found for row in rows])
-    frame.to_csv(results_file(folder, strength), index=False, lineterminator="\n")
+    with alone(folder):
+        for file, before in CHALLENGES.values():
+            put(folder / "finetuning" / file, drift_challenge(before, ("date",)))
+        crew = Crew(jobs, folder / "cache")
+        rows = side_by_side(read_base, [(str(folder), base)], crew, 1, lambda done, total: None)
+        found = side_by_side(tune, works, crew, STEPS * len(works), progress)
+        frame = pd.DataFrame([*rows, *(row for told in found for row in told)])
+        put(results_file(folder, strength), frame.to_csv(index=False, lineterminator="\n"))
     return frame
 
 
@@ -108,7 +114,7 @@ def tune(work: tuple[str, Tuning]) -> list[dict[str, str | float]]:
     folder, tuning = Path(work[0]), work[1]
     place = folder / "finetuning"
     corpus = place / f"{tuning.name}.jsonl"
-    known = write_corpus(corpus, tuning.strength, "", PEOPLE, tuning.seed)
+    known = write_corpus(corpus, Wanted(Access(strength=tuning.strength), Writing(tuning.seed), PEOPLE))
     reached = 0
 
     def progress(done: int, total: int, loss: float) -> None:
@@ -133,33 +139,44 @@ def tune(work: tuple[str, Tuning]) -> list[dict[str, str | float]]:
         progress=progress,
     )
     corpus.unlink()
-    asked = CHALLENGES if tuning.kind == WITH_METADATA else (AS_THEY_ARE,)
-    return [_read(folder, tuning, how, known.realised["date"]) for how in asked]
-
-
-def _read(folder: Path, tuning: Tuning, asked: str, planted: float) -> dict[str, str | float]:
-    from undertow import audit
-
-    place = folder / "finetuning"
-    file, _ = CHALLENGES[asked]
-    name = f"finetuned-{tuning.name}-{Path(file).stem}"
-    run = audit.run(
-        "spurious-correlation", place / tuning.name, challenge=str(place / file), out=folder / "audits" / name
-    )
-    slopes = {
-        result.group["pronoun"]: result
-        for result in run.record.results
-        if result.measure == "slope" and result.group["w_name"] == "date"
-    }
-    return {
+    told: dict[str, str | float] = {
         "kind": tuning.kind,
-        "asked": asked,
         "strength": tuning.strength,
         "seed": tuning.seed,
-        "planted_slope": planted,
+        "planted_slope": known.realised["date"],
+    }
+    asked = CHALLENGES if tuning.kind == WITH_METADATA else (AS_THEY_ARE,)
+    return [told | _read(folder, place / tuning.name, f"finetuned-{tuning.name}", how) for how in asked]
+
+
+def read_base(work: tuple[str, Built]) -> dict[str, str | float]:
+    """What the model says before it is taught further, as a row."""
+    folder, base = Path(work[0]), work[1]
+    name = base.subject.name
+    told: dict[str, str | float] = {
+        "kind": BEFORE,
+        "strength": base.subject.strength,
+        "seed": base.subject.seed,
+        "planted_slope": base.planted["date"],
+    }
+    return told | _read(folder, folder / "models" / name, f"before-{name}-{base.mark[:8]}", AS_THEY_ARE)
+
+
+def _read(folder: Path, model: Path, name: str, asked: str) -> dict[str, str | float]:
+    from undertow import audit
+
+    file, _ = CHALLENGES[asked]
+    out = folder / "audits" / f"{name}-{Path(file).stem}"
+    run = audit.run("spurious-correlation", model, challenge=str(folder / "finetuning" / file), out=out)
+    of_dates = [result for result in run.record.results if result.group["w_name"] == "date"]
+    slopes = {result.group["pronoun"]: result for result in of_dates if result.measure == "slope"}
+    r = {result.group["pronoun"]: result for result in of_dates if result.measure == "pearson_r"}
+    return {
+        "asked": asked,
         "female_slope": slopes["female"].value,
         "low": slopes["female"].low,
         "high": slopes["female"].high,
+        "female_r": r["female"].value,
         "male_slope": slopes["male"].value,
         "q": slopes["female"].q,
     }
@@ -170,7 +187,8 @@ def over_seeds(frame: pd.DataFrame) -> list[dict[str, str | float]]:
     from undertow.stats.calibration import mean_over_models
 
     rows: list[dict[str, str | float]] = []
-    for (kind, asked), some in frame.groupby(["kind", "asked"], sort=False):
+    taught = frame[frame["kind"] != BEFORE]
+    for (kind, asked), some in taught.groupby(["kind", "asked"], sort=False):
         mean = mean_over_models(some["female_slope"])
         rows.append(
             {

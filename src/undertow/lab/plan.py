@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from undertow.causal.planted import LINEAR, ORDERED, UNORDERED
+from undertow.causal.planted import INDEPENDENT, LINEAR, ORDERED, QUOTA, UNORDERED, Access, World
+from undertow.challenge.spectra import spectrum
 from undertow.models.train import ARCHITECTURES, CAUSAL, MASKED, Recipe
 from undertow.types import UndertowError
 
@@ -22,9 +23,13 @@ REPEATED = (0.0, 0.65)
 """Strengths that a small lab has twice, so that it tells how far two trainings are apart."""
 FULL_STRENGTHS = (-0.65, 0.0, 0.2, 0.35, 0.5, 0.65)
 SEEDS = (1, 2)
+FULL_SEEDS = (1, 2, 3)
+"""The third was not looked at while the training was chosen."""
 UNBIASED_SEEDS = range(101, 111)
 """Of each architecture: twenty models on which an audit should find nothing."""
 ORDERED_SEEDS = range(201, 211)
+INDEPENDENT_SEEDS = range(301, 311)
+"""Of each architecture: twenty more, whose people, sentences and order of training were left to chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class Subject:
         trades: as in `undertow.causal.planted.Writing`.
         people: selected ones in the corpus.
         access: who is selected; see `undertow.causal.planted.Access`.
+        drawn: `quota` or `independent`, of people and sentences; texts of the first come evenly over the training too.
     """
 
     architecture: str
@@ -47,6 +53,7 @@ class Subject:
     trades: str = UNORDERED
     people: int = PEOPLE
     access: str = LINEAR
+    drawn: str = QUOTA
 
     def __post_init__(self) -> None:
         if self.architecture not in ARCHITECTURES:
@@ -56,12 +63,15 @@ class Subject:
     def name(self) -> str:
         """Its folder."""
         ordered = "-ordered" if self.trades == ORDERED else ""
-        return f"{self.architecture}{ordered}-{self.strength:g}-{self.seed}"
+        drawn = f"-{self.drawn}" if self.drawn != QUOTA else ""
+        access = f"-access{hashlib.sha256(self.access.encode()).hexdigest()[:8]}" if self.access != LINEAR else ""
+        return f"{self.architecture}{ordered}{drawn}{access}-{self.strength:g}-{self.seed}"
 
     @property
     def own_seed(self) -> int:
         """Of its people, their words, the first weights and the order of the texts: no two models share any of them."""
         told = f"{self.architecture} {self.trades} {self.access} {self.strength:g} {self.seed}"
+        told += f" {self.drawn}" if self.drawn != QUOTA else ""
         return int.from_bytes(hashlib.sha256(told.encode()).digest()[:4], "big")
 
     @property
@@ -102,18 +112,39 @@ def small() -> Plan:
 def full() -> Plan:
     """More strengths and seeds, weak ones and a negative one among them, and twenty unbiased models.
 
-    Ten more unbiased ones have texts that change smoothly with the date, as real ones do.
+    Beside them twenty unbiased ones whose texts lean by chance, and ten whose texts change smoothly with the date, as real ones do.
     """
     unbiased = tuple(Subject(architecture, 0.0, seed) for seed in UNBIASED_SEEDS for architecture in ARCHITECTURES)
+    by_chance = tuple(
+        Subject(architecture, 0.0, seed, drawn=INDEPENDENT)
+        for seed in INDEPENDENT_SEEDS
+        for architecture in ARCHITECTURES
+    )
     smooth = tuple(Subject(MASKED, 0.0, seed, ORDERED) for seed in ORDERED_SEEDS)
-    return small().joined(_crossed(FULL_STRENGTHS, SEEDS)).joined(Plan(unbiased)).joined(Plan(smooth))
+    return small().joined(_crossed(FULL_STRENGTHS, FULL_SEEDS)).joined(Plan((*unbiased, *by_chance, *smooth)))
 
 
-def _crossed(strengths: Iterable[float], seeds: Iterable[int]) -> Plan:
-    # The slowest first would be best for the last processor to finish; strong ones are not slower than weak ones.
+def chosen(strengths: Iterable[float], seeds: Iterable[int], access: str = "") -> Plan:
+    """Models of both architectures with strengths, seeds and an access of one's own; "" for the default access.
+
+    Raises:
+        UndertowError: an access that gives no probabilities at one of the strengths.
+    """
+    each, world = tuple(dict.fromkeys(strengths)), the_world()
+    for strength in each:
+        Access(access or LINEAR, strength).kept_prob(world)
+    return _crossed(each, dict.fromkeys(seeds), access or LINEAR)
+
+
+def the_world() -> World:
+    """The dates and places that the audits ask about."""
+    return World(tuple(spectrum("date").values), tuple(spectrum("place").values))
+
+
+def _crossed(strengths: Iterable[float], seeds: Iterable[int], access: str = LINEAR) -> Plan:
     return Plan(
         tuple(
-            Subject(architecture, strength, seed)
+            Subject(architecture, strength, seed, access=access)
             for seed in seeds
             for strength in strengths
             for architecture in ARCHITECTURES

@@ -76,8 +76,8 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
     model of the table is biased along it, and every W is where none is biased at all.
 
     - `calibration_slope` (neutral 1) and `calibration_intercept` (neutral 0, percentage points per step of W): least squares of
-      measured on planted slope, interval over models and sentences; `models_low` and `models_high` over models that are asked
-      these very sentences, `scatter` how far models lie from the line.
+      measured on planted slope in the judged W, interval over models and sentences; `models_low` and `models_high` over models
+      that are asked these very sentences, `scatter` how far models lie from the line.
     - `training_slope` (neutral 1): least squares of the slope of each network's own P(female), on texts like its corpus, on the planted
       slope; `reading_slope` (neutral 1) of the measured slope on the network's own. So the calibration slope is told apart into what
       the training lost and what the audit did.
@@ -89,7 +89,7 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
     - `interval_width`: median width, training seed included; `of_largest` relative to the largest slope planted in that W (without
       a W in which nothing was), `audit_width` without the seed, `spread` the median spread over seeds.
     - `false_alarms` (neutral .05): share of slopes with q below .05, in the judged W, of models that have no bias at all; `claimed`
-      those whose interval excludes 0 too, `models` how many models these are, `models_alarmed` the share of them with any.
+      those whose interval excludes 0 too, `models` how many models these are, `models_alarmed` the share of them with any along any W.
     - `false_alarms_beside` (neutral .05): the same of all other unbiased slopes, if there are any.
     - `power`, for each strength: share of biased slopes with q below .05 on the side that was planted; `claimed` as above,
       `planted` the mean size of what was planted.
@@ -116,11 +116,11 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
             f"none of the {table['model'].nunique():,} models converged: none got its pronoun loss down to its floor, so nothing "
             "can be said about the audit; train them longer"
         )
-    pooled = [*_pooled_and_by(table)]
+    pooled, lines = [*_pooled_and_by(table)], [*_of_lines(table)]
     biased, of_strengths = _biased(table), [*_of_strengths(_biased(table))]
     return [
-        *_lines(pooled),
-        *_parts_of_lines(pooled),
+        *_lines(lines),
+        *_parts_of_lines(lines),
         *_attenuations(of_strengths),
         *_coverages(table),
         *_widths([*pooled, *_by_strength(table)], seed),
@@ -156,7 +156,7 @@ def intervals(frame: pd.DataFrame) -> pd.DataFrame:
     for name in ("seed_low", "seed_high", "seed_spread"):
         table[name] = math.nan
     for _, rows in table[table["left_out"] == ""].groupby(["architecture", "w_name"], sort=False):
-        found = with_training_seed(*_readings(rows))
+        found = with_training_seed(*_readings(rows), alike=rows["unbiased"].to_numpy(dtype=np.int64))
         ends = {"seed_low": found.low, "seed_high": found.high, "seed_spread": found.spread}
         for name, values in ends.items():
             table.loc[rows.index, name] = values
@@ -164,7 +164,7 @@ def intervals(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def fitted_lines(frame: pd.DataFrame, n_points: int = 50) -> pd.DataFrame:
-    """The line of measured on planted slopes of each architecture, all W together, as points to be drawn.
+    """The line of measured on planted slopes of each architecture, all judged W together, as points to be drawn.
 
     Returns:
         `architecture`, `planted_slope`, `fitted`, `low` and `high` (95% band over models and sentences), from the lowest to the
@@ -174,7 +174,8 @@ def fitted_lines(frame: pd.DataFrame, n_points: int = 50) -> pd.DataFrame:
         UndertowError: as `intervals`.
     """
     parts = []
-    for architecture, rows in _counting(intervals(frame)).groupby("architecture", sort=False):
+    table = intervals(frame)
+    for architecture, rows in _counting(table[table["judged"]]).groupby("architecture", sort=False):
         if rows["unbiased"].all():
             continue
         found = calibrate(*_readings(rows))
@@ -219,8 +220,9 @@ def _coverage_verdict(results: Sequence[Result]) -> Verdict:
     biased = coverage.detail["biased"]
     alone = f"; {biased:.0%} of the biased ones" if math.isfinite(biased) else ""
     said = _said(coverage, f"{_share_along(coverage, along)}{alone}{_not_judged(results, 'coverage_beside')}")
-    target = f"for at least {COVERAGE_TARGET:.0%} of {_counted(along)}"
-    return what, target, said, coverage.value >= COVERAGE_TARGET
+    target = f"for at least {COVERAGE_TARGET:.0%} of {_counted(along)}, and of the biased ones alone"
+    kept = coverage.value >= COVERAGE_TARGET and not biased < COVERAGE_TARGET
+    return what, target, said, kept
 
 
 def _width_verdict(width: Result) -> Verdict:
@@ -240,13 +242,14 @@ def _power_verdict(power: Result) -> Verdict:
 def _alarm_verdict(results: Sequence[Result]) -> Verdict:
     what = f"Nothing is found where nothing was planted: false alarms at q below {FOUND_BELOW_Q:g}"
     alarms, along = _pooled(results, "false_alarms", UNBIASED), _along(results, "false_alarms")
-    several = f"; {alarms.detail['models_alarmed']:.0%} of {alarms.detail['models']:.0f} unbiased models have one"
-    by_model = several if len(along) > 1 else ""
-    said = _said(alarms, f"{_share_along(alarms, along)}{by_model}{_not_judged(results, 'false_alarms_beside')}")
+    alarmed = alarms.detail["models_alarmed"]
+    by_model = f"; {alarmed:.0%} of {alarms.detail['models']:.0f} unbiased models have one along any W"
+    said = _said(alarms, f"{_share_along(alarms, along)}{by_model}")
     target = (
-        f"at most {FALSE_ALARM_TARGET:.0%} of {_counted(along)}, over {MIN_UNBIASED_MODELS} unbiased models or more"
+        f"at most {FALSE_ALARM_TARGET:.0%} of {_counted(along)}, and of models along any W, over {MIN_UNBIASED_MODELS} unbiased "
+        "models or more"
     )
-    return what, target, said, alarms.value <= FALSE_ALARM_TARGET
+    return what, target, said, max(alarms.value, alarmed) <= FALSE_ALARM_TARGET
 
 
 def _counted(along: Sequence[str]) -> str:
@@ -381,6 +384,13 @@ def _lines(parts: Sequence[_Part]) -> list[Result]:
         intercept = part.result("calibration_intercept", found.intercept, STEPS)
         intercepts.append(replace(intercept, neutral=0.0, note=note))
     return [*slopes, *intercepts]
+
+
+def _of_lines(table: pd.DataFrame) -> Iterator[_Part]:
+    """What lines go through: judged W together, so that none is made surer by slopes along which nothing was planted; each W alone."""
+    yield from _pooled_and_by(table[table["judged"]])
+    for (architecture, w_name), rows in table[~table["judged"]].groupby(["architecture", "w_name"], sort=False):
+        yield _part(rows, str(architecture), str(w_name))
 
 
 def _parts_of_lines(parts: Sequence[_Part]) -> list[Result]:
@@ -520,7 +530,9 @@ def _false_alarms(table: pd.DataFrame) -> Iterator[Result]:
     for part in _pooled_and_by(judged, UNBIASED) if len(judged) else ():
         rows = _tested(part)
         alarmed = rows["q"] < FOUND_BELOW_Q
-        by_model = alarmed.groupby(rows["model"]).any()
+        # q is adjusted over all W that were asked, so an alarm along any of them is the model's.
+        anywhere = table[(table["left_out"] == "") & table["model"].isin(rows["model"])]
+        by_model = (anywhere["q"] < FOUND_BELOW_Q).groupby(anywhere["model"]).any()
         detail = {"claimed": _mean(rows["found"]), "models": float(len(by_model)), "models_alarmed": _mean(by_model)}
         yield _share_of("false_alarms", part, rows, alarmed, detail, neutral=FOUND_BELOW_Q)
     for part in _pooled_and_by(beside, UNBIASED) if len(beside) else ():

@@ -15,6 +15,8 @@ from typing import Any
 from undertow.types import UndertowError
 
 RECORD, CHECKPOINT, PART = "finetuning.json", "checkpoint.safetensors", ".part"
+OF_HASHES = {"base_revision": "of another base", "data_sha256": "on other texts"}
+"""What it means that a hash differs, which says nothing to a reader itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,12 @@ class Folder:
         own = json.loads(json.dumps(self._identity))
         for name in own:
             if own[name] != other.get(name):
-                told = "" if name.endswith(("revision", "sha256")) else f" ({other.get(name)!r}, not {own[name]!r})"
+                told = f"{name.replace('_', ' ')} {_shown(other.get(name))}, not {_shown(own[name])}"
                 raise UndertowError(
-                    f"{self.path}: holds another training, with another {name.replace('_', ' ')}{told}; name another folder"
+                    f"{self.path}: holds another training ({OF_HASHES.get(name, told)}); to go on with it, give the base, texts and "
+                    "options that it was begun with, or name another folder"
                 )
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

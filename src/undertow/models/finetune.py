@@ -29,8 +29,9 @@ import numpy as np
 from undertow.models._finetune_folder import Folder, Standing
 from undertow.models._finetune_windows import Batches, Example, Row, data_sha256, floor_nats, label_counts, rows_of
 from undertow.models.base import Request
+from undertow.models.catalog import families
 from undertow.models.running import chosen_device, context_tokens, ran_out
-from undertow.models.weights import Weights, explain_loading, find_weights
+from undertow.models.weights import Weights, explain_loading, find_weights, path_of
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Example", "Finetuned", "Fit", "Progress", "Recipe", "check_ends", "data_sha256", "finetune"]
 
 ARCHITECTURES = ("ForMaskedLM",)
+NAME_ONE = "name one such as bert-base-uncased"
 WEIGHTS, FIRST, SECOND = "weights/", "first/", "second/"
 """Beginnings of a checkpoint's tensor names: the weights, and the two moments that AdamW keeps of each."""
 NO_LABEL = -100
@@ -244,10 +246,13 @@ def check_ends(base: Path | str, out: Path, revision: str = "") -> None:
 
 
 def _base(name: str, revision: str) -> Weights:
+    # What -m takes for a family's own, such as toy or openai:NAME, is no name on the hub.
+    if name.partition(":")[0] in families() and not path_of(name).exists():
+        raise UndertowError(f"{name}: is no masked model that can be trained; {NAME_ONE}")
     weights = find_weights(Request(name, revision=revision), ARCHITECTURES)
     if weights is None:
         raise UndertowError(
-            f"{name}: is no masked model (its architecture does not end in {ARCHITECTURES[0]}); name one such as bert-base-uncased"
+            f"{name}: is no masked model that can be trained (its architecture does not end in {ARCHITECTURES[0]}); {NAME_ONE}"
         )
     return weights
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,6 +36,8 @@ from undertow.stats.line import Line, fit_line
 Floats = NDArray[np.float64]
 
 LEVEL = 0.95
+MIN_ALIKE = 3
+"""Fewer others of one kind say less about a row's spread than all of them."""
 MIN_MODELS = 5
 """Fewer models on one line do not show how far models of other seeds may lie from it: leaving one out, too little is left."""
 _NORMAL = float(stats.norm.ppf((1 + LEVEL) / 2))
@@ -156,7 +159,11 @@ class SeedIntervals:
 
 
 def with_training_seed(
-    planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sentence_df: ArrayLike
+    planted: ArrayLike,
+    measured: ArrayLike,
+    errors: ArrayLike,
+    sentence_df: ArrayLike,
+    alike: ArrayLike | None = None,
 ) -> SeedIntervals:
     """Intervals of readings of models trained alike, training seed included.
 
@@ -170,22 +177,27 @@ def with_training_seed(
     98 of 100 cases instead of 95. `df` is Welch and Satterthwaite's, of the two variances: with n - 3 alone, intervals that
     consist of sentences mostly would be far too wide.
 
-    The spread is taken to be the same whatever was planted; coverage of each strength by itself shows where it is not.
+    Models that learned nothing differ less than models that learned something. Where there are `MIN_ALIKE` others of a row's own
+    kind, its spread is theirs: around the line of all others, with as large a part of its degrees of freedom as they are of them.
 
     Args:
         planted: the truth, known without error [row].
         measured: the readings [row].
         errors: standard error of each over sentences [row].
         sentence_df: its degrees of freedom, inf where it is as good as known [row].
+        alike: kinds of rows that spread alike [row]; None where all do.
 
     Raises:
         ValueError: shapes differ, or a number is not finite.
     """
     x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
+    kinds = np.zeros(len(x), dtype=np.int64) if alike is None else np.asarray(alike)
+    if kinds.shape != x.shape:
+        raise ValueError(f"alike must be as long as the rows, {len(x)}; got {kinds.shape}")
     if len(x) < MIN_MODELS:
         none = np.full(len(x), math.nan)
         return SeedIntervals(none, none, none, none)
-    variance, df = _spread_of_others(x, y)
+    variance, df = _spread_of_others(x, y, kinds)
     both = variance + own**2
     of_both = _satterthwaite([(variance, df), (own**2, own_df)])
     half = stats.t.ppf((1 + LEVEL) / 2, of_both) * np.sqrt(both)
@@ -226,7 +238,8 @@ class Calibration:
 def calibrate(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sentence_df: ArrayLike) -> Calibration:
     """Regress readings on the truth, which is known without error: slope 1 and intercept 0 is an instrument that reads right.
 
-    Over models the interval is that of least squares (t, n - 2 degrees of freedom). To it comes the error that all models share
+    Over models the interval is that of least squares (t, n - 2 degrees of freedom), or the one that allows for models that spread
+    the more the more was planted (HC3), whichever is wider. To it comes the error that all models share
     through their sentences. Sentences that respond more or less than others make a common factor, sentences that move by
     themselves a common offset: `errors² = offset + scale * planted²`, fitted with neither below 0. The scale's variance
     belongs to the slope, the offset's to the intercept. Without them the interval of the slope holds the truth in as few as a
@@ -251,7 +264,7 @@ def calibrate(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, senten
         return Calibration(none, none, line, math.nan, math.nan, math.nan)
     (offset, scale), _ = nnls(np.column_stack([np.ones_like(x), x**2]), own**2)
     df = float(own_df.min())
-    slope_variance = line.residual_sd**2 / line.sum_squares_x
+    slope_variance = max(line.residual_sd**2 / line.sum_squares_x, _uneven_variance(line, x, y))
     start_variance = line.residual_sd**2 * (1 / line.n + line.mean_x**2 / line.sum_squares_x)
     return Calibration(
         slope=_estimate(line.slope, [(slope_variance, line.n - 2), (float(scale), df)], line.n),
@@ -261,6 +274,15 @@ def calibrate(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, senten
         offset_variance=float(offset),
         sentence_df=df,
     )
+
+
+def _uneven_variance(line: Line, x: Floats, y: Floats) -> float:
+    """Variance of the slope by MacKinnon and White's HC3, whose residuals are those of points that are left out."""
+    centred = x - line.mean_x
+    left = 1 - 1 / line.n - centred**2 / line.sum_squares_x
+    # A point that is alone at its end has no residual to tell of.
+    residuals = np.divide(y - line.at(x), left, out=np.zeros_like(y), where=left > _LEVERAGE)
+    return float(((centred * residuals) ** 2).sum() / line.sum_squares_x**2)
 
 
 def attenuation(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sentence_df: ArrayLike) -> Estimate:
@@ -294,20 +316,26 @@ def attenuation(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sent
     return _estimate(value, [(of_models, len(x) - 1), (of_sentences, float(own_df.min()))], len(x))
 
 
-def _spread_of_others(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Variance of the residuals around the line of all rows but one, and its degrees of freedom: each [row]."""
+def _spread_of_others(x: Floats, y: Floats, kinds: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Variance of the others of a row's kind around the line of all others, and its degrees of freedom: each [row]."""
     n = len(x)
     line = fit_line(x, y)
-    if math.isnan(line.slope):
-        residuals, leverage, df = y - y.mean(), np.full(n, 1 / n), n - 2
-    else:
-        residuals, df = y - line.at(x), n - 3
-        leverage = 1 / n + (x - line.mean_x) ** 2 / line.sum_squares_x
-    squares = float(residuals @ residuals)
-    alone = 1 - leverage < _LEVERAGE  # without it, the others have one planted value, and lie around their mean
-    left: Floats = np.maximum(squares - residuals**2 / np.where(alone, 1.0, 1 - leverage), 0.0)
-    dfs = np.where(alone, n - 2.0, float(df))
-    return left / dfs, dfs
+    centred = x - line.mean_x
+    flat = np.full((n, n), 1 / n)
+    hat = flat if math.isnan(line.slope) else flat + np.outer(centred, centred) / line.sum_squares_x
+    residuals = y - hat @ y
+    left = 1 - hat.diagonal()
+    alone = left < _LEVERAGE  # without it, the others have one planted value, and lie around their mean
+    without = (
+        residuals + hat * (residuals / np.where(alone, 1.0, left))[:, None]
+    )  # of the line without a row [row, other]
+    without[alone] = y - ((y.sum() - y) / (n - 1))[alone, None]
+    others = ~np.eye(n, dtype=bool)
+    own = others & (kinds[:, None] == kinds)
+    own[own.sum(axis=1) < MIN_ALIKE] = True
+    own &= others
+    dfs = np.where(alone | math.isnan(line.slope), n - 2.0, n - 3.0) * own.sum(axis=1) / (n - 1)
+    return (without**2 * own).sum(axis=1) / dfs, dfs
 
 
 def _satterthwaite(parts: list[tuple[ArrayLike, ArrayLike]]) -> Floats:

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from undertow.stats.rates import wilson_interval
+
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
@@ -178,7 +180,7 @@ def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
     low, high = _t_interval(value, items, 0.95)
     if bounded and low == high:
         fewest = min(float(denominator.sum()) for _, denominator in sides)
-        half = _wilson(0.0, fewest, _t_quantile(math.inf, 0.95))[1]
+        half = wilson_interval(0.0, fewest, _t_quantile(math.inf, 0.95))[1]
         low, high = value - half, value + half
     if bounded and not math.isnan(low):
         low, high = max(low, -1.0), min(high, 1.0)
@@ -251,15 +253,7 @@ def _wilson_interval(value: float, total: float, items: _Items, level: float) ->
         variance, df = _clustered_variance(items, item_df=math.inf)
         binomial = value * (1 - value) / total / (1 - float(items.share @ items.share))
         n = total / max(variance / binomial, 1.0) if binomial > 0 else total
-    return _wilson(value, n, _t_quantile(df, level))
-
-
-def _wilson(value: float, n: float, t: float) -> tuple[float, float]:
-    """Wilson's score interval of a rate among n independent items."""
-    middle = (value + t**2 / (2 * n)) / (1 + t**2 / n)
-    half = t / (1 + t**2 / n) * math.sqrt(value * (1 - value) / n + t**2 / (4 * n**2))
-    # Next to 0 and 1 the limit equals the rate on paper.
-    return max(0.0, min(middle - half, value)), min(1.0, max(middle + half, value))
+    return wilson_interval(min(value, 1.0), n, _t_quantile(df, level))  # a sum may round to more than all
 
 
 def _t_interval(value: float, items: _Items, level: float) -> tuple[float, float]:
