@@ -16,6 +16,7 @@ from undertow.causal.assumptions import DRIFT, SPECIFICATION, assumptions
 from undertow.causal.graphs import read_graph
 from undertow.causal.in_words import as_plain, in_words
 from undertow.causal.published import published
+from undertow.report import drawing
 from undertow.types import UndertowError
 
 PAGE = ROOT / "docs" / "causal-graphs.md"
@@ -102,11 +103,30 @@ def test_drawing(cli: Cli, tmp_path: Path) -> None:
     assert (tmp_path / "graph.PNG").read_bytes().startswith(b"\x89PNG")
 
 
+def test_signs_that_no_font_has_are_said(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(drawing, "_installed_fonts", lambda: ())
+    graph = "出生 -> X; Y; varied 出生"
+    done = cli("dag", graph, "--out", "graph.png")
+    assert done.returncode == 0
+    assert done.stderr == (
+        "undertow: graph.png shows boxes for 出, 生, which no font of this machine has; install one that has them, or draw an .svg\n"
+    )
+    assert (tmp_path / "graph.png").exists()
+    said(cli, graph, "--out", "graph.svg")
+    assert "出生" in (tmp_path / "graph.svg").read_text(encoding="utf-8"), "left to the reader's fonts"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["nothing.txt"], ["nothing.txt: there is no such file", "unspecified"]),
         (["W -> X; X -> W"], ["line 1", "closes the cycle"]),
+        ([""], ["the graph named is empty", "unspecified, access"]),
+        (["  "], ["the graph named is empty"]),
+        (["X => Y"], ["'=>' is no arrow; arrows are written ->, <- and <->"]),
+        (["X→Y"], ["'→' is no arrow; arrows are written ->"]),
+        (["unspecifed"], ["there is no such file, did you mean unspecified? Or give a file"]),
+        (["Well_specified"], ["did you mean well-specified?"]),
         (["unspecified", "--separated", "W"], ["--separated 'W'", "as in 'W,G|S'"]),
         (["unspecified", "--separated", "W,G,S"], ["write two nodes"]),
         (["unspecified", "--separated", "W,Q"], ["no node is called 'Q'"]),
@@ -134,10 +154,48 @@ def test_what_selection_does_is_said_of_every_case() -> None:
         "X -> [S]; Y": "X and Y are independent in the population, and in selected data too.",
         "X -> [S]; Y -> S": "independent in the population and dependent in selected data",
         "X -> Y; X -> [S]": "selection opens no further path",
+        "X <- A -> C <- B -> Y; C -> X -> [S]": "selection opens X <- A -> C <- B -> Y. It does not distort P(Y | X): X given",
         "X -> Y; X -> [S] <- Y": "selection adds to it by X -> S <- Y.",
     }
     for text, words in cases.items():
         assert words in sections(text)["What selection does"][0], text
+
+
+@pytest.mark.parametrize(
+    ("text", "stays"),
+    [
+        ("W -> X; X -> Y; Y -> [S]", "S depends on Y itself, by S <- Y."),
+        ("X; Y -> A -> [S]", "S depends on Y itself, by S <- A <- Y."),
+        ("X -> M -> Y; M -> [S]", "S and Y stay connected, by S <- M -> Y."),
+        ("C -> X; C -> Y; C -> [S]", "S and Y stay connected, by S <- C -> Y."),
+        ("X -> Y; X -> [S]", ""),
+        ("C -> X; C -> Y; X -> [S]", ""),
+        ("X -> [S]; Y", ""),
+    ],
+)
+def test_selection_that_opens_no_path_distorts_all_the_same_if_it_depends_on_the_label(text: str, stays: str) -> None:
+    first, *more = sections(text)["What selection does"]
+    assert "opens no further path" in first or first.endswith("and in selected data too.")
+    assert more == ([f"Selection distorts P(Y | X) all the same: X given, {stays}"] if stays else [])
+    assert bool(stays) is sections(text)["P(Y | X) from selected data"][0].startswith("Not recoverable")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("W -> X; X -> Y; Y -> S", "; write [S] if S is selection"),
+        ("X -> Y; X -> selected; Y -> in_corpus", "; write [selected] or [in_corpus] if selected or in_corpus is selection"),
+        ("X -> Y; Y -> (S)", ""),
+        ("X -> S; S -> Y", ""),
+        ("X -> Y; Y -> story", ""),
+        ("text -> S; features text; label S", ""),
+    ],
+)  # fmt: skip
+def test_selection_without_brackets_is_asked_about(text: str, hint: str) -> None:
+    assert sections(text)["What selection does"] == (f"Nothing is selected: the data are the population{hint}.",)
+    w = assumptions(read_graph(f"{text}; W"), DRIFT)[3]
+    assert w.because == f"nothing is selected{hint}"
+    assert "write [" not in " ".join(sections(f"{text}; Y2 -> [Q]")["What selection does"])
 
 
 def test_what_is_recoverable_and_what_is_well_specified_are_two_claims() -> None:
@@ -194,9 +252,10 @@ def test_many_paths_are_not_all_shown() -> None:
 
 def test_assumptions_are_granted_by_the_graphs_they_were_made_for() -> None:
     texts = {name: one.graph.text() for name, one in published().items()}
-    assert granted(texts["unspecified"], DRIFT) == [True] * 5
+    assert granted(texts["unspecified"], DRIFT) == [True] * 6
+    # Their texts decide the label, and tell it by what both come from: X <- G -> Y, X <- Z <- G -> Y, X <- Z <-> Y.
     for name in ("well-specified", "access", "access-masked"):
-        assert granted(texts[name], DRIFT) == [True, True, True, True, False], name
+        assert granted(texts[name], DRIFT) == [True, True, True, True, False, False], name
     for text in texts.values():
         assert granted(text, SPECIFICATION) == [True, True, True, True, None]
 
@@ -214,15 +273,35 @@ def test_assumptions_are_granted_by_the_graphs_they_were_made_for() -> None:
         ("W -> X; W -> S; G -> S; G -> Y; W <-> Y; [S]", 2, "W <-> Y"),
         ("W -> X; W -> S; G -> S; G -> Y; W <-> Y; [S]", 3, "W <-> Y is open without it"),
         ("W -> X; W -> [S]; G -> Y", 3, "S opens no path between them"),
-        ("W -> X; X -> S; G -> S; G -> Y; [S]", 3, "S opens no path between them"),
+        ("W -> X; X -> Y; Y -> [S]", 3, "S opens no path between them"),
         ("W -> X; G -> Y", 3, "nothing is selected"),
         ("W -> X; W -> S; G -> S; G -> Y; X -> Y; [S]", 4, "X -> Y"),
+        ("W -> X; W -> S; G -> S; G -> X; G -> Y; [S]", 5, "X <- G -> Y is open in the population"),
+        ("W -> X; U -> X; (U) -> Y; W -> S; G -> S; G -> Y; [S]", 5, "X <- U -> Y is open in the population"),
+        ("Y -> X; W -> X; W -> S; Y -> S; [S]", 5, "X <- Y is open in the population"),
     ],
 )
 def test_an_assumption_that_fails_says_by_which_arrows(text: str, place: int, because: str) -> None:
     rows = assumptions(read_graph(text), DRIFT)
     assert rows[place].holds is False
     assert rows[place].because.startswith(because)
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        ("W -> X; X -> S; G -> S; G -> Y; [S]", "W -> X -> S <- G -> Y"),
+        ("W -> X -> C; G -> C; C -> [S]; G -> Y", "W -> X -> C <- G -> Y"),
+        ("W -> X; X -> [S] <- Y", "W -> X -> S <- Y"),
+    ],
+)
+def test_texts_that_are_selected_for_what_they_say_are_evidence_of_selection(text: str, way: str) -> None:
+    rows = assumptions(read_graph(text), DRIFT)
+    assert [row.holds for row in rows] == [True] * 6
+    assert rows[3].because.startswith(f"{way} is opened at ")
+    little = assumptions(read_graph(text), SPECIFICATION)[-1]
+    assert (little.holds, little.because.startswith(f"{way} is open in selected data; how much")) == (None, True)
+    assert any(line.endswith(f"by {way}") for line in sections(text)["Who can be a W"])
 
 
 def test_what_is_granted_does_not_depend_on_the_paths_that_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,16 +320,15 @@ def test_what_is_granted_does_not_depend_on_the_paths_that_are_looked_at(monkeyp
     with_paths = [told(text) for text in texts]
     faults = [line.partition(", by ")[0] for text in texts for line in sections(text)["Who can be a W"]]
     monkeypatch.setattr(questions, "MAX_PATHS", 0)
+    monkeypatch.setattr(questions, "MAX_STEPS", 0)
     assert [told(text) for text in texts] == with_paths
     assert [line.partition(", by ")[0] for text in texts for line in sections(text)["Who can be a W"]] == faults
     assert [row.because for row in assumptions(read_graph(texts[1]), DRIFT)[:4]] == [
-        "a path beyond the 0 shortest",
+        "W -> X",
         "no arrows lead from W to Y past X, and none back",
         "no path with arrows into both is open in the population",
-        "a path beyond the 0 shortest is opened by S",
+        "a path that was not found in 0 steps is opened by S",
     ]
-    (line,) = sections("X -> Y; X -> S; Y -> S; [S]")["What selection does"]
-    assert "selection opens none of the 0 shortest further paths" in line
 
 
 def test_a_specified_text_leaves_nothing_to_a_w_that_is_connected_by_nothing_else() -> None:

@@ -48,16 +48,16 @@ def test_findings_carry_what_the_graph_does_not_grant(main: Main) -> None:
     assert not any(said[at + 1].startswith("  ") for at in missed)
     assert said[max(found + missed) + 1 :][-5:] == [
         "Graph: W -> X; W -> Y; G -> Y",
-        f"Laid at selection's door, what is found here ({DRIFT}) rests on 5 assumptions. The graph named grants 3, does not grant 2.",
-        "  not granted: W is neither cause nor effect of the label Y, but through the features (W -> Y)",
-        "  not granted: W and Y are connected by selection alone, but through the features (nothing is selected)",
+        f"Laid at selection's door, what is found here ({DRIFT}) rests on 6 assumptions. The graph named grants 4, does not grant 2.",
+        "  not granted: W is neither a cause of the label Y, but through the features, nor an effect of it (W -> Y)",
+        "  not granted: W and Y are connected by selection alone, but for what the features do to the label (nothing is selected)",
         f"Report: {(Path.cwd() / 'run/report.html').resolve()}",
     ]
     again = main("score", "run").splitlines()
     assert again[-7:] == said[-7:], "the run's own graph"
     other = main("score", "run", "--graph", "unspecified", "--out", "other").splitlines()
     assert other[-3] == "Graph unspecified: W -> X; W -> S; G -> S; G -> Y; [S]"
-    assert other[-2].endswith("The graph named grants 5.")
+    assert other[-2].endswith("The graph named grants 6.")
     assert not any("not evidence" in line for line in other)
 
 
@@ -72,16 +72,24 @@ def test_json_holds_the_assumptions_and_which_findings_rest_on_them(main: Main) 
     assert {name: graph[name] for name in ("name", "text", "rests_on", "varied", "doubt")} == {
         "name": "", "text": "W -> X; W -> Y; G -> Y", "rests_on": DRIFT, "varied": ["date"], "doubt": DOUBT,
     }  # fmt: skip
-    assert [row["holds"] for row in graph["assumptions"]] == [True, False, True, False, True]
+    assert [row["holds"] for row in graph["assumptions"]] == [True, False, True, False, True, True]
     assert set(graph["assumptions"][0]) == {"claim", "holds", "because", "instead"}
 
 
-def test_report_takes_a_graph_and_prints_the_page_alone(main: Main) -> None:
+def test_report_takes_a_graph_and_says_what_it_does_not_grant(main: Main) -> None:
     main(*RUN, "--out", "run")
     assert 'id="grounds"' not in Path("run/report.html").read_text(encoding="utf-8")
-    assert main("report", "run", "--graph", "access") == f"{Path('run/report.html')}\n"
+    printed = main("report", "run", "--graph", "access").splitlines()
     told = Path("run/report.html").read_text(encoding="utf-8")
     assert 'id="grounds"' in told
+    assert printed[-1] == str(Path("run/report.html"))
+    scored = main("score", "run", "--graph", "access", "--out", "scored").splitlines()
+    assert printed[:-1] == scored[-len(printed) : -1]
+    assert printed[1:3] == [
+        "Graph access: W -> Z; G -> Z; Z -> S; W -> X; Z -> X; X -> Y; G -> Y; (Z); [S]",
+        f"Laid at selection's door, what is found here ({DRIFT}) rests on 6 assumptions. The graph named grants 4, does not grant 2.",
+    ]
+    assert [line.partition(":")[0] for line in printed[3:-1]] == ["  not granted"] * 2
     assert main("report", "run") == f"{Path('run/report.html')}\n"
     assert Path("run/report.html").read_text(encoding="utf-8") == told
 
@@ -90,6 +98,9 @@ def test_report_takes_a_graph_and_prints_the_page_alone(main: Main) -> None:
     ("arguments", "words"),
     [
         ([*RUN, "--graph", "nosuch.txt"], "nosuch.txt: there is no such file"),
+        ([*RUN, "--graph", ""], "the graph named is empty"),
+        (["score", "table.csv", "--probe", PROBE, "--graph", ""], "the graph named is empty"),
+        (["report", "table.csv", "--graph", ""], "the graph named is empty"),
         ([*RUN, "--graph", "W -> X -> W", "--dry-run"], "closes the cycle W -> X -> W"),
         (["run", "bias-diagnosis", "-m", "toy", "--graph", "access"], "leave --graph out, which is for spurious-corr"),
         (["score", "table.csv", "--probe", PROBE, "--graph", "nosuch.txt"], "nosuch.txt: there is no such file"),

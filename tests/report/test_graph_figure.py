@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
+from matplotlib.offsetbox import DrawingArea
 from matplotlib.patches import FancyArrowPatch
 
 from drawn_graphs import graphs
@@ -91,7 +94,11 @@ def test_colours_tell_the_task_from_what_selection_opens() -> None:
     assert colours_of(well) == [ORANGE, ORANGE, ORANGE, INK, ORANGE, BLUE]
     assert colours_of(un) == [ORANGE] * 4
     # W -> Z, Z -> S, W -> X, Z -> X, X -> Y, Z <-> Y
-    assert colours_of(masked) == [ORANGE, INK, ORANGE, INK, BLUE, ORANGE]
+    assert colours_of(masked) == [ORANGE, ORANGE, ORANGE, INK, BLUE, ORANGE]
+    # From what selection opens, all ways to selection: C -> D -> S and C -> S, but not C -> E.
+    below = read_graph("X -> C; Y -> C; C -> D; D -> [S]; C -> S; C -> E")
+    assert colours_of(figure_of(below)) == [ORANGE] * 5 + [INK]
+    assert colours_of(figure_of(read_graph("X -> Y; X -> C; C -> [S]"))) == [BLUE, INK, INK], "nothing is opened"
     # An arrow and a shared cause of the same two are told apart.
     assert colours_of(figure_of(read_graph("X -> Y; X <-> Y"))) == [BLUE, INK]
     both = drawn(read_graph("X <-> A; X -> A; A -> [S]; Y -> S; A -> X2; X2 -> Y2; features X, X2; label Y"))
@@ -112,6 +119,27 @@ def test_the_key_names_what_is_there_and_nothing_else() -> None:
     shown = words(figure_of(read_graph("X; Y")).figure)
     assert sorted(shown) == ["X", "Y", "a graph", "features and label"]
     assert draw_graph(GraphShape(["A"], []), "one").figure.get_size_inches()[1] > 0
+
+
+def test_the_key_shows_nodes_as_they_are_drawn() -> None:
+    figure = figure_of(published()["access-masked"].graph).figure
+    (legend,) = figure.legends
+    # Of each entry, the outlines of its nodes: one, or two for the double box, the second within the first.
+    entries = [entry.findobj(PathCollection) for entry in legend.findobj(DrawingArea)]
+    shared, task, selection, latent = entries[2:]
+    assert (shared, len(task), len(selection), len(latent)) == ([], 1, 2, 1)
+    sizes = [outline.get_sizes()[0] for outline in selection]
+    assert sizes[0] > 2 * sizes[1]
+    assert [len(np.asarray(outline.get_paths()[0].vertices)) for outline in selection] == [5, 5], "boxes"
+    ((_, dashes),) = latent[0].get_linestyle()
+    assert dashes
+    assert all(outline.get_linestyle()[0][1] is None for outline in (*task, *selection))
+    assert to_hex(task[0].get_facecolor()[0]) == "#dcebf5"
+    FigureCanvasAgg(figure).draw()
+    box = legend.get_window_extent()
+    for outline in [*task, *selection, *latent]:
+        at = outline.get_offset_transform().transform(outline.get_offsets())[0]
+        assert box.contains(*at), "in the key, and not somewhere else on the sheet"
 
 
 def test_what_it_shows_is_said_for_those_who_cannot_see_it() -> None:

@@ -37,10 +37,12 @@ class Assumption:
 def assumptions(graph: Graph, audit: str) -> tuple[Assumption, ...]:
     """What the findings of an audit rest on, and whether a graph grants it.
 
-    A drift of the label's share with W (McMilin 2024 (AAAI), method 1) shows what selection did if W is a W and the text does not
-    decide the label: all that it rests on is granted if and only if the graph's W qualifies and its task is unspecified. That a
-    movement with W tells an unspecified task from a specified one (method 2) rests on the same W, and on a specified task leaving
-    little to it, which depends on sizes and not on arrows.
+    A drift of the label's share with W (McMilin 2024 (AAAI), method 1) shows what selection did if W is a W and the text tells
+    nothing of the label without selection, neither by deciding it nor otherwise: W is set within the text, so whatever way the text
+    tells the label, a drift can come of it. All that it rests on is granted if and only if the graph's W qualifies and its features
+    and label are d-separated in the population; the task is then unspecified. The paper's unspecified graph is such a one, which
+    lacks G -> X as well as X -> Y. That a movement with W tells an unspecified task from a specified one (method 2) rests on the
+    same W, and on a specified task leaving little to it, which depends on sizes and not on arrows.
 
     Args:
         graph: as an audit names it; its W is the node with the role `varied`.
@@ -51,19 +53,19 @@ def assumptions(graph: Graph, audit: str) -> tuple[Assumption, ...]:
     """
     if audit not in _RESTS_ON:
         raise UndertowError(f"what {audit!r} rests on is not known; ask for one of: {', '.join(_RESTS_ON)}")
-    found = next((one for one in questions.candidates(graph) if one.node == graph.varied), None)
-    if found is None:
+    if not graph.varied:
         why = f"no node is called {ROLES[VARIED]}, and no statement says which is varied"
         claim, instead = (
             "what is varied in the texts is a node of the graph",
             "it has no node for what is varied in the texts",
         )
         return (Assumption(claim, False, why, instead),)
-    return tuple(row(graph, found) for row in _RESTS_ON[audit])
+    w = questions.candidate(graph, graph.varied)
+    return tuple(row(graph, w) for row in _RESTS_ON[audit])
 
 
 def _in_text(graph: Graph, w: Candidate) -> Assumption:
-    ways = [path for feature in graph.features for path in questions.paths(graph, w.node, feature) if path.is_causal]
+    ways = filter(None, (questions.causal_way(graph, w.node, feature) for feature in graph.features))
     because = example(ways) if w.causes_features else _no_arrows([w.node], graph.features)
     holds = w.observed and w.causes_features
     return Assumption(
@@ -78,7 +80,7 @@ def _no_cause(graph: Graph, w: Candidate) -> Assumption:
     holds = not (w.causes_label or w.caused_by_label)
     instead = f"{graph.label} causes {w.node}" if w.caused_by_label else ""
     return Assumption(
-        f"{w.node} is neither cause nor effect of the label {graph.label}, but through the features",
+        f"{w.node} is neither a cause of the label {graph.label}, but through the features, nor an effect of it",
         holds,
         f"no arrows lead from {w.node} to {graph.label} past {_all_of(graph.features)}, and none back"
         if holds
@@ -99,16 +101,24 @@ def _no_common_cause(graph: Graph, w: Candidate) -> Assumption:
 
 def _by_selection(graph: Graph, w: Candidate) -> Assumption:
     """That both are independent in the population and dependent in selected data, as of a W that qualifies."""
-    claim = f"{_pair(graph, w)} are connected by selection alone, but through the features"
+    claim = f"{_pair(graph, w)} are connected by selection alone, but for what the features do to the label"
     if w.connected_by_selection_alone:
         return Assumption(claim, True, _opened_where(graph, w))
     if not graph.selection:
-        return Assumption(claim, False, "nothing is selected", "nothing is selected")
+        return Assumption(claim, False, f"nothing is selected{selection_hint(graph)}", "nothing is selected")
     if w.connected_before:
         because = f"{example(w.open_before)} is open without it"
         return Assumption(claim, False, because, f"not selection alone connects {_pair(graph, w)}")
     because = f"{_all_of(graph.selection)} opens no path between them"
     return Assumption(claim, False, because, f"selection does not connect {_pair(graph, w)}")
+
+
+def selection_hint(graph: Graph) -> str:
+    """What a graph without selection may have meant by a node that is called like it; "" where no node is."""
+    if graph.selection or not graph.called_selection:
+        return ""
+    marked = " or ".join(f"[{node}]" for node in graph.called_selection)
+    return f"; write {marked} if {' or '.join(graph.called_selection)} is selection"
 
 
 def _opened_where(graph: Graph, w: Candidate) -> str:
@@ -129,27 +139,47 @@ def _undecided(graph: Graph, _: Candidate) -> Assumption:
     )
 
 
+def _untold(graph: Graph, w: Candidate) -> Assumption:
+    """That nothing else connects features and label in the population: neither what decides the label, nor what W has to do with it."""
+    told, label = questions.told_without_selection(graph, past=w.node), graph.label
+    other = "other " if w.connected_before or questions.specification(graph).well_specified else ""
+    return Assumption(
+        f"the features {_all_of(graph.features)} tell the label {label} in no other way without selection",
+        not told,
+        f"{told[0].text} is open in the population"
+        if told
+        else f"no {other}path between them is open in the population",
+        f"the features tell the label {label} without selection too, by {told[0].text}" if told else "",
+    )
+
+
 def _little_left(graph: Graph, w: Candidate) -> Assumption:
     claim = f"a text that decides the label leaves little of it to {w.node}"
     if not w.connected:
         return Assumption(claim, True, f"{w.node} and {graph.label} are connected through the features alone")
-    way = example((*w.open_before, *w.opened))
+    ways = (*w.open_before, *w.opened)
+    past = [path for path in ways if not _is_closed_by_text(graph, path)]
+    whatever = " whatever the text says" if past or not ways else ""
     return Assumption(
         claim,
         None,
-        f"{way} is open in selected data whatever the text says; how much comes through is a matter of sizes",
+        f"{example(past or ways)} is open in selected data{whatever}; how much comes through is a matter of sizes",
     )
 
 
+def _is_closed_by_text(graph: Graph, path: Path) -> bool:
+    return any(node in graph.features and node not in path.colliders for node in path.nodes)
+
+
 _RESTS_ON: Mapping[str, tuple[Callable[[Graph, Candidate], Assumption], ...]] = {
-    DRIFT: (_in_text, _no_cause, _no_common_cause, _by_selection, _undecided),
+    DRIFT: (_in_text, _no_cause, _no_common_cause, _by_selection, _undecided, _untold),
     SPECIFICATION: (_in_text, _no_cause, _no_common_cause, _by_selection, _little_left),
 }
 
 
 def example(ways: Iterable[Path]) -> str:
-    """The first of some paths as it is written; where none is among those that were looked at, what there is to say of it."""
-    return next((path.text for path in ways), f"a path beyond the {questions.MAX_PATHS:,} shortest")
+    """The first of some paths as it is written; where the search for them found none, what there is to say of it."""
+    return next((path.text for path in ways), f"a path that was not found in {questions.MAX_STEPS:,} steps")
 
 
 def _is_one_way(path: Path) -> bool:

@@ -35,6 +35,9 @@ _TOKEN = re.compile(
 )
 _MEANING = re.compile(r"\s*(?P<node>\[\s*\w+\s*\]|\(\s*\w+\s*\)|\w+)\s*:(?P<words>.*)", re.DOTALL)
 _QUOTED_LENGTH = 60
+_CALLED_SELECTION = re.compile(
+    r"S\d?|(is_)?(selection|selected|sampled?|sampling|included|inclusion)|in_\w+", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,13 @@ class Graph:
     def observed(self) -> tuple[str, ...]:
         """Nodes that can be recorded: neither latent nor selection."""
         return tuple(node for node in self.nodes if node not in {*self.latent, *self.selection})
+
+    @property
+    def called_selection(self) -> tuple[str, ...]:
+        """Nodes that are not marked as selection, but could be, and have a name that means it."""
+        causes = {tail for tail, _ in self.arrows}
+        plain = (node for node in self.observed if node not in {*causes, *self.features, self.label})
+        return tuple(node for node in plain if _CALLED_SELECTION.fullmatch(node))
 
     def text(self) -> str:
         """The graph in its one spelling, statements on one line and meanings on lines of their own.
@@ -235,7 +245,7 @@ class _Reading:
         for turn, token in enumerate(tokens):
             if token.kind == "comma" or (token.kind == "arrow") != (turn % 2 == 1):
                 raise UndertowError(
-                    f"{place}: {token.text!r} stands where {'an arrow' if turn % 2 else 'a node'} must; write W -> X"
+                    f"{place}: {token.text!r} stands where {'an arrow' if turn % 2 else 'a node'} must; {_mended(tokens, turn)}"
                 )
         if len(tokens) % 2 == 0:
             raise UndertowError(f"{place}: an arrow leads nowhere; write a node at its other end, as in W -> X")
@@ -304,6 +314,17 @@ class _Reading:
                     f"{self.places[CAUSE, name]}: no arrows lead from {name} to the label {label}; "
                     "draw them, or leave this statement out"
                 )
+
+
+def _mended(tokens: Sequence[_Token], turn: int) -> str:
+    """How to write what a token that stands in the wrong place probably means."""
+    before, after = (tokens[at].text if 0 <= at < len(tokens) else "" for at in (turn - 1, turn + 1))
+    if tokens[turn].kind == "comma" and turn >= 3 and after and tokens[turn - 2].kind == "arrow":
+        cause, arrow = tokens[turn - 3].text, tokens[turn - 2].text
+        return f"each arrow is a statement of its own, as in '{cause} {arrow} {before}; {cause} {arrow} {after}'"
+    if tokens[turn].kind == "name" and turn % 2 and tokens[turn - 1].kind == "name":
+        return f"names have no blanks, write {before}_{tokens[turn].text}, or an arrow between two nodes, as in W -> X"
+    return "write W -> X"
 
 
 def _assumed_roles(net: Any, selection: Iterable[str], said: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:

@@ -11,11 +11,19 @@ from itertools import pairwise
 from typing import Any, TypedDict
 
 from undertow.causal import questions
-from undertow.causal.assumptions import DRIFT, SPECIFICATION, Assumption, arrows_text, assumptions, example
+from undertow.causal.assumptions import (
+    DRIFT,
+    SPECIFICATION,
+    Assumption,
+    arrows_text,
+    assumptions,
+    example,
+    selection_hint,
+)
 from undertow.causal.graphs import Arrow, Graph
 from undertow.causal.questions import Candidate, Path
 
-SHOWN_PATHS = 30
+SHOWN_PATHS = SHOWN_INDEPENDENCES = 30
 _TURNED = {"->": "<-", "<-": "->", "<->": "<->"}
 GRANTED = {True: "granted", False: "not granted", None: "not for a graph to say"}
 
@@ -135,12 +143,10 @@ def as_plain(graph: Graph) -> dict[str, Any]:
 def drawn(graph: Graph) -> Drawn:
     """What a figure of the graph shows: `report.graph.GraphShape(**drawn(graph))`."""
     deciding = questions.specification(graph).deciding
-    steps = {
-        (sign, *pair)
-        for feature in graph.features
-        for path in questions.opened_by_selection(graph, feature, graph.label)
-        for sign, pair in zip(path.signs, pairwise(path.nodes), strict=True)
-    }
+    opened = [path for feature in graph.features for path in questions.opened_by_selection(graph, feature, graph.label)]
+    steps = {(sign, *pair) for path in opened for sign, pair in zip(path.signs, pairwise(path.nodes), strict=True)}
+    colliders = {collider for path in opened for collider in path.colliders}
+    steps |= {("->", *arrow) for arrow in questions.arrows_between(graph, colliders, graph.selection)}
     steps |= {(_TURNED[sign], other, one) for sign, one, other in steps}
     return Drawn(
         nodes=graph.nodes,
@@ -225,7 +231,7 @@ def _left_out(between: tuple[Path, ...]) -> tuple[str, ...]:
 
 def _selection(graph: Graph) -> tuple[str, ...]:
     if not graph.selection:
-        return ("Nothing is selected: the data are the population.",)
+        return (f"Nothing is selected: the data are the population{selection_hint(graph)}.",)
     features, label = _list(graph.features), graph.label
     before = questions.separated(graph, graph.features, {label})
     after = questions.separated(graph, graph.features, {label}, graph.selection)
@@ -235,15 +241,38 @@ def _selection(graph: Graph) -> tuple[str, ...]:
             f"there of {label} from {features}, selection put it in.",
         )
     if after:
-        return (f"{features} and {label} are independent in the population, and in selected data too.",)
+        return (
+            f"{features} and {label} are independent in the population, and in selected data too.",
+            *_distortion(graph),
+        )
     opened = [path.text for feature in graph.features for path in questions.opened_by_selection(graph, feature, label)]
     if not opened:
-        cut = any(len(questions.paths(graph, feature, label)) >= questions.MAX_PATHS for feature in graph.features)
-        among = f"none of the {questions.MAX_PATHS:,} shortest further paths" if cut else "no further path"
-        return (f"{features} and {label} are dependent in the population, and selection opens {among} between them.",)
+        return (
+            f"{features} and {label} are dependent in the population, and selection opens no further path between them.",
+            *_distortion(graph),
+        )
+    ways = f"{'; '.join(opened[:3])}{' and others' if len(opened) > 3 else ''}"
+    if questions.recoverability(graph).recoverable:
+        return (
+            f"{features} and {label} are dependent in the population, and selection opens {ways}. It does not distort P"
+            f"({label} | {features}): {features} given, selection and {label} are independent.",
+        )
     return (
-        f"{features} and {label} are dependent in the population, and selection adds to it by {'; '.join(opened[:3])}"
-        f"{' and others' if len(opened) > 3 else ''}. How much it distorts is a matter of sizes, and not of arrows.",
+        f"{features} and {label} are dependent in the population, and selection adds to it by {ways}. How much it distorts is a "
+        "matter of sizes, and not of arrows.",
+    )
+
+
+def _distortion(graph: Graph) -> tuple[str, ...]:
+    """That selection distorts without opening any path, where it does: it takes labels unevenly, whatever the features are."""
+    found, features, label = questions.recoverability(graph), _list(graph.features), graph.label
+    if found.recoverable:
+        return ()
+    selection = _list(graph.selection)
+    is_direct = any(questions.causal_way(graph, label, node) for node in graph.selection)
+    stays = f"{selection} depends on {label} itself" if is_direct else f"{selection} and {label} stay connected"
+    return (
+        f"Selection distorts P({label} | {features}) all the same: {features} given, {stays}, by {example(found.left_open)}.",
     )
 
 
@@ -304,10 +333,13 @@ def _candidate(graph: Graph, one: Candidate) -> str:
 
 
 def _implied(graph: Graph) -> tuple[str, ...]:
-    return tuple(
+    found = questions.implied(graph)
+    more = len(found) - SHOWN_INDEPENDENCES
+    lines = [
         f"{one.one} and {one.other} are independent{f' given {_list(one.given)}' if one.given else ''}"
-        for one in questions.implied(graph)
-    )
+        for one in found[:SHOWN_INDEPENDENCES]
+    ]
+    return (*lines, *([f"... and {more:,} more"] if more > 0 else []))
 
 
 def _granted(rows: Iterable[Assumption]) -> tuple[str, ...]:

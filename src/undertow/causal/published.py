@@ -5,14 +5,19 @@ Knows where a graph's text is; how it is read is for `graphs`.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from pathlib import Path
 
 from undertow.causal.graphs import Graph, read_graph
 from undertow.types import UndertowError
+
+_OTHER_ARROWS = re.compile(r"=>|<=|[\u2190-\u21ff\u27f0-\u27ff]|[\u2010-\u2015\u2212]>")
+"""Signs that are meant as arrows, and are none here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +50,10 @@ def find_graph(name: str) -> NamedGraph:
     """The graph of a published name, of a file, or of a text that holds an arrow.
 
     Raises:
-        UndertowError: there is no such file, or what it holds is no graph.
+        UndertowError: the name is empty, there is no such file, or what it holds is no graph.
     """
+    if not name.strip():
+        raise UndertowError(f"the graph named is empty; {_known()}")
     if name in published():
         return published()[name]
     if "->" in name or "<-" in name:
@@ -60,10 +67,20 @@ def _content(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise UndertowError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8 text") from error
     except FileNotFoundError as error:
-        known = ", ".join(published())
-        raise UndertowError(
-            f"{path}: there is no such file; give one, a graph such as 'W -> X; X -> Y', or a name of {known}"
-        ) from error
+        raise UndertowError(f"{path}: {_meant(str(path))}") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UndertowError(f"{path}: cannot be read ({reason}); check the path") from error
+
+
+def _meant(name: str) -> str:
+    """What is wrong with a name that is neither published nor a file's, and how to mend it."""
+    strange = _OTHER_ARROWS.search(name)
+    if strange:
+        return f"{strange[0]!r} is no arrow; arrows are written ->, <- and <->, as in 'W -> X; X -> Y'"
+    near = get_close_matches(re.sub(r"[\s_]", "-", name.lower()), list(published()), n=1, cutoff=0.7)
+    return f"there is no such file{f', did you mean {near[0]}? Or' if near else ';'} {_known()}"
+
+
+def _known() -> str:
+    return f"give a file, a graph such as 'W -> X; X -> Y', or a name of {', '.join(published())}"

@@ -9,10 +9,12 @@ node with an arrow to either. Data that were selected are data given S = 1.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice, pairwise
-from typing import Any
+from heapq import heappop, heappush
+from itertools import combinations, count, islice, pairwise
+from typing import Any, NamedTuple
 
 import networkx as nx
 
@@ -24,6 +26,12 @@ MAX_PATHS = 1000
 
 Paths are examples, then: whether nodes are connected is never read off them, but asked by d-separation.
 """
+
+MAX_EXAMPLES = 30
+"""Open paths that are given as the reason of something, at most, the shortest first."""
+
+MAX_STEPS = 50_000
+"""Of a search for open paths: far more than one for the shortest takes, but a graph can be made that takes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +80,7 @@ class Recoverability:
 
     Attributes:
         recoverable: whether it does, from selected data alone.
-        left_open: paths from selection to the label that the features leave open, the shortest first, of the first `MAX_PATHS`.
+        left_open: paths from selection to the label that the features leave open, the `MAX_EXAMPLES` shortest.
         with_known: nodes that make it recoverable if they are recorded in the selected data and, with the features, in the whole
             population: P(y | x) = sum over c of P(y | x, c, S = 1) P(c | x). Empty where nothing is needed; None where no recorded
             nodes do.
@@ -109,17 +117,20 @@ class Specification:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Whether a node can be a W; what the fields ask leaves aside what the features themselves cause.
+    """Whether a node can be a W.
+
+    What the fields ask of the node and the label leaves aside the paths that end in a way from a feature to the label along the
+    arrows, such as `W -> X -> Y` and `W <- C -> X -> Y`: they are the task's own.
 
     Attributes:
         node: its name.
         observed: it can be recorded, and so be put into a text.
         causes_features: arrows lead from it to a feature.
-        causes_label, caused_by_label: arrows lead from it to the label, or back, other than through the features.
+        causes_label, caused_by_label: arrows lead from it to the label, or back.
         shares_cause: it and the label have a common cause.
-        connected_before, connected: it is not d-separated from the label in the population, and in selected data.
-        open_before: paths to the label that are open in the population, of the first `MAX_PATHS`.
-        opened: paths to the label that selection opens, of the same.
+        connected_before, connected: a path between it and the label is open in the population, and in selected data.
+        open_before: paths to the label that are open in the population, the shortest of each of these three kinds.
+        opened: paths to the label that selection opens, the `MAX_EXAMPLES` shortest.
     """
 
     node: str
@@ -175,9 +186,7 @@ def paths(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
     Raises:
         UndertowError: a name is no node's, or both are the same.
     """
-    _check_names(graph, [one, other])
-    if one == other:
-        raise UndertowError(f"paths lead from one node to another, and {one} is named twice; name another node")
+    _check_ends(graph, one, other)
     return _paths(network(graph), one, other)
 
 
@@ -192,11 +201,55 @@ def standing(graph: Graph, path: Path, given: Collection[str] = ()) -> Standing:
 
 
 def opened_by_selection(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
-    """Paths between two nodes that are closed in the population and open in selected data, the shortest first.
+    """Paths between two nodes that are closed in the population and open in selected data, the `MAX_PATHS` shortest.
 
-    Selection closes none: no arrow leaves it, so on a path it is nothing but a collider.
+    Selection closes none: no arrow leaves it, so on a path it is nothing but a collider. What it opens are the open paths that have
+    any collider.
+
+    Raises:
+        UndertowError: a name is no node's, or both are the same.
     """
-    return _opened(network(graph), paths(graph, one, other), graph.selection)
+    _check_ends(graph, one, other)
+    found = _open_paths(network(graph), one, other, _Search(frozenset(graph.selection), is_opened=True))
+    return tuple(islice(found, MAX_PATHS))
+
+
+def causal_way(graph: Graph, one: str, other: str) -> Path | None:
+    """The shortest way from one node to another along the arrows; None where there is none.
+
+    Raises:
+        UndertowError: a name is no node's, or both are the same.
+    """
+    _check_ends(graph, one, other)
+    net = network(graph)
+    return _path(net, nx.shortest_path(net, one, other)) if nx.has_path(net, one, other) else None
+
+
+def arrows_between(graph: Graph, starts: Collection[str], ends: Collection[str]) -> tuple[Arrow, ...]:
+    """Arrows on the ways along the arrows from any of the starts to any of the ends.
+
+    Raises:
+        UndertowError: a name is no node's.
+    """
+    _check_names(graph, [*starts, *ends])
+    found = _arrows_between(network(graph), starts, ends)
+    return tuple(arrow for arrow in graph.arrows if arrow in found)
+
+
+def told_without_selection(graph: Graph, past: str = "") -> tuple[Path, ...]:
+    """Paths by which the features tell the label in the population, but for the ways on which they decide it.
+
+    Of each feature the shortest of each kind, the shortest first; none if and only if no such path is open. Where arrows lead from
+    no feature to the label, that is if and only if features and label are d-separated.
+
+    Args:
+        graph: the graph.
+        past: a node that they are not to go by way of.
+    """
+    net = network(graph)
+    net = net.subgraph(set(net) - {past})
+    kinds = [_open_before(net, graph, feature) for feature in graph.features]
+    return tuple(sorted((path for ways in kinds for path in ways.values()), key=lambda path: len(path.nodes)))
 
 
 def recoverability(graph: Graph) -> Recoverability:
@@ -210,11 +263,9 @@ def recoverability(graph: Graph) -> Recoverability:
     net, features = network(graph), set(graph.features)
     if not graph.selection or _apart(net, set(graph.selection), {graph.label}, features):
         return Recoverability(recoverable=True)
+    search = _Search(frozenset(features))
     left_open = [
-        path
-        for node in graph.selection
-        for path in _paths(net, node, graph.label)
-        if _standing(net, path, features).is_open
+        path for node in graph.selection for path in islice(_open_paths(net, node, graph.label, search), MAX_EXAMPLES)
     ]
     return Recoverability(
         recoverable=False,
@@ -251,24 +302,59 @@ def specification(graph: Graph) -> Specification:
 
 
 def candidates(graph: Graph) -> tuple[Candidate, ...]:
-    """Every node but features, label and selection, and whether it can be a W.
+    """Every node but features, label and selection, and whether it can be a W: `candidate`."""
+    others = {*graph.features, graph.label, *graph.selection}
+    return tuple(candidate(graph, node) for node in graph.nodes if node not in others)
+
+
+def candidate(graph: Graph, node: str) -> Candidate:
+    """Whether a node can be a W.
 
     A W is neither cause nor effect of the label, causes the features, and depends on the label by selection alone: McMilin 2024
-    (AAAI), section 3.1. What reaches the label through the features is the task's own, so the arrows that leave features are not
-    counted.
+    (AAAI), section 3.1. Nothing but paths is left aside: an arrow that lies on a way from the features to the label can still be
+    part of another path, and what is below a collider is below it in the whole graph.
+
+    Raises:
+        UndertowError: the name is no node's, or that of a feature, the label or selection.
     """
-    others = {*graph.features, graph.label, *graph.selection}
-    return tuple(_candidate(graph, node) for node in graph.nodes if node not in others)
+    _check_names(graph, [node])
+    if node in (*graph.features, graph.label, *graph.selection):
+        raise UndertowError(f"{node} is among features, label and selection, and can be no W; name another node")
+    net = network(graph)
+    before = _open_before(net, graph, node)
+    search = _Search(frozenset(graph.selection), frozenset(graph.features), is_opened=True)
+    connected = bool(before) or _connected_by_selection(graph, node)
+    return Candidate(
+        node=node,
+        observed=node not in graph.latent,
+        causes_features=not nx.descendants(net, node).isdisjoint(graph.features),
+        causes_label="cause" in before,
+        caused_by_label="effect" in before,
+        shares_cause="common cause" in before,
+        connected_before=bool(before),
+        connected=connected,
+        open_before=tuple(sorted(before.values(), key=lambda path: len(path.nodes))),
+        opened=tuple(islice(_open_paths(net, node, graph.label, search), MAX_EXAMPLES)) if connected else (),
+    )
 
 
 def implied(graph: Graph) -> tuple[Independence, ...]:
     """Independences of recorded nodes that selected data must show: one for each pair that has any, with few conditions."""
     net, selection = network(graph), set(graph.selection)
+    few = [frozenset[str](), *(frozenset({node}) for node in graph.observed)]
+    reached = {(node, given): _reached(net, {node}, selection | given) for node in graph.observed for given in few}
     found = []
     for one, other in combinations(graph.observed, 2):
-        given = _separator(net, {one}, {other}, selection, set(graph.observed) - {one, other})
+        rest = set(graph.observed) - {one, other}
+        given: Collection[str] | None = next(
+            (some for some in few if some <= rest and other not in reached[one, some]), None
+        )
+        if given is None:
+            given = _minimal_separator(net, {one}, {other}, selection, rest)
         if given is not None:
-            found.append(Independence(one, other, tuple(node for node in graph.nodes if node in given - selection)))
+            found.append(
+                Independence(one, other, tuple(node for node in graph.nodes if node in set(given) - selection))
+            )
     return tuple(found)
 
 
@@ -278,8 +364,14 @@ def _check_names(graph: Graph, names: Iterable[str]) -> None:
             raise UndertowError(f"no node is called {name!r}; the graph has {', '.join(graph.nodes)}")
 
 
+def _check_ends(graph: Graph, one: str, other: str) -> None:
+    _check_names(graph, [one, other])
+    if one == other:
+        raise UndertowError(f"paths lead from one node to another, and {one} is named twice; name another node")
+
+
 def _apart(net: Any, one: Collection[str], other: Collection[str], given: Collection[str]) -> bool:
-    return bool(nx.is_d_separator(net, set(one), set(other), set(given)))
+    return _reached(net, one, given).isdisjoint(other)
 
 
 def _separator(net: Any, one: set[str], other: set[str], included: set[str], others: set[str]) -> set[str] | None:
@@ -287,6 +379,12 @@ def _separator(net: Any, one: set[str], other: set[str], included: set[str], oth
     for few in (set(), *({node} for node in net if node in others)):
         if _apart(net, one, other, included | few):
             return included | few
+    return _minimal_separator(net, one, other, included, others)
+
+
+def _minimal_separator(
+    net: Any, one: set[str], other: set[str], included: set[str], others: set[str]
+) -> set[str] | None:
     found: set[str] | None = nx.find_minimal_d_separator(
         net, one, other, included=included, restricted=included | others
     )
@@ -300,29 +398,106 @@ def _known(graph: Graph) -> tuple[str, ...] | None:
     return None if found is None else tuple(node for node in graph.nodes if node in found - features)
 
 
-def _candidate(graph: Graph, node: str) -> Candidate:
-    net, label = _past_features(graph), graph.label
-    between = _paths(net, node, label)
-    # Without the arrows that leave the two, what is open between them comes from above both.
-    above = nx.restricted_view(net, (), [arrow for arrow in net.edges if arrow[0] in (node, label)])
-    return Candidate(
-        node=node,
-        observed=node not in graph.latent,
-        causes_features=not nx.descendants(net, node).isdisjoint(graph.features),
-        causes_label=nx.has_path(net, node, label),
-        caused_by_label=nx.has_path(net, label, node),
-        shares_cause=not _apart(above, {node}, {label}, ()),
-        connected_before=not _apart(net, {node}, {label}, ()),
-        connected=not _apart(net, {node}, {label}, graph.selection),
-        open_before=tuple(path for path in between if _standing(net, path, set()).is_open),
-        opened=_opened(net, between, graph.selection),
-    )
+# Which paths are the task's own is a matter of their end at the label. From there, all others turn downwards before they meet a
+# feature, or reach their other end before:
+#
+#     Y <- M <- G -> S <- X <- W   turns at G: counts            Y <- M <- X <- W   climbs to X: the task's own
 
 
-def _past_features(graph: Graph) -> Any:
-    """The network without the arrows that leave features."""
-    net = network(graph)
-    return nx.restricted_view(net, (), [arrow for arrow in net.edges if arrow[0] in graph.features])
+def _open_before(net: Any, graph: Graph, node: str) -> Mapping[str, Path]:
+    """The shortest paths to the label that are open in the population, by kind: `cause`, `effect`, `common cause`.
+
+    An open path has no collider, so it leads up from either end to one top: the node, the label, or a cause of both.
+    """
+    label = graph.label
+    past_features = net.subgraph(set(net) - set(graph.features) | {node})
+    found = {}
+    if node not in graph.features and nx.has_path(past_features, node, label):
+        found["cause"] = nx.shortest_path(past_features, node, label)
+    if nx.has_path(net, label, node):
+        found["effect"] = nx.shortest_path(net, label, node)[::-1]
+    above = _ways_up(net.subgraph(set(net) - {label}), node)
+    above_label = _ways_up(past_features.subgraph(set(past_features) - {node}), label)
+    tops = [top for top in above if top in above_label]
+    if tops:
+        # Of the shortest, the two ways meet nowhere else: where they do is a top as well, and nearer.
+        top = min(tops, key=lambda one: len(above[one]) + len(above_label[one]))
+        found["common cause"] = [*above[top], *above_label[top][-2::-1]]
+    return {kind: _path(net, nodes) for kind, nodes in found.items()}
+
+
+def _ways_up(net: Any, node: str) -> Mapping[Any, Sequence[Any]]:
+    """The shortest way against the arrows from a node to each of its ancestors and itself."""
+    ways: Mapping[Any, Sequence[Any]] = nx.single_source_shortest_path(nx.reverse_view(net), node)
+    return ways
+
+
+def _connected_by_selection(graph: Graph, node: str) -> bool:
+    """Whether selected data leave a path open that is not the task's own, of a node of which the population leaves none open.
+
+    A path that is open in selected data goes from its ends up to nodes above selection, and stays among those in between: all that
+    is between is a cause of a collider, and so of selection. There, every path is open.
+
+        Y <- M <- G -> S <- X <- W      climb from the label; turn at a node above selection; go on by any way that does not come
+              climb | turn | any way    back to the climb
+
+    The climbs are tried one by one. There can be many, but they are of features that decide the label and a node that is connected
+    with it in no other way; without such features d-separation decides.
+    """
+    net, label = network(graph), graph.label
+    if set(graph.features).isdisjoint(nx.ancestors(net, label)):
+        return not _apart(net, {node}, {label}, graph.selection)
+    above = _with_ancestors(net, graph.selection)
+    skeleton = net.subgraph(above).to_undirected(as_view=True)
+    ends = _first_above(net, node, above)
+
+    def leads_on(top: Any, climb: Collection[Any]) -> bool:
+        return any(
+            child in above and child not in climb and _has_way(skeleton, child, ends, climb)
+            for child in net.successors(top)
+        )
+
+    past_features = net.subgraph(set(net) - set(graph.features))
+    tops = {top for top in _with_ancestors(past_features, {label}) if leads_on(top, {top, label})}
+    useful = {node for top in tops for node in (top, *nx.descendants(past_features, top))}
+    climbs: list[tuple[Any, ...]] = [(label,)] if tops else []
+    while climbs:
+        climb = climbs.pop()
+        if climb[-1] in tops and leads_on(climb[-1], climb):
+            return True
+        climbs += [(*climb, cause) for cause in past_features.predecessors(climb[-1]) if cause in useful]
+    return False
+
+
+def _first_above(net: Any, node: str, above: Collection[Any]) -> set[Any]:
+    """The nodes above selection that are met first on the ways up from a node; itself if it is one."""
+    first, seen, waiting = set(), {node}, [node]
+    while waiting:
+        at = waiting.pop()
+        if at in above:
+            first.add(at)
+            continue
+        causes = set(net.predecessors(at)) - seen
+        seen |= causes
+        waiting += causes
+    return first
+
+
+def _has_way(skeleton: Any, start: Any, ends: Collection[Any], blocked: Collection[Any]) -> bool:
+    """Whether one of the ends is reached past the blocked nodes, whichever way arrows point."""
+    seen, waiting = {start, *blocked}, [start]
+    while waiting:
+        at = waiting.pop()
+        if at in ends:
+            return True
+        fresh = set(skeleton[at]) - seen
+        seen |= fresh
+        waiting += fresh
+    return False
+
+
+def _with_ancestors(net: Any, nodes: Collection[Any]) -> set[Any]:
+    return {above for node in nodes for above in (node, *nx.ancestors(net, node))}
 
 
 def _arrows_between(net: Any, starts: Collection[str], ends: Collection[str]) -> set[Arrow]:
@@ -366,8 +541,110 @@ def _standing(net: Any, path: Path, given: set[str]) -> Standing:
     return Standing(not closed, tuple(closed), tuple(opened))
 
 
-def _opened(net: Any, between: Iterable[Path], selection: Collection[str]) -> tuple[Path, ...]:
-    given = set(selection)
-    return tuple(
-        path for path in between if not _standing(net, path, set()).is_open and _standing(net, path, given).is_open
-    )
+# Open paths are searched for from one end on, by what a step needs to know of those before it.
+
+
+class _Step(NamedTuple):
+    """Where a path has come to.
+
+    Attributes:
+        node: the node.
+        is_entered: an arrow of the path leads into it.
+        has_turned: the path has gone along an arrow, and not only climbed.
+        has_collider: it has met a collider.
+    """
+
+    node: Any
+    is_entered: bool
+    has_turned: bool
+    has_collider: bool
+
+
+class _Search(NamedTuple):
+    """Which paths are looked for.
+
+    Attributes:
+        given: what they are to be open given.
+        barred: nodes that they must not climb to from where they begin.
+        is_opened: whether only paths with a collider count, which are closed in the population.
+    """
+
+    given: frozenset[str]
+    barred: frozenset[str] = frozenset()
+    is_opened: bool = False
+
+
+def _next_steps(net: Any, step: _Step, search: _Search, above: Collection[Any]) -> Iterator[_Step]:
+    """The steps that keep a path open; `above` is what is given, and what is above it."""
+    if step.node not in search.given:
+        for effect in net.successors(step.node):
+            yield _Step(effect, True, True, step.has_collider)
+    if step.node in above if step.is_entered else step.node not in search.given:
+        for cause in net.predecessors(step.node):
+            if step.has_turned or cause not in search.barred:
+                yield _Step(cause, False, step.has_turned, step.has_collider or step.is_entered)
+
+
+def _reached(net: Any, starts: Collection[str], given: Collection[str]) -> set[Any]:
+    """Nodes that are not d-separated from all of the starts: Shachter 1998, "Bayes-Ball"."""
+    search, above = _Search(frozenset(given)), _with_ancestors(net, given)
+    waiting = [_Step(node, False, True, True) for node in starts]
+    seen = set(waiting)
+    while waiting:
+        fresh = set(_next_steps(net, waiting.pop(), search, above)) - seen
+        seen |= fresh
+        waiting += fresh
+    return {step.node for step in seen} - set(given)
+
+
+def _open_paths(net: Any, one: str, other: str, search: _Search) -> Iterator[Path]:
+    """Open paths between two nodes, the shortest first, searched for from the other end (A*: Hart, Nilsson and Raphael 1968).
+
+    How far it is to go is what it would be if nodes might be visited twice.
+    """
+    start = _Step(other, False, False, False)
+    onward = _onward(net, start, one, search)
+    ends = [step for step in onward if step.node == one and (step.has_collider or not search.is_opened)]
+    left = _steps_left(onward, ends)
+    turn = count()
+    first: tuple[int, int, tuple[Any, ...], _Step] = (left.get(start, 0), next(turn), (other,), start)
+    waiting = [first] if start in left else []
+    for _ in range(MAX_STEPS):
+        if not waiting:
+            return
+        _, _, nodes, step = heappop(waiting)
+        if step.node == one:
+            yield _path(net, nodes[::-1])
+            continue
+        for after in onward[step]:
+            if after in left and after.node not in nodes:
+                heappush(waiting, (len(nodes) + left[after], next(turn), (*nodes, after.node), after))
+
+
+def _onward(net: Any, start: _Step, end: str, search: _Search) -> Mapping[_Step, Sequence[_Step]]:
+    """The steps after each that can be reached from a start."""
+    above = _with_ancestors(net, search.given)
+    onward: dict[_Step, Sequence[_Step]] = {}
+    waiting = [start]
+    while waiting:
+        step = waiting.pop()
+        if step not in onward:
+            onward[step] = () if step.node == end else tuple(_next_steps(net, step, search, above))
+            waiting += onward[step]
+    return onward
+
+
+def _steps_left(onward: Mapping[_Step, Sequence[_Step]], ends: Sequence[_Step]) -> Mapping[_Step, int]:
+    """How many steps it takes at least from each to an end."""
+    before: dict[_Step, list[_Step]] = {step: [] for step in onward}
+    for step, after in onward.items():
+        for one in after:
+            before[one].append(step)
+    left, waiting = dict.fromkeys(ends, 0), deque(ends)
+    while waiting:
+        step = waiting.popleft()
+        for one in before[step]:
+            if one not in left:
+                left[one] = left[step] + 1
+                waiting.append(one)
+    return left

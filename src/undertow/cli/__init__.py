@@ -62,10 +62,23 @@ About = Annotated[
     Path | None,
     typer.Option(help="TOML file with the parameters, objective and post_training of models: [models.NAME]."),
 ]
+
+
+def _named(context: typer.Context, parameter: typer.CallbackParam, graph: str) -> str:
+    """An empty name is none, and not the same as naming no graph."""
+    source = context.get_parameter_source(str(parameter.name))
+    if not graph and source is not None and source.name == "COMMANDLINE":
+        from undertow.causal.published import find_graph
+
+        find_graph(graph)
+    return graph
+
+
 Graph = Annotated[
     str,
     typer.Option(
         "--graph",
+        callback=_named,
         help="Causal graph to read the findings under: a name of `undertow dag`, a file, or the graph itself.",
     ),
 ]
@@ -261,7 +274,15 @@ def report(run: Annotated[Path, typer.Argument(help="A run folder.")], *, graph:
     """Write the figures and the page of a run folder anew."""
     from undertow import rescoring
 
-    typer.echo(rescoring.retell(run, graph))
+    page = rescoring.retell(run, graph)
+    if graph:
+        from undertow.named_graphs import grounds_of
+        from undertow.records import read_record
+
+        grounds = grounds_of(read_record(run))
+        if grounds is not None:
+            _say_grounds(grounds)
+    typer.echo(page)
 
 
 @app.command()

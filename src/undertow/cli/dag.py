@@ -85,10 +85,17 @@ def _draw(graph: Graph, title: str, out: Path) -> None:
         raise UndertowError(f"{out}: is there already; name another file with --out, or remove it first")
     from undertow.causal.in_words import drawn
     from undertow.report.drawing import png_bytes, svg_text
-    from undertow.report.graph import GraphShape, draw_graph
+    from undertow.report.graph import GraphShape, draw_graph, signs_as_boxes
 
     drawing = draw_graph(GraphShape(**drawn(graph)), title)
-    out.write_bytes(png_bytes(drawing) if out.suffix.lower() == ".png" else svg_text(drawing).encode())
+    is_png = out.suffix.lower() == ".png"
+    out.write_bytes(png_bytes(drawing) if is_png else svg_text(drawing).encode())
+    if lacking := signs_as_boxes(drawing) if is_png else "":
+        typer.echo(
+            f"undertow: {out} shows boxes for {', '.join(lacking)}, which no font of this machine has; install one that has them, or "
+            "draw an .svg",
+            err=True,
+        )
 
 
 def _head(found: NamedGraph) -> str:

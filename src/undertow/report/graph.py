@@ -7,6 +7,8 @@ several layers has a stand-in in each, so that it passes between the nodes there
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,9 +17,14 @@ from typing import Any, NamedTuple, TypeAlias
 import networkx as nx
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PathCollection
 from matplotlib.lines import Line2D
+from matplotlib.markers import MarkerStyle
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from matplotlib.path import Path
+from matplotlib.text import Text
+from matplotlib.transforms import IdentityTransform
 from scipy.optimize import isotonic_regression
 
 from undertow.report.drawing import Drawing, lettering
@@ -34,6 +41,10 @@ Slot: TypeAlias = Hashable
 
 _INK, _FAINT = "#444444", "#8a8a8a"
 _DECIDING, _OPENED = COLOURS[0], COLOURS[1]
+_SHADED = "#dcebf5"
+_BROKEN = (0, (3, 2))
+_KEY_SIZE, _INNER_SIZE = 81.0, 30.0
+"""Of a node in the key, and of the inner box of selection there, in square points."""
 _NODE_PX, _LAYER_PX = 30.0, 92.0
 """Height of a node, and from one layer to the next."""
 _APART_PX, _PASSING_PX = 56.0, 22.0
@@ -73,7 +84,7 @@ class GraphShape:
         features, label: what a model is given, and what it predicts: shaded.
         meanings: what nodes mean, in words.
         deciding: arrows from the features to the label.
-        opened, opened_shared: arrows and shared pairs on paths that selection opens.
+        opened, opened_shared: arrows and shared pairs on paths that selection opens, and arrows from there to selection.
     """
 
     nodes: Sequence[str]
@@ -127,6 +138,16 @@ def draw_graph(shape: GraphShape, title: str) -> Drawing:
         caption=f"{plain(title)}. Arrows lead from causes to effects. {_key_in_words(shape)}".strip(),
         alt=_told(shape),
     )
+
+
+def signs_as_boxes(drawing: Drawing) -> str:
+    """The signs that no font of this machine has: a PNG shows boxes for them, an SVG leaves them to the reader's fonts."""
+    text = "".join(one.get_text() for one in drawing.figure.findobj(Text))
+    with lettering(text), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        FigureCanvasAgg(drawing.figure).draw()
+    lacking = (re.match(r"Glyph (\d+) .*missing from", str(one.message)) for one in caught)
+    return "".join(dict.fromkeys(chr(int(found[1])) for found in lacking if found))
 
 
 def lay_out(shape: GraphShape, widths_px: Mapping[str, float]) -> Layout:
@@ -413,7 +434,7 @@ def _draw_way(axes: Axes, way: Floats, kind: str, look: _Look) -> None:
             mutation_scale=9,
             color=look.colour,
             linewidth=look.width,
-            linestyle=(0, (3, 2)) if kind == "shared" else "-",
+            linestyle=_BROKEN if kind == "shared" else "-",
             joinstyle="round",
             capstyle="butt",
             zorder=2,
@@ -437,13 +458,13 @@ def _draw_node(axes: Axes, shape: GraphShape, node: str, place: tuple[float, flo
         )
         return
     if node in shape.latent:
-        look |= {"edgecolor": _FAINT, "linestyle": (0, (3, 2))}
+        look |= {"edgecolor": _FAINT, "linestyle": _BROKEN}
     rounded = f"round,pad=0,rounding_size={_NODE_PX / 2}"
     axes.add_patch(FancyBboxPatch(corner, width, _NODE_PX, boxstyle=rounded, mutation_aspect=1, **look))
 
 
 def _shade(shape: GraphShape, node: str) -> str:
-    return "#dcebf5" if node in shape.features or node == shape.label else "#ffffff"
+    return _SHADED if node in shape.features or node == shape.label else "#ffffff"
 
 
 # Words.
@@ -451,31 +472,40 @@ def _shade(shape: GraphShape, node: str) -> str:
 
 def _key(shape: GraphShape) -> dict[str, Any]:
     """What the looks mean, of those that are there."""
-    line: dict[str, Any] = {"color": _INK, "linewidth": 1.1}
-    dot: dict[str, Any] = {"linestyle": "none", "markersize": 9, "markeredgecolor": _INK, "markerfacecolor": "white"}
-    entries = {
-        "leads from the features to the label": (shape.deciding, line | {"color": _DECIDING, "linewidth": 2.0}),
-        "on a path that selection opens": (
+    entries: dict[str, tuple[Sequence[Any], Any]] = {
+        "leads from the features to the label": (shape.deciding, Line2D([], [], color=_DECIDING, linewidth=2.0)),
+        "on a path that selection opens, or what opens it": (
             [*shape.opened, *shape.opened_shared],
-            line | {"color": _OPENED, "linewidth": 1.6},
+            Line2D([], [], color=_OPENED, linewidth=1.6),
         ),
-        "latent common cause": (shape.shared, line | {"linestyle": (0, (3, 2))}),
-        "features and label": (
-            [*shape.features, *filter(None, [shape.label])],
-            dot | {"marker": "o", "markerfacecolor": "#dcebf5"},
+        "latent common cause": (shape.shared, Line2D([], [], color=_INK, linewidth=1.1, linestyle=_BROKEN)),
+        "features and label": ([*shape.features, *filter(None, [shape.label])], _outline("o", facecolors=_SHADED)),
+        "selection: only those with 1 are in the data": (
+            shape.selection,
+            (_outline("s"), _outline("s", _INNER_SIZE, linewidths=0.8)),
         ),
-        "selection: only those with 1 are in the data": (shape.selection, dot | {"marker": "s"}),
-        "latent: nobody recorded it": (shape.latent, dot | {"marker": "o", "markeredgecolor": _FAINT}),
+        "latent: nobody recorded it": (shape.latent, _outline("o", edgecolors=_FAINT, linestyles=[_BROKEN])),
     }
-    return {words: Line2D([], [], **look) for words, (there, look) in entries.items() if there}
+    return {words: handle for words, (there, handle) in entries.items() if there}
+
+
+def _outline(marker: str, size: float = _KEY_SIZE, **look: Any) -> PathCollection:
+    """A node in the key: a marker, which unlike a line's can have a broken edge."""
+    style = MarkerStyle(marker)
+    path = style.get_path().transformed(style.get_transform())
+    look = {"facecolors": "white", "edgecolors": _INK, "linewidths": 1.2, "transform": IdentityTransform()} | look
+    return PathCollection([path], [size], **look)  # the size is in points already, as `Axes.scatter` has it
 
 
 def _key_in_words(shape: GraphShape) -> str:
     said = {
         "Blue: the way of the features to the label.": shape.deciding,
-        "Orange: paths that selection opens.": [*shape.opened, *shape.opened_shared],
+        "Orange: paths that selection opens, and the way from there to selection.": [
+            *shape.opened,
+            *shape.opened_shared,
+        ],
         "Broken line between two nodes: a latent common cause.": shape.shared,
-        "Box: selection.": shape.selection,
+        "Double box: selection.": shape.selection,
         "Broken outline: latent.": shape.latent,
     }
     return " ".join(words for words, there in said.items() if there)
