@@ -20,10 +20,9 @@ from undertow.causal import questions
 from undertow.causal.assumptions import DRIFT, SPECIFICATION, assumptions
 from undertow.causal.graphs import Arrow, Graph, network, read_graph
 from undertow.causal.in_words import in_words
+from undertow.causal.paths import MAX_PATHS, Path
 from undertow.causal.published import published
 from undertow.causal.questions import (
-    MAX_PATHS,
-    Path,
     arrows_between,
     candidate,
     candidates,

@@ -21,7 +21,8 @@ from undertow.causal.assumptions import (
     selection_hint,
 )
 from undertow.causal.graphs import Arrow, Graph
-from undertow.causal.questions import Candidate, Path
+from undertow.causal.paths import MAX_PATHS, Path
+from undertow.causal.questions import Candidate
 
 SHOWN_PATHS = SHOWN_INDEPENDENCES = 30
 _TURNED = {"->": "<-", "<-": "->", "<->": "<->"}
@@ -226,7 +227,7 @@ def _left_out(between: tuple[Path, ...]) -> tuple[str, ...]:
     more = len(between) - SHOWN_PATHS
     if more <= 0:
         return ()
-    return (f"... and {more:,} longer ones{' or more' if len(between) >= questions.MAX_PATHS else ''}",)
+    return (f"... and {more:,} longer ones{' or more' if len(between) >= MAX_PATHS else ''}",)
 
 
 def _selection(graph: Graph) -> tuple[str, ...]:

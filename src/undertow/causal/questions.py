@@ -2,76 +2,35 @@
 
 Knows graphs and d-separation; knows nothing about numbers, and says nothing in sentences, which is for `in_words`.
 
-A path is open, given some nodes, if each of its colliders (`-> C <-`) is one of them or has one of them as a descendant, and no
-other node on it is one of them. Two nodes are d-separated if no path between them is open. A shared cause, `Z <-> Y`, is a latent
-node with an arrow to either. Data that were selected are data given S = 1.
+Two nodes are d-separated, given others, if no path between them is open. Data that were selected are data given S = 1.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from itertools import combinations, count, islice, pairwise
-from typing import Any, NamedTuple
+from itertools import combinations, islice
+from typing import Any
 
 import networkx as nx
 
 from undertow.causal.graphs import Arrow, Graph, network
+from undertow.causal.paths import (
+    MAX_PATHS,
+    Path,
+    Search,
+    Standing,
+    nodes_reached,
+    open_paths,
+    path_of,
+    paths_between,
+    standing_of,
+    with_ancestors,
+)
 from undertow.types import UndertowError
-
-MAX_PATHS = 1000
-"""Paths between two nodes, at most, the shortest first; how many there are can grow exponentially with the graph.
-
-Paths are examples, then: whether nodes are connected is never read off them, but asked by d-separation.
-"""
 
 MAX_EXAMPLES = 30
 """Open paths that are given as the reason of something, at most, the shortest first."""
-
-MAX_STEPS = 50_000
-"""Of a search for open paths: far more than one for the shortest takes, but a graph can be made that takes more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Path:
-    """A path between two nodes, along or against its arrows, that visits no node twice.
-
-    Attributes:
-        nodes: from one end to the other; a shared cause is not among them.
-        signs: what stands between them, `->`, `<-` or `<->` [node - 1].
-        colliders: nodes of it that both neighbours point to.
-    """
-
-    nodes: tuple[str, ...]
-    signs: tuple[str, ...]
-    colliders: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """The path as it is written, `X <- W -> S`."""
-        return self.nodes[0] + "".join(f" {sign} {node}" for sign, node in zip(self.signs, self.nodes[1:], strict=True))
-
-    @property
-    def is_causal(self) -> bool:
-        """Whether it leads from its first node to its last along its arrows."""
-        return set(self.signs) == {"->"}
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Whether a path is open given some nodes, and why.
-
-    Attributes:
-        is_open: whether it is.
-        closed_at: its nodes that close it: colliders without a condition, and conditions that are no colliders.
-        opened_by: (collider, condition) of each collider that a condition opens: itself or a descendant of it.
-    """
-
-    is_open: bool
-    closed_at: tuple[str, ...]
-    opened_by: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +146,7 @@ def paths(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
         UndertowError: a name is no node's, or both are the same.
     """
     _check_ends(graph, one, other)
-    return _paths(network(graph), one, other)
+    return paths_between(network(graph), one, other)
 
 
 def standing(graph: Graph, path: Path, given: Collection[str] = ()) -> Standing:
@@ -197,7 +156,7 @@ def standing(graph: Graph, path: Path, given: Collection[str] = ()) -> Standing:
         UndertowError: a name is no node's.
     """
     _check_names(graph, given)
-    return _standing(network(graph), path, set(given))
+    return standing_of(network(graph), path, set(given))
 
 
 def opened_by_selection(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
@@ -210,7 +169,7 @@ def opened_by_selection(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
         UndertowError: a name is no node's, or both are the same.
     """
     _check_ends(graph, one, other)
-    found = _open_paths(network(graph), one, other, _Search(frozenset(graph.selection), is_opened=True))
+    found = open_paths(network(graph), one, other, Search(frozenset(graph.selection), is_opened=True))
     return tuple(islice(found, MAX_PATHS))
 
 
@@ -222,7 +181,7 @@ def causal_way(graph: Graph, one: str, other: str) -> Path | None:
     """
     _check_ends(graph, one, other)
     net = network(graph)
-    return _path(net, nx.shortest_path(net, one, other)) if nx.has_path(net, one, other) else None
+    return path_of(net, nx.shortest_path(net, one, other)) if nx.has_path(net, one, other) else None
 
 
 def arrows_between(graph: Graph, starts: Collection[str], ends: Collection[str]) -> tuple[Arrow, ...]:
@@ -263,9 +222,9 @@ def recoverability(graph: Graph) -> Recoverability:
     net, features = network(graph), set(graph.features)
     if not graph.selection or _apart(net, set(graph.selection), {graph.label}, features):
         return Recoverability(recoverable=True)
-    search = _Search(frozenset(features))
+    search = Search(frozenset(features))
     left_open = [
-        path for node in graph.selection for path in islice(_open_paths(net, node, graph.label, search), MAX_EXAMPLES)
+        path for node in graph.selection for path in islice(open_paths(net, node, graph.label, search), MAX_EXAMPLES)
     ]
     return Recoverability(
         recoverable=False,
@@ -322,7 +281,7 @@ def candidate(graph: Graph, node: str) -> Candidate:
         raise UndertowError(f"{node} is among features, label and selection, and can be no W; name another node")
     net = network(graph)
     before = _open_before(net, graph, node)
-    search = _Search(frozenset(graph.selection), frozenset(graph.features), is_opened=True)
+    search = Search(frozenset(graph.selection), frozenset(graph.features), is_opened=True)
     connected = bool(before) or _connected_by_selection(graph, node)
     return Candidate(
         node=node,
@@ -334,7 +293,7 @@ def candidate(graph: Graph, node: str) -> Candidate:
         connected_before=bool(before),
         connected=connected,
         open_before=tuple(sorted(before.values(), key=lambda path: len(path.nodes))),
-        opened=tuple(islice(_open_paths(net, node, graph.label, search), MAX_EXAMPLES)) if connected else (),
+        opened=tuple(islice(open_paths(net, node, graph.label, search), MAX_EXAMPLES)) if connected else (),
     )
 
 
@@ -342,7 +301,7 @@ def implied(graph: Graph) -> tuple[Independence, ...]:
     """Independences of recorded nodes that selected data must show: one for each pair that has any, with few conditions."""
     net, selection = network(graph), set(graph.selection)
     few = [frozenset[str](), *(frozenset({node}) for node in graph.observed)]
-    reached = {(node, given): _reached(net, {node}, selection | given) for node in graph.observed for given in few}
+    reached = {(node, given): nodes_reached(net, {node}, selection | given) for node in graph.observed for given in few}
     found = []
     for one, other in combinations(graph.observed, 2):
         rest = set(graph.observed) - {one, other}
@@ -371,7 +330,7 @@ def _check_ends(graph: Graph, one: str, other: str) -> None:
 
 
 def _apart(net: Any, one: Collection[str], other: Collection[str], given: Collection[str]) -> bool:
-    return _reached(net, one, given).isdisjoint(other)
+    return nodes_reached(net, one, given).isdisjoint(other)
 
 
 def _separator(net: Any, one: set[str], other: set[str], included: set[str], others: set[str]) -> set[str] | None:
@@ -423,7 +382,7 @@ def _open_before(net: Any, graph: Graph, node: str) -> Mapping[str, Path]:
         # Of the shortest, the two ways meet nowhere else: where they do is a top as well, and nearer.
         top = min(tops, key=lambda one: len(above[one]) + len(above_label[one]))
         found["common cause"] = [*above[top], *above_label[top][-2::-1]]
-    return {kind: _path(net, nodes) for kind, nodes in found.items()}
+    return {kind: path_of(net, nodes) for kind, nodes in found.items()}
 
 
 def _ways_up(net: Any, node: str) -> Mapping[Any, Sequence[Any]]:
@@ -447,7 +406,7 @@ def _connected_by_selection(graph: Graph, node: str) -> bool:
     net, label = network(graph), graph.label
     if set(graph.features).isdisjoint(nx.ancestors(net, label)):
         return not _apart(net, {node}, {label}, graph.selection)
-    above = _with_ancestors(net, graph.selection)
+    above = with_ancestors(net, graph.selection)
     skeleton = net.subgraph(above).to_undirected(as_view=True)
     ends = _first_above(net, node, above)
 
@@ -458,7 +417,7 @@ def _connected_by_selection(graph: Graph, node: str) -> bool:
         )
 
     past_features = net.subgraph(set(net) - set(graph.features))
-    tops = {top for top in _with_ancestors(past_features, {label}) if leads_on(top, {top, label})}
+    tops = {top for top in with_ancestors(past_features, {label}) if leads_on(top, {top, label})}
     useful = {node for top in tops for node in (top, *nx.descendants(past_features, top))}
     climbs: list[tuple[Any, ...]] = [(label,)] if tops else []
     while climbs:
@@ -496,155 +455,8 @@ def _has_way(skeleton: Any, start: Any, ends: Collection[Any], blocked: Collecti
     return False
 
 
-def _with_ancestors(net: Any, nodes: Collection[Any]) -> set[Any]:
-    return {above for node in nodes for above in (node, *nx.ancestors(net, node))}
-
-
 def _arrows_between(net: Any, starts: Collection[str], ends: Collection[str]) -> set[Arrow]:
     """Arrows on directed ways from any of the starts to any of the ends."""
     after = {node for start in starts for node in (start, *nx.descendants(net, start))}
     before = {node for end in ends for node in (end, *nx.ancestors(net, end))}
     return {(tail, head) for tail, head in net.edges if {tail, head} <= after & before}
-
-
-def _paths(net: Any, one: str, other: str) -> tuple[Path, ...]:
-    skeleton = net.to_undirected()
-    if not nx.has_path(skeleton, one, other):
-        return ()
-    return tuple(_path(net, nodes) for nodes in islice(nx.shortest_simple_paths(skeleton, one, other), MAX_PATHS))
-
-
-def _path(net: Any, nodes: Sequence[Any]) -> Path:
-    signs, shown = [], [nodes[0]]
-    for before, node in pairwise(nodes):
-        if isinstance(before, tuple):  # a shared cause, which the sign stands for
-            continue
-        shown.append(next(effect for effect in node if effect != before) if isinstance(node, tuple) else node)
-        signs.append("<->" if isinstance(node, tuple) else "->" if net.has_edge(before, node) else "<-")
-    colliders = [
-        node
-        for before, node, after in zip(nodes, nodes[1:], nodes[2:], strict=False)
-        if net.has_edge(before, node) and net.has_edge(after, node)
-    ]
-    return Path(tuple(shown), tuple(signs), tuple(colliders))
-
-
-def _standing(net: Any, path: Path, given: set[str]) -> Standing:
-    closed, opened = [], []
-    for node in path.nodes[1:-1]:
-        if node not in path.colliders:
-            closed += [node] if node in given else []
-            continue
-        below = {node, *nx.descendants(net, node)} & given
-        opened += [(node, node if node in below else min(below))] if below else []
-        closed += [] if below else [node]
-    return Standing(not closed, tuple(closed), tuple(opened))
-
-
-# Open paths are searched for from one end on, by what a step needs to know of those before it.
-
-
-class _Step(NamedTuple):
-    """Where a path has come to.
-
-    Attributes:
-        node: the node.
-        is_entered: an arrow of the path leads into it.
-        has_turned: the path has gone along an arrow, and not only climbed.
-        has_collider: it has met a collider.
-    """
-
-    node: Any
-    is_entered: bool
-    has_turned: bool
-    has_collider: bool
-
-
-class _Search(NamedTuple):
-    """Which paths are looked for.
-
-    Attributes:
-        given: what they are to be open given.
-        barred: nodes that they must not climb to from where they begin.
-        is_opened: whether only paths with a collider count, which are closed in the population.
-    """
-
-    given: frozenset[str]
-    barred: frozenset[str] = frozenset()
-    is_opened: bool = False
-
-
-def _next_steps(net: Any, step: _Step, search: _Search, above: Collection[Any]) -> Iterator[_Step]:
-    """The steps that keep a path open; `above` is what is given, and what is above it."""
-    if step.node not in search.given:
-        for effect in net.successors(step.node):
-            yield _Step(effect, True, True, step.has_collider)
-    if step.node in above if step.is_entered else step.node not in search.given:
-        for cause in net.predecessors(step.node):
-            if step.has_turned or cause not in search.barred:
-                yield _Step(cause, False, step.has_turned, step.has_collider or step.is_entered)
-
-
-def _reached(net: Any, starts: Collection[str], given: Collection[str]) -> set[Any]:
-    """Nodes that are not d-separated from all of the starts: Shachter 1998, "Bayes-Ball"."""
-    search, above = _Search(frozenset(given)), _with_ancestors(net, given)
-    waiting = [_Step(node, False, True, True) for node in starts]
-    seen = set(waiting)
-    while waiting:
-        fresh = set(_next_steps(net, waiting.pop(), search, above)) - seen
-        seen |= fresh
-        waiting += fresh
-    return {step.node for step in seen} - set(given)
-
-
-def _open_paths(net: Any, one: str, other: str, search: _Search) -> Iterator[Path]:
-    """Open paths between two nodes, the shortest first, searched for from the other end (A*: Hart, Nilsson and Raphael 1968).
-
-    How far it is to go is what it would be if nodes might be visited twice.
-    """
-    start = _Step(other, False, False, False)
-    onward = _onward(net, start, one, search)
-    ends = [step for step in onward if step.node == one and (step.has_collider or not search.is_opened)]
-    left = _steps_left(onward, ends)
-    turn = count()
-    first: tuple[int, int, tuple[Any, ...], _Step] = (left.get(start, 0), next(turn), (other,), start)
-    waiting = [first] if start in left else []
-    for _ in range(MAX_STEPS):
-        if not waiting:
-            return
-        _, _, nodes, step = heappop(waiting)
-        if step.node == one:
-            yield _path(net, nodes[::-1])
-            continue
-        for after in onward[step]:
-            if after in left and after.node not in nodes:
-                heappush(waiting, (len(nodes) + left[after], next(turn), (*nodes, after.node), after))
-
-
-def _onward(net: Any, start: _Step, end: str, search: _Search) -> Mapping[_Step, Sequence[_Step]]:
-    """The steps after each that can be reached from a start."""
-    above = _with_ancestors(net, search.given)
-    onward: dict[_Step, Sequence[_Step]] = {}
-    waiting = [start]
-    while waiting:
-        step = waiting.pop()
-        if step not in onward:
-            onward[step] = () if step.node == end else tuple(_next_steps(net, step, search, above))
-            waiting += onward[step]
-    return onward
-
-
-def _steps_left(onward: Mapping[_Step, Sequence[_Step]], ends: Sequence[_Step]) -> Mapping[_Step, int]:
-    """How many steps it takes at least from each to an end."""
-    before: dict[_Step, list[_Step]] = {step: [] for step in onward}
-    for step, after in onward.items():
-        for one in after:
-            before[one].append(step)
-    left, waiting = dict.fromkeys(ends, 0), deque(ends)
-    while waiting:
-        step = waiting.popleft()
-        for one in before[step]:
-            if one not in left:
-                left[one] = left[step] + 1
-                waiting.append(one)
-    return left
