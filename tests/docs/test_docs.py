@@ -66,11 +66,21 @@ def test_commands_exist_with_their_options(cli: Cli) -> None:
             assert re.search(rf"(?<![\w-]){re.escape(option)}\b", helps[path]), f"{command}: {option}"
 
 
+def anchors(page: Path) -> set[str]:
+    """Of its headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_lead_somewhere() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            if not target.startswith(("https://", "http://")):
-                assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
+        for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8")):
+            if target.startswith(("https://", "http://")):
+                continue
+            other = page.parent / target if target else page
+            assert other.exists(), f"{page.relative_to(ROOT)}: {target}"
+            assert not anchor or anchor in anchors(other), f"{page.relative_to(ROOT)}: {target}#{anchor}"
 
 
 def rows_of(heading: str) -> list[list[str]]:

@@ -56,7 +56,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A lab of one model, made in this process in fewer steps than usual: half a minute."""
     folder = tmp_path_factory.mktemp("lab")
     patch = pytest.MonkeyPatch()
-    patch.setitem(planning.STEPS, MASKED, 700)
+    patch.setitem(planning.STEPS, MASKED, 500)
     patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
     (folder / "plan.json").write_text(json.dumps(Plan((SUBJECT,)).as_json()))
     make((str(folder), SUBJECT))
@@ -139,7 +139,7 @@ def test_the_causal_family_reads_what_a_network_of_the_lab_says(
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(planning.STEPS, CAUSAL, 150)
+    monkeypatch.setitem(planning.STEPS, CAUSAL, 80)
     monkeypatch.setattr(building, "ATTEMPTS", 1)
     subject = Subject(CAUSAL, 0.65, 1, people=3_000)
     make((str(tmp_path), subject))
@@ -174,7 +174,7 @@ def test_fine_tuned_heads_learn_the_direction_of_their_texts(lab: Path, monkeypa
     monkeypatch.setattr(finetuned, "side_by_side", in_this_process)
     monkeypatch.setattr(finetuned, "BASE", SUBJECT)
     monkeypatch.setattr(finetuned, "PEOPLE", 2_500)
-    monkeypatch.setattr(finetuned, "STEPS", 150)
+    monkeypatch.setattr(finetuned, "STEPS", 120)
     with monkeypatch.context() as patch:
         for name, value in {"LEARNED_NATS": -1.0, "ATTEMPTS": 1}.items():
             patch.setattr(building, name, value)

@@ -37,7 +37,7 @@ DECIDED, TRADE = 0.15, 0.05
 @lab_app.command("build")
 def build(  # noqa: PLR0913 - an option each
     *,
-    small: Annotated[bool, typer.Option("--small", help="Twelve models, in minutes; without it fifty-four.")] = False,
+    small: Annotated[bool, typer.Option("--small", help="Twelve models, in minutes; without it eighty-six.")] = False,
     strength: Annotated[
         list[float] | None, typer.Option(help="A strength of your own; as often as you like. Without any, the plan's.")
     ] = None,

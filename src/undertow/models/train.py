@@ -539,6 +539,8 @@ def choice_losses(folder: Path, questions: Sequence[Question], batch: int = 512)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     causal = AutoConfig.from_pretrained(folder).architectures[0].endswith("ForCausalLM")
     network = (AutoModelForCausalLM if causal else AutoModelForMaskedLM).from_pretrained(folder).eval()
+    words = {word for question in questions for word in question.options}
+    numbers = {word: _token(tokenizer, word) for word in sorted(words)}
     losses = np.empty(len(questions))
     for begin in range(0, len(questions), batch):
         some = questions[begin : begin + batch]
@@ -549,7 +551,7 @@ def choice_losses(folder: Path, questions: Sequence[Question], batch: int = 512)
         with torch.inference_mode():
             logits = network(input_ids=tokens, attention_mask=seen).logits[torch.arange(len(some)), places].double()
         for row, question in enumerate(some):
-            options = logits[row, [_token(tokenizer, word) for word in question.options]]
+            options = logits[row, [numbers[word] for word in question.options]]
             losses[begin + row] = -float(options.log_softmax(0)[question.right])
     return losses
 

@@ -407,7 +407,8 @@ def draw_training(rows: pd.DataFrame) -> Drawing:
         _draw_losses(sheet, names, models, sheet.legend(looks, columns=3))
     caption = (
         "A model whose dot is at 0 predicts pronouns as well as the texts allow; one at the tick has learned nothing from W, and "
-        "auditing it would measure the training instead of the audit. Models with a cross are left out of every other number. "
+        "auditing it would measure the training instead of the audit. Models with a cross did not converge, by this loss or by the "
+        "slope of what they learned, and are left out of every other number. "
         "Where nothing was planted the tick is at 0 too."
     )
     return Drawing("training", sheet.figure, caption, _describe_training(names, models))

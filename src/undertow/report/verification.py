@@ -453,8 +453,8 @@ _ASKED = (
 
 _NOTES = (
     "Models count only where their training is proved to have converged: the pronoun loss has come down to the least that the "
-    "texts allow, and the network's own P(female), on texts like its corpus, has the slope of the corpus within a tenth of it or 0.1 "
-    "points. Otherwise the page would judge the training and not the audit.",
+    "texts allow, and where a bias was planted the network's own P(female), on texts like its corpus, has the slope of the corpus "
+    "within a tenth of it or 0.1 points. Otherwise the page would judge the training and not the audit.",
     "The interval with the training seed adds two variances: of the sentences, from the audit's own interval, and of training, from "
     "how far the other models of the same architecture and W lie from their line. It takes five models of each. All models are "
     "asked the same sentences, so what is wrong with these is shared by all and is not averaged out by more models; it is in the "
@@ -465,8 +465,8 @@ _NOTES = (
     "changes neither.",
     "Intervals of shares take slopes as independent. Slopes of one W hit or miss together, being read from the same sentences, so "
     "these intervals may be narrower than they should.",
-    "These are small models and simple texts. That the audit reads a bias here as large as it is shows that the instrument is "
-    "not to blame; it does not say how biased any other model is.",
+    "These are small models and simple texts. What holds here says what the instrument can do, and nothing of how biased any other "
+    "model is.",
 )
 
 _TITLES = {
@@ -523,5 +523,5 @@ _GLOSSARY = {
     "spread": "the median standard deviation over training seeds",
     "claimed": "the share that the audit claims: q is below .05 and its own interval excludes 0",
     "models": "how many models that count and were tested have no bias along any W",
-    "models_alarmed": "the share of these models with a false alarm",
+    "models_alarmed": "the share of these models with a false alarm along any W",
 }
