@@ -11,7 +11,7 @@ import pytest
 
 from conftest import ROOT, Cli
 from refusal import refused
-from undertow.causal import questions
+from undertow.causal import paths, questions
 from undertow.causal.assumptions import DRIFT, SPECIFICATION, assumptions
 from undertow.causal.graphs import read_graph
 from undertow.causal.in_words import as_plain, in_words
@@ -319,8 +319,9 @@ def test_what_is_granted_does_not_depend_on_the_paths_that_are_looked_at(monkeyp
 
     with_paths = [told(text) for text in texts]
     faults = [line.partition(", by ")[0] for text in texts for line in sections(text)["Who can be a W"]]
+    monkeypatch.setattr(paths, "MAX_PATHS", 0)
     monkeypatch.setattr(questions, "MAX_PATHS", 0)
-    monkeypatch.setattr(questions, "MAX_STEPS", 0)
+    monkeypatch.setattr(paths, "MAX_STEPS", 0)
     assert [told(text) for text in texts] == with_paths
     assert [line.partition(", by ")[0] for text in texts for line in sections(text)["Who can be a W"]] == faults
     assert [row.because for row in assumptions(read_graph(texts[1]), DRIFT)[:4]] == [

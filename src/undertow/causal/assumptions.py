@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from undertow.causal import questions
+from undertow.causal import paths, questions
 from undertow.causal.graphs import ROLES, VARIED, Graph
-from undertow.causal.paths import MAX_STEPS, Path
+from undertow.causal.paths import Path
 from undertow.causal.questions import Candidate
 from undertow.types import UndertowError
 
@@ -180,7 +180,7 @@ _RESTS_ON: Mapping[str, tuple[Callable[[Graph, Candidate], Assumption], ...]] = 
 
 def example(ways: Iterable[Path]) -> str:
     """The first of some paths as it is written; where the search for them found none, what there is to say of it."""
-    return next((path.text for path in ways), f"a path that was not found in {MAX_STEPS:,} steps")
+    return next((path.text for path in ways), f"a path that was not found in {paths.MAX_STEPS:,} steps")
 
 
 def _is_one_way(path: Path) -> bool:
