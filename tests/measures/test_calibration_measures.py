@@ -313,6 +313,13 @@ def test_an_alarm_along_a_w_that_is_not_judged_is_an_alarm_of_its_model() -> Non
     assert not met
 
 
+def test_a_selection_that_bends_without_a_slope_makes_no_unbiased_model() -> None:
+    frame = along_dates(with_unbiased(20, 1))
+    bent = changed(frame, of(frame, "unbiased-0"), selected=True)
+    alarms = one(results(bent), "false_alarms", "all", "all", "0")
+    assert (alarms.value, alarms.n, alarms.detail["models"]) == (0, 19, 19)
+
+
 def test_the_unbiased_w_of_a_biased_model_is_no_unbiased_model() -> None:
     frame = lab()
     half = of(frame, "masked-2-0") & (frame["w_name"] == "place")

@@ -31,13 +31,20 @@ from undertow.causal.planted import (
 from undertow.lab.build import UNBIASED_BELOW, Built, alone, put, read_built, read_plan, read_tried
 from undertow.lab.plan import Plan, Subject, chosen, full, small, the_world
 from undertow.lab.work import Crew, Progress, side_by_side, worked
+from undertow.measures.calibration import (
+    FOUND_BELOW_Q,
+    MIN_UNBIASED_MODELS,
+    fitted_lines,
+    intervals,
+    results,
+    verdicts,
+)
 from undertow.types import Result, UndertowError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DRIFT, SENTENCES, BESIDE = "held_out.toml", "sentences.toml", "beside.csv"
-FOUND_BELOW_Q = 0.05
 W_NAMES = ("date", "place")
 DETECTOR, BASELINE = "delta_female", "entropy"
 AUDITS = 2
@@ -56,18 +63,15 @@ class Audited:
     areas: dict[str, Result]
 
 
-def audited(
-    folder: Path, plan: Plan | None = None, jobs: int = 0, progress: Progress = lambda done, total: None
-) -> pd.DataFrame:
+def audited(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda done, total: None) -> pd.DataFrame:
     """The table that a verification is measured from: a row for each model and W; see `undertow.measures.calibration`.
 
     Raises:
-        UndertowError: there is no lab, it holds no model, or an audit failed.
+        UndertowError: the lab holds no model of the plan, or an audit failed.
     """
     import pandas as pd
 
-    chosen = plan or read_plan(folder)
-    built = read_built(folder, chosen)
+    built = read_built(folder, plan)
     if not built:
         raise UndertowError(f"{folder}: no model of the lab has been made; build it first with undertow lab build")
     put(folder / DRIFT, drift_challenge())
@@ -211,46 +215,44 @@ def verify(folder: Path, *, jobs: int = 0, seed: int = 0, progress: Progress = l
     """Audit every model of a lab, and write the table, its measures and their page.
 
     Raises:
-        UndertowError: as `audited`, or no model has learned its corpus.
+        UndertowError: there is no lab, another command is at work in it, as `audited`, or no model has learned its corpus.
     """
-    read_plan(folder)
-    with alone(folder):
-        return _verify(folder, jobs, seed, progress)
-
-
-def _verify(folder: Path, jobs: int, seed: int, progress: Progress) -> Verified:
     import pandas as pd
 
-    from undertow.measures.calibration import fitted_lines, intervals, results, verdicts
     from undertow.report.verification import Verification, write
 
-    parts = apart(audited(folder, jobs=jobs, progress=progress))
-    judged = parts.judged
-    measured = results(judged, seed)
-    notes = [*_of_unmade(folder), *_of_trainings(judged), *_of_chance(parts.by_chance), *_of_smooth(parts.smooth)]
-    promises = [*verdicts(measured), *_chance_verdict(parts.by_chance, seed)]
-    told = Verification(
-        models=intervals(judged),
-        lines=fitted_lines(judged),
-        results=measured,
-        verdicts=promises,
-        asked=_ASKED,
-        examples=_examples(),
-        notes=notes,
-        command=_command(folder),
-        provenance={"models": f"{judged['model'].nunique()}", "seed of draws": f"{seed}", **_circumstances()},
-    )
-    place = folder / "verification"
-    beside = pd.concat([parts.by_chance, parts.smooth])
-    place.mkdir(exist_ok=True)
-    put(place / BESIDE, beside.to_csv(index=False, lineterminator="\n"))
-    return Verified(place, write(place, told), promises, notes)
+    plan = read_plan(folder)
+    with alone(folder):
+        parts = apart(audited(folder, plan, jobs, progress))
+        judged = parts.judged
+        measured = results(judged, seed)
+        notes = [
+            *_of_unmade(folder, plan),
+            *_of_trainings(judged),
+            *_of_chance(parts.by_chance),
+            *_of_smooth(parts.smooth),
+        ]
+        promises = [*verdicts(measured), *_chance_verdict(parts.by_chance, seed)]
+        told = Verification(
+            models=intervals(judged),
+            lines=fitted_lines(judged),
+            results=measured,
+            verdicts=promises,
+            asked=_ASKED,
+            examples=_examples(),
+            notes=notes,
+            command=_command(folder, plan),
+            provenance={"models": f"{judged['model'].nunique()}", "seed of draws": f"{seed}", **_circumstances()},
+        )
+        place = folder / "verification"
+        beside = pd.concat([parts.by_chance, parts.smooth])
+        place.mkdir(exist_ok=True)
+        put(place / BESIDE, beside.to_csv(index=False, lineterminator="\n"))
+        return Verified(place, write(place, told), promises, notes)
 
 
 def _chance_verdict(rows: pd.DataFrame, seed: int) -> list[tuple[str, str, str, bool]]:
     """The promise about false alarms, of models whose texts lean by chance; none where too few were made."""
-    from undertow.measures.calibration import MIN_UNBIASED_MODELS, results, verdicts
-
     counting = rows[rows["converged"]]
     if counting["model"].nunique() < MIN_UNBIASED_MODELS:
         return []
@@ -260,8 +262,8 @@ def _chance_verdict(rows: pd.DataFrame, seed: int) -> list[tuple[str, str, str, 
     ]
 
 
-def _command(folder: Path) -> str:
-    subjects = set(read_plan(folder).subjects)
+def _command(folder: Path, plan: Plan) -> str:
+    subjects = set(plan.subjects)
     place = shlex.join(["--out", str(folder)])
     verified = f"undertow lab verify {place}"
     if subjects <= set(small().subjects):
@@ -291,9 +293,8 @@ def _circumstances() -> dict[str, str]:
     return told
 
 
-def _of_unmade(folder: Path) -> list[str]:
+def _of_unmade(folder: Path, planned: Plan) -> list[str]:
     """That some of the planned models are not here, if so."""
-    planned = read_plan(folder)
     n_missing = len(planned.subjects) - len(read_tried(folder, planned))
     if not n_missing:
         return []
@@ -308,7 +309,8 @@ def _of_trainings(rows: pd.DataFrame) -> list[str]:
     models = rows.drop_duplicates("model")
     again = models[models["trainings"] > 1]
     if not len(again):
-        return [f"All {len(models)} models had learned their corpus in their first training."]
+        who = "The model" if len(models) == 1 else f"All {len(models)} models"
+        return [f"{who} had learned {'its' if len(models) == 1 else 'their'} corpus in the first training."]
     return [
         f"{len(again)} of {len(models)} models had not learned their corpus in their first training and were trained anew, longer: "
         f"{', '.join(again['model'])}."

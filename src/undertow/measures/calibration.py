@@ -520,7 +520,8 @@ def _median(values: Floats) -> float:
 
 def _false_alarms(table: pd.DataFrame) -> Iterator[Result]:
     """Of models without any bias, in the judged W; then of all other unbiased slopes."""
-    without_bias = table.groupby("model")["unbiased"].transform("all")
+    # Selection can bend the share of women over W without any slope, which is no absence of bias.
+    without_bias = table.groupby("model")["unbiased"].transform("all") & ~table["selected"]
     judged = table[without_bias & table["judged"]]
     beside = table[table["unbiased"] & ~(without_bias & table["judged"])]
     if judged.empty:
