@@ -27,7 +27,7 @@ from tiny import (
     wordpiece_tokenizer,
 )
 from undertow import models
-from undertow.models import causal, masked
+from undertow.models import causal, devices, masked
 from undertow.models.base import (
     BY_TOKENS,
     EXACT,
@@ -409,7 +409,7 @@ def some_batch(model: Any) -> TokenBatch:
 def test_the_head_says_of_single_rows_what_it_says_of_whole_texts(
     rows_at_once: int, one: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(masked, "LOGITS_AT_ONCE", rows_at_once * int(one.model.network.config.vocab_size))
+    monkeypatch.setattr(devices, "LOGITS_AT_ONCE", rows_at_once * int(one.model.network.config.vocab_size))
     assert one.model.head_apart
     batch = some_batch(one.model)
     expected = whole(one.model, batch)

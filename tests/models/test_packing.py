@@ -22,7 +22,7 @@ from undertow.models import packing
 from undertow.types import UndertowError
 
 TOLERANCE = 1e-4
-pytestmark = pytest.mark.skipif(not packing._can_pack(), reason="this build of torch has no oneDNN")
+pytestmark = pytest.mark.skipif(not packing._can_pack(torch.float32), reason="this build of torch has no oneDNN")
 
 
 def llama() -> Any:
@@ -73,10 +73,20 @@ def test_packed_numbers_are_those_of_the_network_and_can_be_undone(build: Callab
     undo = packing.pack(network)
     assert len(undo) >= 8
     assert (logits(network) - expected).abs().max() < TOLERANCE
-    assert (network.num_parameters(), packing.weight_bytes(network)) == (n_parameters, size)
+    copied = network.get_input_embeddings().weight.nbytes if build is not llama else 0
+    assert (network.num_parameters(), packing.weight_bytes(network)) == (n_parameters, size + copied)
     for restore in undo:
         restore()
     assert torch.equal(logits(network), expected)
+    assert packing.weight_bytes(network) == size
+
+
+def test_a_large_embedding_is_not_held_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = tied().eval()
+    monkeypatch.setattr(packing, "LARGEST_COPY_BYTES", network.get_input_embeddings().weight.nbytes - 1)
+    size = packing.weight_bytes(network)
+    assert packing.pack(network)
+    assert packing.weight_bytes(network) == size
 
 
 def test_an_embedding_that_is_the_head_too_stays_an_embedding() -> None:
@@ -86,14 +96,26 @@ def test_an_embedding_that_is_the_head_too_stays_an_embedding() -> None:
     assert not network.get_input_embeddings().weight.is_mkldnn
 
 
-def test_small_and_half_precision_layers_are_left_alone() -> None:
+def test_small_layers_and_other_precisions_are_left_alone() -> None:
     assert (
         packing.pack(
             LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1))
         )
         == []
     )
-    assert packing.pack(llama().to(torch.bfloat16)) == []
+    assert packing.pack(llama().to(torch.float16)) == []
+
+
+def test_bfloat16_is_packed_where_the_processor_has_instructions_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = llama().eval().to(torch.bfloat16)
+    expected = logits(network).float()
+    undo = packing.pack(network)
+    assert bool(undo) == torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    assert (logits(network).float() - expected).abs().max() < 0.05
+    for restore in undo:
+        restore()
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    assert packing.pack(network) == []
 
 
 def test_a_network_that_looks_at_its_weights_itself_is_unpacked() -> None:

@@ -30,7 +30,7 @@ from tiny import (
     wordpiece_tokenizer,
 )
 from undertow import models
-from undertow.models import causal, masked, seq2seq
+from undertow.models import causal, devices, masked, seq2seq
 from undertow.models.base import (
     CHAT_TRAINED,
     EXACT,
@@ -490,7 +490,7 @@ def test_the_head_says_of_single_rows_what_the_network_says(
     if one.kind == "bart":  # T5's scaling is in the forward; BART's bias is trained by nobody, and must still count
         model.network.final_logits_bias.normal_(generator=torch.Generator().manual_seed(0))
     model = seq2seq.Seq2SeqModel.of(model.card, model.network, model.tokenizer, model.marks, model.modes)
-    monkeypatch.setattr(seq2seq, "LOGITS_AT_ONCE", rows_at_once * int(model.network.config.vocab_size))
+    monkeypatch.setattr(devices, "LOGITS_AT_ONCE", rows_at_once * int(model.network.config.vocab_size))
     assert model.head_apart
     batch = some_batch(model)
     expected = whole(model, batch)

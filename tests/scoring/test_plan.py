@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from undertow.models.base import Encoded, Ints, Limits, TokenBatch, TokenPath, TokenTree
+from undertow.models.base import Encoded, Ints, Limits, OutOfRoomError, TokenBatch, TokenPath, TokenTree
 from undertow.scoring.plan import cut_batches, grow_tree, plan, read_pack
 from undertow.types import Floats
 
@@ -118,3 +118,29 @@ def test_ends_are_those_of_the_picture() -> None:
     ]
     for name, array in expected:
         assert getattr(tree, name).tolist() == array.tolist()
+
+
+@settings(max_examples=100, deadline=None)
+@given(encoded_queries(), st.integers(1, 30), st.booleans())
+def test_what_has_no_room_is_read_in_halves(queries: list[Encoded], room: int, as_tree: bool) -> None:
+    """A device with room for so many tokens: the values are those of one that holds all, or one query has no room."""
+
+    def tree_with_room(tree: TokenTree) -> Floats:
+        if len(tree.tokens) > room:
+            raise OutOfRoomError("memory ran out")
+        return read_tree(tree)
+
+    def batch_with_room(batch: TokenBatch) -> Floats:
+        if batch.tokens.size > room:
+            raise OutOfRoomError("memory ran out")
+        return read_batch(batch)
+
+    expected = read_pack(queries, 40, (read_tree, read_batch), as_tree=as_tree)
+    try:
+        found = read_pack(queries, 40, (tree_with_room, batch_with_room), as_tree=as_tree)
+    except OutOfRoomError:
+        assert any(sum(len(tokens) for tokens in {path.tokens for path in query.paths}) > room for query in queries)
+        return
+    assert [[reads.tolist() for reads in query] for query in found] == [
+        [reads.tolist() for reads in query] for query in expected
+    ]

@@ -50,6 +50,10 @@ class UnscorableError(UndertowError):
     """A query that this model cannot be asked; the message is the reason that is kept with its answer."""
 
 
+class OutOfRoomError(UndertowError):
+    """Memory ran out in one pass; fewer queries at a time may have room, and the message is for when not even one has."""
+
+
 class LostError(UndertowError):
     """A query that got no answer this time (a server failed); the message is the reason, and it is asked again next time."""
 

@@ -39,18 +39,19 @@ from undertow.models.base import (
     shared_length,
 )
 from undertow.models.decoding import Decoder
+from undertow.models.devices import affordable_tokens, logits_at_once, on_device
 from undertow.models.heads import in_slices, places_of, read_at
 from undertow.models.packing import opened_packed, weight_bytes
 from undertow.models.prompting import Prompter
 from undertow.models.running import (
     AGREEMENT_NATS,
-    LOGITS_AT_ONCE,
     REFUSALS,
     chosen_device,
     explain_memory,
     ran_out,
     repeats_of,
 )
+from undertow.models.tree_attention import KEYWORD, WIDEST, Blocks, attend_in_blocks
 from undertow.models.tree_cache import sight
 from undertow.models.weights import Weights, explain_loading, find_weights, parsed_once
 from undertow.models.writing import Writer
@@ -77,7 +78,9 @@ SUMMARY = "any AutoModelForCausalLM: a hub id, a folder, or a GGUF file; read by
 ARCHITECTURES = ("ForCausalLM", "LMHeadModel")
 ASKS = {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
 CPU_BUDGET_TOKENS = 400
-"""Beyond this the tree's attention, which grows with the square, costs more than larger matrices save."""
+"""Beyond this the tree's attention, where it grows with the square, costs more than larger matrices save."""
+BLOCK_BUDGET_TOKENS, BLOCK_BUDGET_PRODUCTS = 2048, 3 * 10**11
+"""In blocks it does not. What bounds a pass then is how much is lost with one: some seconds."""
 GPU_BUDGET_TOKENS = 8192
 
 
@@ -124,6 +127,7 @@ class CausalModel:
     closing_tokens: int
     decoder: Decoder
     head_apart: bool = True
+    in_blocks: bool = False
     prompt_notes: tuple[str, ...] = ()
     _writer: Writer | None = None
 
@@ -132,12 +136,17 @@ class CausalModel:
         """Wrap a network and its tokenizer, and find out whether its attention can take a tree."""
         config = network.config.get_text_config()
         context = int(getattr(config, "max_position_embeddings", 0) or 2**20)
-        budget = GPU_BUDGET_TOKENS if network.device.type == "cuda" else CPU_BUDGET_TOKENS
         n_before, n_after = _added_tokens(tokenizer)
         decoder = Decoder.of(network, tokenizer, context, 0)
-        model = cls(card, network, tokenizer, Limits(budget, context), (), context, n_after, decoder)
+        model = cls(card, network, tokenizer, Limits(CPU_BUDGET_TOKENS, context), (), context, n_after, decoder)
         refusal = _check_reading(model)
         depth = 0 if refusal else min(context, _window(config))
+        budget = affordable_tokens(
+            network,
+            model.memory_bytes,
+            processor=_processor_tokens(network) if model.in_blocks else CPU_BUDGET_TOKENS,
+            card=GPU_BUDGET_TOKENS,
+        )
         model.limits, decoder.tree_depth = Limits(budget, depth), depth
         if refusal:
             model.notes += (f"read in plain batches, since {refusal}",)
@@ -200,34 +209,43 @@ class CausalModel:
 
         device = self.network.device
         with torch.inference_mode(), explain_memory():
-            ends = torch.from_numpy(tree.ends).to(device)
-            sees = sight(ends, torch.arange(len(ends), device=device))  # [node, node]
-            mask = torch.zeros(sees.shape, dtype=self.network.dtype, device=device)
-            mask.masked_fill_(~sees, torch.finfo(mask.dtype).min)
-            inputs = {
-                "input_ids": torch.from_numpy(tree.tokens).to(device)[None],
-                "position_ids": torch.from_numpy(tree.depths).to(device)[None],
-                "attention_mask": mask[None, None],
+            blocks = Blocks.of(tree.ends, self.network.dtype, device) if self.in_blocks else None
+            inputs: dict[str, Any] = {
+                "input_ids": on_device(tree.tokens, device)[None],
+                "position_ids": on_device(tree.depths, device)[None],
+                "attention_mask": self._mask(tree, whole=blocks is None),
             }
+            if blocks is not None:
+                inputs[KEYWORD] = blocks
             return self._read(inputs, tree.read_nodes, tree.read_tokens)
+
+    def _mask(self, tree: TokenTree, *, whole: bool) -> torch.Tensor:
+        """What each node of a tree sees [1, 1, node, node]; one number that looks as large, if blocks say it."""
+        import torch
+
+        shape = (1, 1, len(tree.tokens), len(tree.tokens))
+        mask = torch.zeros(shape if whole else (1, 1, 1, 1), dtype=self.network.dtype, device=self.network.device)
+        if not whole:
+            return mask.expand(shape)
+        ends = on_device(tree.ends, mask.device)
+        sees = sight(ends, torch.arange(len(ends), device=mask.device))
+        return mask.masked_fill_(~sees, torch.finfo(mask.dtype).min)
 
     def read_batch(self, batch: TokenBatch) -> Floats:
         """One forward over texts of one length, without mask or padding [read]."""
         import torch
 
         with torch.inference_mode(), explain_memory():
-            inputs = {"input_ids": torch.from_numpy(batch.tokens).to(self.network.device)}
+            inputs = {"input_ids": on_device(batch.tokens, self.network.device)}
             return self._read(inputs, places_of(batch), batch.read_tokens)
 
-    def _read(self, inputs: dict[str, torch.Tensor], places: Ints, tokens: Ints) -> Floats:
+    def _read(self, inputs: dict[str, Any], places: Ints, tokens: Ints) -> Floats:
         """Log P(token) after each place, a place being row x length + position; the head sees these places only."""
         return read_at(places, tokens, partial(self._logits, inputs), self.network.device)
 
-    def _logits(self, inputs: dict[str, torch.Tensor], places: Ints) -> Iterator[torch.Tensor]:
+    def _logits(self, inputs: dict[str, Any], places: Ints) -> Iterator[torch.Tensor]:
         """Logits after the places, a few rows at a time [row, vocabulary], in float32."""
-        import torch
-
-        kept = torch.from_numpy(places).to(self.network.device)
+        kept = on_device(places, self.network.device)
         if not self.head_apart:
             yield self.network(**inputs, use_cache=False).logits.flatten(0, 1)[kept].float()
             return
@@ -301,12 +319,17 @@ class CausalModel:
         weights = weight_bytes(self.network)
         config = self.network.config.get_text_config()
         width = max(int(getattr(config, "intermediate_size", 0) or 0), 4 * int(config.hidden_size))
-        activations = (
-            4 * budget_tokens * (8 * width + budget_tokens * int(getattr(config, "num_attention_heads", 1) or 1))
-        )
+        seen = min(budget_tokens, 4 * WIDEST) if self.in_blocks else budget_tokens
+        activations = 4 * budget_tokens * (8 * width + seen * int(getattr(config, "num_attention_heads", 1) or 1))
         vocabulary = self.network.get_output_embeddings().weight.shape[0]
-        logits = 2 * 4 * min(LOGITS_AT_ONCE, budget_tokens * vocabulary)
+        logits = 2 * 4 * min(logits_at_once(self.network.device), budget_tokens * vocabulary)
         return int(weights + activations + logits)
+
+
+def _processor_tokens(network: Any) -> int:
+    """Tokens of a pass that use a processor well in blocks, few enough to lose little with one."""
+    affordable = BLOCK_BUDGET_PRODUCTS // max(1, int(network.num_parameters()))
+    return max(CPU_BUDGET_TOKENS, min(BLOCK_BUDGET_TOKENS, affordable))
 
 
 def _sorted_out(queries: Sequence[Query]) -> Iterator[tuple[list[int], list[Query], bool]]:
@@ -381,6 +404,9 @@ def _check_reading(model: CausalModel) -> str:
 
     model.head_apart = True
     model.head_apart = not trouble(lambda: model.read_batch(batch))
+    model.in_blocks = attend_in_blocks(model.network)
+    # A network that does not hand on what it does not know would let each node see all others.
+    model.in_blocks = model.in_blocks and not trouble(lambda: model.read_tree(tree))
     return trouble(lambda: model.read_tree(tree))
 
 

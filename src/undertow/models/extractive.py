@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.models.base import EXACT, Effort, Found, Request, UnscorableError
+from undertow.models.devices import affordable_tokens
 from undertow.models.packing import opened_packed, weight_bytes
 from undertow.models.passages import Posed, Poser, Window
 from undertow.models.running import chosen_device, context_tokens, explain_memory
@@ -170,14 +171,16 @@ class ExtractiveModel:
         """Wrap a network and its tokenizer, and find out whether it can be read."""
         takes = inspect.signature(network.forward).parameters
         feeds = tuple(name for name in FEEDS if name in tokenizer.model_input_names and name in takes)
-        budget = GPU_BUDGET_TOKENS if network.device.type == "cuda" else CPU_BUDGET_TOKENS
         model = cls(
             card,
             network,
             Poser(tokenizer, context_tokens(network, tokenizer)),
             feeds,
-            budget,
+            CPU_BUDGET_TOKENS,
             (HOW_READ, UNKNOWN_TRAINING),
+        )
+        model.budget_tokens = affordable_tokens(
+            network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, card=GPU_BUDGET_TOKENS
         )
         (tried,) = model.poser.posed([TRIED])
         if isinstance(tried, Posed):

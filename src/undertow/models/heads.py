@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.models.base import Ints, TokenBatch
-from undertow.models.running import AGREEMENT_NATS, LOGITS_AT_ONCE, REFUSALS, among_top, ran_out
+from undertow.models.devices import logits_at_once, on_device
+from undertow.models.running import AGREEMENT_NATS, REFUSALS, among_top, ran_out
 from undertow.types import Floats, UndertowError
 
 if TYPE_CHECKING:
@@ -41,13 +42,13 @@ def read_at(
     import torch
 
     distinct, place_of_read = np.unique(places, return_inverse=True)
-    at, wanted = (torch.from_numpy(one).to(device) for one in (place_of_read, tokens))
+    at, wanted = (on_device(one, device) for one in (place_of_read, tokens))
     logprobs = torch.empty(len(tokens), dtype=torch.float32, device=device)
     start = 0
     for logits in slices_at(distinct):
         here = (at >= start) & (at < start + len(logits))
         rows = at[here] - start
-        found = logits[rows, wanted[here]] - logits.logsumexp(-1)[rows]
+        found = logits.log_softmax(-1)[rows, wanted[here]]
         if top:
             found = found.masked_fill(~among_top(logits[rows], wanted[here][:, None], top)[:, 0], -torch.inf)
         logprobs[here] = found
@@ -59,7 +60,7 @@ def in_slices(
     hidden: torch.Tensor, vocabulary: int, head: Callable[[torch.Tensor], torch.Tensor]
 ) -> Iterator[torch.Tensor]:
     """The head's logits of a few rows at a time [row, vocabulary], in float32."""
-    at_once = max(1, LOGITS_AT_ONCE // vocabulary)
+    at_once = max(1, logits_at_once(hidden.device) // vocabulary)
     for start in range(0, len(hidden), at_once):
         yield head(hidden[start : start + at_once]).float()
 

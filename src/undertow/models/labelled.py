@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from undertow.models.base import EXACT, Effort, Found, Request, UnscorableError
+from undertow.models.devices import affordable_tokens
 from undertow.models.packing import opened_packed, weight_bytes
 from undertow.models.running import chosen_device, context_tokens, explain_memory
 from undertow.models.weights import Weights, check_whole, explain_loading, find_weights
@@ -110,8 +111,12 @@ class LabelledModel:
         """Wrap a network and its tokenizer, and try whether it can be read."""
         names = network.config.id2label
         labels = tuple(str(names[number]) for number in range(network.config.num_labels))
-        budget = GPU_BUDGET_TOKENS if network.device.type == "cuda" else CPU_BUDGET_TOKENS
-        model = cls(card, network, tokenizer, labels, context_tokens(network, tokenizer), budget, (HOW_READ,))
+        model = cls(
+            card, network, tokenizer, labels, context_tokens(network, tokenizer), CPU_BUDGET_TOKENS, (HOW_READ,)
+        )
+        model.budget_tokens = affordable_tokens(
+            network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, card=GPU_BUDGET_TOKENS
+        )
         (tokens,) = model._tokens([TRIED])
         model._nats([_Posed(0, tokens, tokens.index(tokenizer.mask_token_id), ())])
         return model

@@ -34,10 +34,11 @@ from undertow.models.base import (
     TokenTree,
     UnscorableError,
 )  # fmt: skip
+from undertow.models.devices import affordable_tokens, logits_at_once, on_device
 from undertow.models.fills import Filled, placed, spans
 from undertow.models.heads import answering, in_slices, places_of, read_at, stands_alone
 from undertow.models.packing import opened_packed, weight_bytes
-from undertow.models.running import LOGITS_AT_ONCE, chosen_device, context_tokens, explain_memory, repeats_of
+from undertow.models.running import chosen_device, context_tokens, explain_memory, repeats_of
 from undertow.models.weights import Weights, check_whole, explain_loading, find_weights
 from undertow.types import BLANK, Blank, Floats, ModelCard, TextQuery, UndertowError
 
@@ -104,8 +105,9 @@ class MaskedModel:
     @classmethod
     def of(cls, card: ModelCard, network: Any, tokenizer: Any) -> MaskedModel:
         """Wrap a network and its tokenizer, and find out whether its head can be applied to single rows."""
-        budget = GPU_BUDGET_TOKENS if network.device.type == "cuda" else CPU_BUDGET_TOKENS
-        model = cls(card, network, tokenizer, Limits(budget, 0), (), context_tokens(network, tokenizer))
+        model = cls(card, network, tokenizer, Limits(CPU_BUDGET_TOKENS, 0), (), context_tokens(network, tokenizer))
+        budget = affordable_tokens(network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, card=GPU_BUDGET_TOKENS)
+        model.limits = Limits(budget, 0)
         model.head_apart = _head_stands_alone(model)
         model.notes = ("read at the mask: probabilities are of the word in its place, not of the whole sentence",)
         return model
@@ -172,16 +174,15 @@ class MaskedModel:
         """The same, minus infinity for what is not among so many most probable tokens; 0 for all of them [read]."""
         import torch
 
-        tokens = torch.from_numpy(batch.tokens).to(self.network.device)
+        tokens = on_device(batch.tokens, self.network.device)
         with torch.inference_mode(), explain_memory():
             return read_at(places_of(batch), batch.read_tokens, partial(self._logits, tokens), tokens.device, top)
 
     def _logits(self, tokens: torch.Tensor, places: Ints) -> Iterator[torch.Tensor]:
         """Logits at the places, a few rows at a time [row, vocabulary], in float32."""
-        import torch
         from transformers.modeling_outputs import BaseModelOutput
 
-        kept = torch.from_numpy(places).to(tokens.device)
+        kept = on_device(places, tokens.device)
         if not self.head_apart:
             yield self.network(input_ids=tokens).logits.flatten(0, 1)[kept].float()
             return
@@ -206,7 +207,8 @@ class MaskedModel:
         config = self.network.config.get_text_config()
         hidden = int(getattr(config, "hidden_size", 0) or getattr(config, "dim", 0) or getattr(config, "d_model", 768))
         activations = 4 * budget_tokens * 8 * 4 * hidden
-        return int(weights + activations + 2 * 4 * min(LOGITS_AT_ONCE, budget_tokens * int(config.vocab_size)))
+        at_once = min(logits_at_once(self.network.device), budget_tokens * int(config.vocab_size))
+        return int(weights + activations + 2 * 4 * at_once)
 
 
 def _chain(filled: Filled, mask: int) -> list[TokenPath]:

@@ -9,14 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from undertow.models.base import UnscorableError
+from undertow.models.base import OutOfRoomError, UnscorableError
 from undertow.types import Blank, TextQuery, UndertowError
 
 if TYPE_CHECKING:
     import torch
 
-LOGITS_AT_ONCE = 2**22
-"""Logits held at a time: 16 MiB in float32, whatever the vocabulary. Four times as many were no faster."""
 REFUSALS = (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError)
 """What a network raises that cannot be fed in the way that is tried."""
 AGREEMENT_NATS = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
@@ -48,10 +46,19 @@ def explain_memory() -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not ran_out(error):
             raise
-        raise UndertowError(
+        _empty_cards()
+        raise OutOfRoomError(
             "memory ran out while the model was reading; all answers so far are kept, so free some and run the same "
             "command again, or choose --dtype bfloat16 or a smaller model"
         ) from error
+
+
+def _empty_cards() -> None:
+    """Give back what the failed pass left on a card, so that a smaller one finds room."""
+    import torch
+
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()
 
 
 def ran_out(error: BaseException) -> bool:

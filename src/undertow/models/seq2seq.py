@@ -37,11 +37,11 @@ from undertow.models.base import (
     TokenTree,
     UnscorableError,
 )
+from undertow.models.devices import affordable_tokens, logits_at_once
 from undertow.models.fills import placed, spans
 from undertow.models.heads import answering, in_slices, places_of, read_at, stands_alone
 from undertow.models.packing import opened_packed, weight_bytes
 from undertow.models.running import (
-    LOGITS_AT_ONCE,
     among_top,
     chosen_device,
     ends_of,
@@ -316,7 +316,6 @@ class Seq2SeqModel:
         """Wrap a network and its tokenizer, and find out whether its head can be applied to single rows."""
         from transformers import GenerationConfig
 
-        budget = GPU_BUDGET_TOKENS if network.device.type == "cuda" else CPU_BUDGET_TOKENS
         opening = _opening(card, network, tokenizer)
         greedy = _greedy(network, tokenizer, opening)
         # What a checkpoint says of generation (penalties, forced tokens) would fill in what a call leaves open.
@@ -327,7 +326,7 @@ class Seq2SeqModel:
             tokenizer,
             marks,
             modes,
-            Limits(budget, 0),
+            Limits(CPU_BUDGET_TOKENS, 0),
             _notes(marks, modes),
             _longest(network.config, tokenizer),
             opening,
@@ -336,6 +335,8 @@ class Seq2SeqModel:
             _facts(network, tokenizer, marks),
         )
         model.head_apart = _head_stands_alone(model)
+        budget = affordable_tokens(network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, card=GPU_BUDGET_TOKENS)
+        model.limits = Limits(budget, 0)
         model.prompt_notes = (modes.note,) if modes.note else ()
         return model
 
@@ -633,7 +634,7 @@ class Seq2SeqModel:
             int(getattr(config, name, 0) or 0) for name in ("d_ff", "encoder_ffn_dim", "hidden_size", "d_model")
         )
         activations = 4 * budget_tokens * 8 * width
-        logits = 2 * 4 * min(LOGITS_AT_ONCE, budget_tokens * _n_logits(self.network))
+        logits = 2 * 4 * min(logits_at_once(self.network.device), budget_tokens * _n_logits(self.network))
         return int(weights + activations + logits)
 
 

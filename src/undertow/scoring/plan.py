@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from undertow.models.base import Branches, Encoded, Ints, Limits, TokenBatch, TokenPath, TokenTree
+from undertow.models.base import Branches, Encoded, Ints, Limits, OutOfRoomError, TokenBatch, TokenPath, TokenTree
 from undertow.types import Floats
 
 Lookup: TypeAlias = list[list[Ints]]
@@ -189,7 +189,25 @@ def _batch(rows: Sequence[_Fed], reads: _Reads) -> TokenBatch:
 
 
 def read_pack(queries: Sequence[Encoded], budget_tokens: int, readers: Readers, *, as_tree: bool) -> list[list[Floats]]:
-    """Log-probabilities of every read of every path, in the order they were asked [query][path][read]."""
+    """Log-probabilities of every read of every path, in the order they were asked [query][path][read].
+
+    Where memory runs out, each half is read by itself, down to single queries.
+
+    Raises:
+        OutOfRoomError: one query alone has no room.
+    """
+    try:
+        return _read_at_once(queries, budget_tokens, readers, as_tree=as_tree)
+    except OutOfRoomError:
+        if len(queries) == 1:
+            raise
+    halves = queries[: len(queries) // 2], queries[len(queries) // 2 :]
+    return [values for half in halves for values in read_pack(half, budget_tokens, readers, as_tree=as_tree)]
+
+
+def _read_at_once(
+    queries: Sequence[Encoded], budget_tokens: int, readers: Readers, *, as_tree: bool
+) -> list[list[Floats]]:
     read_tree, read_batch = readers
     if as_tree:
         tree, lookup = grow_tree(queries)

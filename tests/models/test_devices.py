@@ -1,0 +1,89 @@
+"""How much a card is given at a time: as much as it has room for, which needs no card to be tested."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from undertow.models.base import OutOfRoomError
+from undertow.models.devices import (
+    LOGITS_AT_ONCE,
+    LOGITS_AT_ONCE_ON_CARDS,
+    affordable_tokens,
+    logits_at_once,
+    on_device,
+)
+from undertow.models.running import explain_memory
+
+
+def network_on(device: str) -> Any:
+    return type("Network", (), {"device": torch.device(device)})()
+
+
+def linear(tokens: int) -> int:
+    return 10**9 + tokens * 2**20
+
+
+def squared(tokens: int) -> int:
+    return 10**9 + tokens**2 * 2**10
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "memory_bytes", "expected"),
+    [
+        (80, linear, 8192),
+        (8, linear, 4096),
+        (4, linear, 2048),
+        (0.1, linear, 400),
+        (80, squared, 4096),
+        (16, squared, 2048),
+    ],
+)
+def test_a_card_is_given_what_half_of_its_free_memory_holds(free_gib: float, memory_bytes: Any, expected: int) -> None:
+    found = affordable_tokens(
+        network_on("cuda:1"),
+        memory_bytes,
+        processor=400,
+        card=8192,
+        free_bytes=lambda _: (free_gib * 2**30, 80 * 2**30),
+    )
+    assert found == expected
+
+
+def test_a_processor_is_given_what_suits_it() -> None:
+    assert affordable_tokens(network_on("cpu"), linear, processor=400, card=8192) == 400
+
+
+def test_a_card_holds_more_logits_at_a_time() -> None:
+    assert logits_at_once(torch.device("cpu")) == LOGITS_AT_ONCE
+    assert logits_at_once(torch.device("cuda")) == LOGITS_AT_ONCE_ON_CARDS
+
+
+def test_arrays_arrive_as_they_are() -> None:
+    found = on_device(np.arange(4), torch.device("cpu"))
+    assert found.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no graphics card here")
+def test_arrays_arrive_on_a_card() -> None:
+    found = on_device(np.arange(4), torch.device("cuda"))
+    assert found.is_cuda
+    assert found.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB"),
+        MemoryError(),
+        RuntimeError("not enough memory"),
+    ],
+)
+def test_memory_that_runs_out_is_told_from_other_trouble(error: Exception) -> None:
+    with pytest.raises(OutOfRoomError, match="memory ran out"), explain_memory():
+        raise error
+    with pytest.raises(RuntimeError, match="shapes"), explain_memory():
+        raise RuntimeError("shapes do not fit")

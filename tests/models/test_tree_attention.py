@@ -1,0 +1,131 @@
+"""Attention in blocks sees what the whole tree lets it see, and networks that cannot take blocks are read without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tiny import saved, tiny_gpt2, tiny_gpt_neo, tiny_llama
+from undertow.models import causal, tree_attention
+from undertow.models.base import Branches, Request, TokenTree
+from undertow.models.tree_attention import KEYWORD, Blocks
+from undertow.models.tree_cache import sight
+
+TOLERANCE = 1e-5
+
+
+def grown(seed: int, n_paths: int, longest: int) -> Branches:
+    """A tree of random texts over few words, so that many beginnings are shared."""
+    rng = np.random.default_rng(seed)
+    return Branches.of(
+        tuple(rng.integers(5, 5 + rng.integers(2, 9), size=rng.integers(1, longest + 1)).tolist())
+        for _ in range(n_paths)
+    )
+
+
+def seen_by_node(blocks: Blocks) -> list[set[int]]:
+    n_blocks, width, _ = blocks.mask.shape
+    columns = blocks.columns.view(n_blocks, -1)
+    return [
+        set(columns[node // width][blocks.mask[node // width, node % width] == 0].tolist())
+        for node in range(blocks.n_nodes)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seed", "n_paths", "longest"), [(0, 60, 6), (1, 200, 12), (2, 20, 200), (3, 900, 3), (4, 1, 300)]
+)
+def test_each_node_sees_its_ancestors_and_itself(seed: int, n_paths: int, longest: int) -> None:
+    branches = grown(seed, n_paths, longest)
+    blocks = Blocks.of(branches.ends, torch.float32, "cpu")
+    assert blocks is not None
+    whole = sight(torch.from_numpy(branches.ends), torch.arange(len(branches.ends)))
+    assert seen_by_node(blocks) == [set(row.nonzero()[:, 0].tolist()) for row in whole]
+
+
+def test_a_small_tree_is_left_whole() -> None:
+    assert Blocks.of(grown(0, 3, 4).ends, torch.float32, "cpu") is None
+
+
+@pytest.mark.parametrize(("n_heads", "n_keys", "dim"), [(4, 4, 8), (9, 3, 16), (6, 1, 8)])
+@pytest.mark.parametrize("scaling", [None, 0.3])
+def test_both_ways_to_attend_in_blocks_are_attention_over_the_whole(
+    n_heads: int, n_keys: int, dim: int, scaling: float | None
+) -> None:
+    ends = grown(5, 150, 9).ends
+    blocks = Blocks.of(ends, torch.float32, "cpu")
+    assert blocks is not None
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(1, heads, len(ends), dim) for heads in (n_heads, n_keys, n_keys))
+    whole = sight(torch.from_numpy(ends), torch.arange(len(ends)))
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=whole, scale=scaling, enable_gqa=True
+    ).transpose(1, 2)
+    here = tree_attention._by_products(blocks, query, key, value, scaling)
+    module = type("Layer", (), {"num_key_value_groups": n_heads // n_keys, "is_causal": True})()
+    there = tree_attention._by_kernel(blocks, module, (query, key, value), {"scaling": scaling})
+    assert (here - expected).abs().max() < TOLERANCE
+    assert (there - expected).abs().max() < TOLERANCE
+
+
+def opened(tmp_path: Path, build: Callable[[], Any], dtype: str = "float32") -> Any:
+    found = causal.find(Request(saved(tmp_path / "m", build()), dtype=dtype))
+    assert found is not None
+    return found.open()
+
+
+def tree_of(branches: Branches) -> TokenTree:
+    nodes = np.arange(len(branches.tokens))
+    return TokenTree(branches.tokens, branches.depths, branches.ends, nodes, np.roll(branches.tokens, 1))
+
+
+@pytest.mark.parametrize("build", [tiny_llama, tiny_gpt2])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_network_reads_in_blocks_what_it_reads_whole(build: Callable[[], Any], dtype: str, tmp_path: Path) -> None:
+    model = opened(tmp_path, build, dtype)
+    assert model.in_blocks
+    tree = tree_of(grown(6, 300, 8))
+    found = model.read_tree(tree)
+    model.in_blocks = False
+    assert found == pytest.approx(model.read_tree(tree), abs=1e-4 if dtype == "float32" else 0.1)
+
+
+def test_a_network_that_attends_by_code_of_its_own_is_left_as_it_is(tmp_path: Path) -> None:
+    assert not opened(tmp_path, tiny_gpt_neo).in_blocks
+
+
+def test_a_network_that_does_not_hand_blocks_on_is_read_by_the_mask(tmp_path: Path) -> None:
+    model = opened(tmp_path, tiny_llama)
+    tree = tree_of(grown(7, 300, 8))
+    expected = model.read_tree(tree)
+    body, forward = model.network.base_model, model.network.base_model.forward
+    body.forward = lambda **inputs: forward(**{name: given for name, given in inputs.items() if name != KEYWORD})
+    again = causal.CausalModel.of(model.card, model.network, model.tokenizer)
+    assert not again.in_blocks
+    assert again.limits.tree_depth == model.limits.tree_depth
+    assert again.read_tree(tree) == pytest.approx(expected, abs=1e-4)
+
+
+def test_an_attention_that_is_told_more_than_it_knows_leaves_it_to_transformers(tmp_path: Path) -> None:
+    ends = grown(8, 150, 6).ends
+    blocks = Blocks.of(ends, torch.float32, "cpu")
+    query = key = value = torch.randn(1, 2, len(ends), 8)
+    module = type("Layer", (), {"is_causal": True})()
+    bias = torch.randn(1, 2, len(ends), len(ends))
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+    found, _ = tree_attention._attention(
+        module, query, key, value, torch.zeros_like(bias), tree_blocks=blocks, position_bias=bias
+    )
+    assert (found - expected.transpose(1, 2)).abs().max() < TOLERANCE
+
+
+def test_a_pass_is_bounded_by_the_size_of_the_model(tmp_path: Path) -> None:
+    model = opened(tmp_path, tiny_llama)
+    assert model.limits.budget_tokens == causal.BLOCK_BUDGET_TOKENS
+    large = type("Network", (), {"num_parameters": lambda self: 7 * 10**9})()
+    assert causal._processor_tokens(large) == causal.CPU_BUDGET_TOKENS
