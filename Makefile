@@ -59,5 +59,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@rm -f $@
 	@"$(BIN)/python" -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || "$(PYTHON)" -m venv --clear $(VENV)
 	@echo "Setting up $(VENV) with the packages of constraints.txt: a few minutes, the first time."
-	"$(BIN)/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,api,dev]'
+	"$(BIN)/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,api,ray,dev]'
 	@touch $@

@@ -1,8 +1,8 @@
 """Who is timed. A new contender is one function and one line of `CONTENDERS`.
 
-Every contender of a row is given the same loaded network and tokenizer, so that nothing but the asking differs. It makes
-of queries a call that takes no argument; what it does before that call is not timed, the call is. Knows each
-contender's way of being asked; knows nothing about clocks, memory or results.
+Every contender of a row is given a network of the same weights and its tokenizer. It makes of queries a call that takes no argument;
+what it does before that call is not timed, the call is. Knows each contender's way of being asked; knows nothing about clocks,
+memory or results.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from typing import Any, TypeAlias, cast
 from unittest.mock import patch
 
 from anew import labels_anew
-from gate import END, TIE_LOGITS, Chosen, Logprobs, Numbers, Written
+from gate import Chosen, Logprobs, Numbers
+from generated import generated, tokens_of, written
 from rows import requests
 from undertow.models import decoding
-from undertow.models.base import Found, UnscorableError
+from undertow.models.base import Found
 from undertow.models.steps import Step, answer_of
 from undertow.places import cache_folder
 from undertow.scoring.ask import ask
 from undertow.scoring.store import AnswerStore
 from undertow.types import Answer, Blank, Choice, Generation, Query
+from whole import nats_of_continuations
 
 Scoring: TypeAlias = Callable[[], Numbers]
 Prepare: TypeAlias = Callable[[Sequence[Query], int], Scoring]
@@ -36,8 +38,7 @@ ITS_OWN, ONE_BY_ONE = 0, 1
 """Batch sizes of contenders for which none is looked for."""
 
 PROTOCOL = "exact"
-TOP = 5
-"""The most probable tokens that the papers look at in each step, and among which ties are looked for."""
+ENGINE = "undertow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +101,11 @@ def open_undertow_prompts(found: Found) -> Prepare:
             with patch.object(decoding, "answer_of", seen):
                 answers = _asked(found, queries)
             prompts = cast(Sequence[Generation], queries)
-            return [_written(answer, steps_of.get(query, ())) for query, answer in zip(prompts, answers, strict=True)]
+            return [written(answer, steps_of.get(query, ())) for query, answer in zip(prompts, answers, strict=True)]
 
         return score
 
     return prepare
-
-
-def _written(answer: Answer, steps: Sequence[Step], ties: Sequence[tuple[str | None, ...]] = ()) -> Written:
-    probs = tuple(map(math.exp, answer.logprobs_nats))
-    return Written(
-        answer.text, probs, tuple(step.token for step in steps), tuple(step.probs for step in steps), tuple(ties)
-    )
 
 
 def open_lm_eval(found: Found) -> Prepare:
@@ -132,12 +126,54 @@ def open_lm_eval(found: Found) -> Prepare:
         ]
 
         def score() -> Logprobs:
-            answers = iter(backend.loglikelihood(instances, disable_tqdm=True))
-            return [tuple(float(next(answers)[0]) for _ in options) for options in pairs]
+            return _by_query(pairs, [float(nats) for nats, _ in backend.loglikelihood(instances, disable_tqdm=True)])
 
         return score
 
     return prepare
+
+
+def open_minicons(found: Found) -> Prepare:
+    """The scorer of minicons for causal models: the summed log-probability of a continuation given its context, batch by batch."""
+    from minicons.scorer import IncrementalLMScorer
+
+    model = found.open()
+    scorer = IncrementalLMScorer(model.network, device="cpu", tokenizer=model.tokenizer)
+
+    def prepare(queries: Sequence[Query], batch_size: int) -> Scoring:
+        options = [requests(query) for query in queries]
+        pairs = [pair for of_query in options for pair in of_query]
+
+        def score() -> Logprobs:
+            found: list[float] = []
+            for start in range(0, len(pairs), batch_size):
+                contexts, continuations = zip(*pairs[start : start + batch_size], strict=True)
+                found += scorer.conditional_score(
+                    list(contexts), list(continuations), separator="", reduction=lambda nats: nats.sum().item()
+                )
+            return _by_query(options, found)
+
+        return score
+
+    return prepare
+
+
+def open_whole(found: Found) -> Prepare:
+    """The network itself, reading each option's whole text; at batch size 1 one call a text, as the papers do."""
+    model = found.open()
+
+    def prepare(queries: Sequence[Query], batch_size: int) -> Scoring:
+        options = [requests(query) for query in queries]
+        pairs = [pair for of_query in options for pair in of_query]
+        return lambda: _by_query(options, nats_of_continuations(model, pairs, batch_size))
+
+    return prepare
+
+
+def _by_query(options: Sequence[Sequence[Any]], nats: Sequence[float]) -> Logprobs:
+    """Numbers of all options in a row, as many to each query as it has options [query][option]."""
+    numbers = iter(nats)
+    return [tuple(next(numbers) for _ in of_query) for of_query in options]
 
 
 def open_pipeline(found: Found) -> Prepare:
@@ -162,7 +198,9 @@ def open_pipeline(found: Found) -> Prepare:
         )
 
         def score() -> Logprobs:
-            filled = fill(texts, batch_size=batch_size) if batch_size > ONE_BY_ONE else [fill(text) for text in texts]
+            # What it gives for a list of one text is not in a list.
+            together = batch_size > ONE_BY_ONE and len(texts) > 1
+            filled = fill(texts, batch_size=batch_size) if together else [fill(text) for text in texts]
             return [_logprobs_nats(found, tokens) for found in filled]
 
         return score
@@ -181,57 +219,10 @@ def open_generate(found: Found) -> Prepare:
 
     def prepare(queries: Sequence[Query], _: int) -> Scoring:
         prompts = cast(Sequence[Generation], queries)
-        words = [_tokens_of(model, query) for query in prompts]
-        return lambda: [_generated(model, query, tokens) for query, tokens in zip(prompts, words, strict=True)]
+        words = [tokens_of(model, query) for query in prompts]
+        return lambda: [generated(model, query, tokens) for query, tokens in zip(prompts, words, strict=True)]
 
     return prepare
-
-
-def _tokens_of(model: Any, query: Generation) -> tuple[tuple[int, ...], ...]:
-    """The tokens that each option's word may be [option][token]."""
-    tokens = model.decoder.vocabulary.of_options(query.options)
-    if isinstance(tokens, UnscorableError):
-        raise tokens
-    ids: tuple[tuple[int, ...], ...] = tokens.ids
-    return ids
-
-
-def _generated(model: Any, query: Generation, words: Sequence[tuple[int, ...]]) -> Written:
-    import torch
-
-    ends = sorted(model.decoder.ends)
-    fed = model.tokenizer(query.prompt, return_tensors="pt")
-    out = model.network.generate(
-        **fed,
-        do_sample=False,
-        max_new_tokens=query.max_tokens,
-        output_logits=True,
-        return_dict_in_generate=True,
-        eos_token_id=ends,
-        pad_token_id=ends[0],
-    )
-    chosen: list[int] = out.sequences[0, fed["input_ids"].shape[1] :].tolist()
-    tokens = [token for token in chosen if token not in ends]
-    logits = torch.cat(out.logits).float()  # [step, vocabulary]
-    probs = logits.softmax(-1)
-    read = [probs[:, list(ids)].sum(-1).tolist() if ids else [math.nan] * len(chosen) for ids in words]
-    texts = [model.decoder.vocabulary.text_of(token) for token in tokens]  # tokens are compared by one name for both
-    steps = [Step(text, at) for text, at in zip(texts, zip(*read, strict=True), strict=False)]
-    return _written(answer_of(query, steps, model.tokenizer.decode(tokens)), steps, _ties(model, logits))
-
-
-def _ties(model: Any, logits: Any) -> list[tuple[str | None, ...]]:
-    """Tokens that rounding might have put first, at each step."""
-    values, tokens = logits.topk(TOP)
-    near = (values >= values[:, :1] - TIE_LOGITS).tolist()
-    return [
-        tuple(
-            END if token in model.decoder.ends else model.decoder.vocabulary.text_of(token)
-            for token, tied in zip(row, marks, strict=True)
-            if tied
-        )
-        for row, marks in zip(tokens.tolist(), near, strict=True)
-    ]
 
 
 def open_undertow_choices(found: Found) -> Prepare:
@@ -254,22 +245,28 @@ def open_anew(found: Found) -> Prepare:
     return prepare
 
 
+LIKELIHOOD = (
+    Contender(ENGINE, "undertow", open_undertow, ITS_OWN),
+    Contender("lm-eval HF", "lm_eval", open_lm_eval, None, target_ratio=5, no_more_memory=True),
+    Contender("minicons", "minicons", open_minicons, None, target_ratio=6),
+    Contender("transformers, one by one", "transformers", open_whole, ONE_BY_ONE),
+    Contender("transformers, batched", "transformers", open_whole, None),
+)
+
 CONTENDERS: Mapping[str, tuple[Contender, ...]] = {
-    "likelihood": (
-        Contender("undertow", "undertow", open_undertow, ITS_OWN),
-        Contender("lm-eval HF", "lm_eval", open_lm_eval, None, target_ratio=4, no_more_memory=True),
-    ),
+    "likelihood": LIKELIHOOD,
+    "schemas": LIKELIHOOD,
     "masked": (
-        Contender("undertow", "undertow", open_undertow, ITS_OWN),
-        Contender("fill-mask, one by one", "transformers", open_pipeline, ONE_BY_ONE, target_ratio=7),
+        Contender(ENGINE, "undertow", open_undertow, ITS_OWN),
+        Contender("fill-mask, one by one", "transformers", open_pipeline, ONE_BY_ONE, target_ratio=8),
         Contender("fill-mask, batched", "transformers", open_pipeline, None, target_ratio=1.25),
     ),
     "prompts": (
-        Contender("undertow", "undertow", open_undertow_prompts, ITS_OWN),
-        Contender("generate, one by one", "transformers", open_generate, ONE_BY_ONE, target_ratio=4),
+        Contender(ENGINE, "undertow", open_undertow_prompts, ITS_OWN),
+        Contender("generate, one by one", "transformers", open_generate, ONE_BY_ONE, target_ratio=5),
     ),
     "wordings": (
-        Contender("undertow", "undertow", open_undertow_choices, ITS_OWN),
+        Contender(ENGINE, "undertow", open_undertow_choices, ITS_OWN),
         Contender("each prompt anew, one by one", "transformers", open_anew, ONE_BY_ONE, target_ratio=5),
         Contender("each prompt anew, batched", "transformers", open_anew, None),
     ),

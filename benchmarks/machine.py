@@ -23,7 +23,12 @@ def describe(packages: Sequence[str]) -> dict[str, Any]:
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
     }
     versions = known["versions"] | {package: version(package) for package in packages}
-    return {"created": known["created"], "machine": machine, "versions": versions}
+    return {
+        "created": known["created"],
+        "machine": machine,
+        "versions": versions,
+        "code_sha256": known["code_sha256"],
+    }
 
 
 def load_average() -> list[float]:

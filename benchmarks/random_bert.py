@@ -7,15 +7,11 @@ as long as a model that was trained on such words would see them. Knows torch an
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice, product
-from multiprocessing import get_context
+from itertools import islice
 from pathlib import Path
-from string import ascii_lowercase, digits
 
-from undertow.places import cache_folder
-from undertow.types import UndertowError, digest
+from made import made_once, made_up_words
 
 SEED = 0
 N_TOKENS = 30_522
@@ -36,22 +32,7 @@ def prepared(texts: Iterable[str], shape: Mapping[str, float] = BERT_BASE) -> Pa
     """
     words = sorted(set(texts))
     recipe = {"texts": words, "shape": dict(shape), "seed": SEED, "tokens": N_TOKENS}
-    folder = cache_folder() / "benchmarks" / f"bert-{digest(recipe)[:12]}"
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
-        # In a process of its own: the memory of this one is counted in that of every worker it starts.
-        made = get_context("spawn").Process(target=save, args=(Path(unfinished) / "model", words, shape))
-        made.start()
-        made.join()
-        if made.exitcode != 0:
-            raise UndertowError(
-                f"the masked model could not be made in {folder.parent}: what its process said is above; it needs about "
-                "1.5 GiB of memory and 0.5 GiB of disk"
-            )
-        (Path(unfinished) / "model").rename(folder)
-    return folder
+    return made_once("bert", recipe, save, (words, shape), "about 1.5 GiB of memory and 0.5 GiB of disk")
 
 
 def save(folder: Path, texts: Sequence[str], shape: Mapping[str, float]) -> None:
@@ -75,6 +56,6 @@ def _vocabulary(texts: Sequence[str]) -> Iterator[str]:
     for text in texts:
         yield from (word for word, _ in split.pre_tokenize_str(lowered.normalize_str(text)))
     for n_letters in (1, 3):
-        for letters in product(ascii_lowercase + digits, repeat=n_letters):
-            yield "".join(letters)
-            yield "##" + "".join(letters)
+        for letters in made_up_words(n_letters):
+            yield letters
+            yield "##" + letters

@@ -4,13 +4,12 @@
     run = undertow.run("spurious-correlation", model="smollm2", challenge="mgc")
     run.results, run.observations, run.figure()
 
-Importing this package loads neither torch nor matplotlib nor pandas: each name is fetched when it is first used.
+Importing this package loads neither torch nor matplotlib nor pandas nor numpy: each name is fetched when it is first used.
 """
 
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from undertow.types import (
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from undertow.models.pull import pull
     from undertow.rescoring import open_run, retell, score
 
-__version__ = version("undertow")
+    __version__: str
 
 _FETCHED = {
     "Run": "undertow.audit",
@@ -71,6 +70,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("undertow")
     if name == "challenge":
         return importlib.import_module("undertow.challenge")
     if name in _FETCHED:

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from undertow import models, probes
+from undertow import models, precision, probes
 from undertow.challenge import challenge_digest
-from undertow.models.base import FLOAT32, Found, Request
+from undertow.models.base import DTYPES, FLOAT32, Found, Request
 from undertow.named_graphs import grounds_of, grounds_told, named_graph
 from undertow.places import store_file
 from undertow.probes.base import Evidence, Probe, Rounds, Sampling
 from undertow.provenance import circumstances, code_sha256, python_call, shell_command
 from undertow.records import SCHEMA_VERSION, Record, check_place, read_record, write_record
-from undertow.scoring.ask import Asked, Estimate, Progress, ask, check_asks, estimate
+from undertow.scoring.ask import Asked, Engine, Estimate, Progress, ask, check_asks, estimate, here
+from undertow.scoring.distributed import Cluster, check_address, check_ray
 from undertow.scoring.store import AnswerStore
 from undertow.subjects import Facts, checkpoint, read_about, written_out
 from undertow.types import Finding, Item, Query, Scores, Shown, UndertowError, digest, query_digest
@@ -30,6 +33,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from undertow.causal.grounds import Grounds
+
+
+HERE, RAY = "here", "ray"
+"""Engines: this process, or workers of a Ray cluster."""
 
 
 def _silent(done: int, total: int) -> None:
@@ -106,6 +113,7 @@ class Job:
         limit: ask about so many items, whole sentences over W; 0 for all.
         about: path of a file that says what models do not tell of themselves; "" for none.
         graph: a causal graph by name, file or text; "" for none.
+        recheck: of a run in reduced precision, how many items are read again in float32; 0 for a tenth.
     """
 
     probe: str
@@ -115,6 +123,7 @@ class Job:
     limit: int = 0
     about: str = ""
     graph: str = ""
+    recheck: int = 0
 
 
 def run(  # noqa: PLR0913 - a keyword for each choice a user has
@@ -129,6 +138,10 @@ def run(  # noqa: PLR0913 - a keyword for each choice a user has
     limit: int = 0,
     about: str | Path = "",
     graph: str | Path = "",
+    recheck: int = 0,
+    engine: str = HERE,
+    address: str = "",
+    workers: int = 0,
     out: str | Path | None = None,
     overwrite: bool = False,
     progress: Progress = _silent,
@@ -141,7 +154,7 @@ def run(  # noqa: PLR0913 - a keyword for each choice a user has
         model: a name of `undertow ls models`, a hub id, or the path of a folder or GGUF file; a list of these compares
             them, and a pattern such as `run/checkpoint-*` stands for all folders that it matches.
         revision: of a hub id.
-        dtype: precision of the arithmetic.
+        dtype: precision of the arithmetic: `float32`, `bfloat16`, `float16`, or `auto`, which is bfloat16 where this machine is fast at it.
         device: `auto`, `cpu`, `cuda`, ...
         protocol: `exact` or `paper`, where the probe knows both.
         seed: of sampling, bootstrap and permutations.
@@ -149,6 +162,11 @@ def run(  # noqa: PLR0913 - a keyword for each choice a user has
         about: a TOML file that says what models do not tell of themselves: `[models.NAME]` with parameters, objective,
             post_training.
         graph: the causal graph that the findings are to be read under: a name of `undertow dag`, a file, or its text.
+        recheck: of a run in reduced precision, how many items are read again in float32, about, to say what its precision costs; 0 for a
+            tenth of them, but at least 200.
+        engine: where models run: `here`, in this process, or `ray`, in workers that each hold the model. The answers are the same.
+        address: of a Ray cluster that is there: `auto`, or host:port; "" starts one on this machine for this run.
+        workers: how many; 0 for one on every GPU of the cluster, or else on every machine.
         out: the run folder; chosen from what is asked if not given.
         overwrite: replace a folder that holds another run.
         progress: called with (queries done, queries in all), for each model in turn.
@@ -158,9 +176,18 @@ def run(  # noqa: PLR0913 - a keyword for each choice a user has
         UndertowError: anything that the caller can mend; answers got so far are kept.
     """
     own, of_family = _sorted_options(probe, options)
-    job = Job(probe, own, protocol, seed, limit, str(about), str(graph))
+    _check_recheck(recheck, dtype)
+    job = Job(probe, own, protocol, seed, limit, str(about), str(graph), recheck)
     asked = Requests(_names(model), revision, dtype, device, of_family)
-    return _run(job, asked, Place(Path(out) if out else None, overwrite), progress)
+    choice = EngineChoice(engine, address, workers)
+    return _run(job, asked, Place(Path(out) if out else None, overwrite), progress, engine=choice)
+
+
+def _check_recheck(recheck: int, dtype: str) -> None:
+    if recheck < 0:
+        raise UndertowError(f"recheck {recheck} is negative; leave it out to read a tenth of the items again")
+    if recheck and dtype == FLOAT32:
+        raise UndertowError("--recheck is for runs in reduced precision; leave it out, or add --dtype bfloat16 or auto")
 
 
 def _names(model: str | Path | Sequence[str | Path]) -> list[str]:
@@ -192,6 +219,66 @@ class Requests:
         if self.revision and len(names) > 1:
             raise UndertowError(f"revision {self.revision!r} cannot be of {len(names)} models; ask them one by one")
         return [Request(name, self.revision, self.dtype, self.device, self.settings) for name in names]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """Where a user wants models to run. No part of what is asked, nor of what is answered.
+
+    Attributes:
+        name: `here` or `ray`.
+        address, workers: as in `run`.
+    """
+
+    name: str = HERE
+    address: str = ""
+    workers: int = 0
+
+    def check(self) -> None:
+        """Refuse what cannot be, before anything is looked for.
+
+        Raises:
+            UndertowError: an engine that is not known or not installed, or options that belong to another one.
+        """
+        if self.name not in (HERE, RAY):
+            raise UndertowError(f"engine {self.name!r} is not known; use {HERE} or {RAY}")
+        for option, given in (("address", self.address), ("workers", self.workers)):
+            if given and self.name != RAY:
+                raise UndertowError(f"--{option} is for --engine {RAY}; add that, or leave it out")
+        if self.workers < 0:
+            raise UndertowError(f"workers {self.workers} is negative; leave it out to have one on every GPU or machine")
+        if self.name == RAY:
+            check_ray()
+            check_address(self.address)
+
+    def check_models(self, subjects: Sequence[_Subject], device: str) -> None:
+        """Refuse models that it is not for.
+
+        Raises:
+            UndertowError: a model that its server runs, or one GPU for all workers.
+        """
+        if self.name != RAY:
+            return
+        served = [one.found.card for one in subjects if one.found.card.family in models.takers("concurrency")]
+        if served:
+            raise UndertowError(
+                f"{served[0].name} is run by its server, so workers would gain nothing; leave --engine out, and raise --concurrency"
+            )
+        if ":" in device:
+            raise UndertowError(
+                f"device {device!r} cannot be that of every worker: each has a GPU of its own; use {device.partition(':')[0]}"
+            )
+
+    def opened(self, device: str) -> AbstractContextManager[Cluster | None]:
+        """The cluster, which is joined when there is something to ask; None for this process."""
+        on_gpu = device != "cpu"
+        return Cluster(self.address, self.workers, on_gpu) if self.name == RAY else nullcontext()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those that are not at their defaults, under the names that command line and Python share."""
+        given = {"engine": self.name, "address": self.address, "workers": self.workers}
+        return {name: value for name, value in given.items() if value not in (HERE, "", 0)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +328,39 @@ class _Subject:
         protocol = str(self.design["protocol"])
         return digest([job.probe, self.found.card.key(protocol), challenge_digest(self.first), self.design])
 
+    def as_asked(self, job: Job, request: Request, answered: _Answered, evidence: Evidence) -> precision.Reduced:
+        """The model with its answers, and how it is asked once more from the start."""
+        probe, settings, sampling = probes.load(job.probe), self.settings, Sampling(job.limit, job.seed)
+        return precision.Reduced(
+            request=request,
+            card=self.found.card,
+            facts=answered.facts,
+            rounds=lambda: probe.rounds(settings, sampling),
+            design=self.design,
+            items=answered.items,
+            answers=answered.scores.answers,
+            evidence=evidence,
+        )
 
-def _run(job: Job, requests: Requests, place: Place, progress: Progress) -> Run:
+
+@dataclass(frozen=True, slots=True)
+class _Asker:
+    """Has the model of a request asked in another precision, where the run has it asked."""
+
+    request: Request
+    cluster: Cluster | None
+    store: AnswerStore
+    protocol: str
+    progress: Progress
+
+    def __call__(self, found: Found, queries: list[Query]) -> Scores:
+        runs = self.cluster.engine(_finder(self.request, found)) if self.cluster is not None else here
+        return ask(found, queries, self.store, self.protocol, self.progress, engine=runs).scores
+
+
+def _run(job: Job, requests: Requests, place: Place, progress: Progress, *, engine: EngineChoice) -> Run:
     started = time.perf_counter()
+    engine.check()
     said = read_about(Path(job.about) if job.about else None)
     graph = named_graph(job.probe, job.graph)
     # What is wrong with the probe's options is said before any model is looked for.
@@ -255,7 +372,8 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress) -> Run:
     run_key = key_of_run(asked_key, job.seed)
     folder = place.folder or Path("runs") / _folder_name(job, asked, run_key)
     check_place(folder, run_key, overwrite=place.overwrite)
-    changed = _changed(job, requests)
+    engine.check_models(subjects, requests.device)
+    changed = _changed(job, requests) | engine.options
     command = shell_command(job.probe, requests.names, changed)
     # The graph is no part of the key: it changes nothing that is asked or measured, only what is told of it.
     wanted = {
@@ -268,12 +386,18 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress) -> Run:
     finished = None if place.overwrite else _finished(folder, wanted)
     if finished is not None:
         return finished
-    evidences, parts = [], []
-    with AnswerStore(store_file()) as store:
+    evidences, parts, agains = [], [], []
+    with AnswerStore(store_file()) as store, engine.opened(requests.device) as cluster:
         for request, subject in zip(asked, subjects, strict=True):
-            answered = _ask_subject(subject, store, protocol, progress)
+            runs = cluster.engine(_finder(request, subject.found)) if cluster is not None else here
+            answered = _ask_subject(subject, store, protocol, progress, engine=runs)
             evidences.append(probe.observe(subject.design, answered.items, answered.scores, request.name))
             parts.append(_part(request.name, subject, answered, said))
+            reduced = subject.as_asked(job, request, answered, evidences[-1])
+            asker = _Asker(request, cluster, store, protocol, progress)
+            agains.append(
+                precision.read_again(probe, replace(reduced, here=cluster is None), (job.recheck, job.seed), asker)
+            )
     evidence = _together(evidences, parts)
     manifest = {
         "schema_version": SCHEMA_VERSION,
@@ -293,13 +417,15 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress) -> Run:
         else parts[0]["challenge_sha256"],
         "design": dict(evidence.design),
         "counts": {name: sum(part["counts"][name] for part in parts) for name in parts[0]["counts"]},
-        "notes": [*_notes(parts), *_unasked(said, [request.name for request in asked])],
+        "notes": [*_notes(parts), *precision.unknown_of(agains), *_unasked(said, [request.name for request in asked])],
         "command": command,
         "python": python_call(job.probe, requests.names, changed),
+        **precision.block_of(agains),
+        **({"engine": cluster.told()} if cluster is not None else {}),
         **circumstances(),
         "timing": {"asking_s": sum(part["seconds"] for part in parts), "total_s": time.perf_counter() - started},
     }
-    return finish(probe, evidence, manifest, Place(folder, place.overwrite))
+    return finish(probe, evidence, manifest, Place(folder, place.overwrite), precision.table_of(agains))
 
 
 def _subjects(job: Job, requests: Sequence[Request]) -> tuple[list[_Subject], list[str]]:
@@ -331,9 +457,20 @@ def _unasked(said: Mapping[str, Facts], names: Sequence[str]) -> list[str]:
     return [f"the file about models names {', '.join(strange)} too, which this run does not ask"] if strange else []
 
 
-def _ask_subject(subject: _Subject, store: AnswerStore, protocol: str, progress: Progress) -> _Answered:
+def _finder(request: Request, found: Found) -> Callable[[], Found]:
+    """Finds the same model on another machine, where `auto` might be another precision."""
+    return partial(
+        models.find, replace(request, dtype=found.card.dtype if found.card.dtype in DTYPES else request.dtype)
+    )
+
+
+def _ask_subject(
+    subject: _Subject, store: AnswerStore, protocol: str, progress: Progress, *, engine: Engine
+) -> _Answered:
     return _ask_rounds(
-        subject.first, subject.rounds, lambda queries: ask(subject.found, queries, store, protocol, progress)
+        subject.first,
+        subject.rounds,
+        lambda queries: ask(subject.found, queries, store, protocol, progress, engine=engine),
     )
 
 
@@ -542,19 +679,29 @@ def dry_run(  # noqa: PLR0913 - as `run`
     limit: int = 0,
     about: str | Path = "",
     graph: str | Path = "",
+    recheck: int = 0,
+    engine: str = HERE,
+    address: str = "",
+    workers: int = 0,
     **options: Any,
 ) -> Estimate:
-    """What a run will take: queries, tokens, seconds, memory; of several models, in all.
+    """What a run will take: queries, tokens, seconds, memory; of several models, in all. It is for a single process.
+
+    What a run in reduced precision reads again in float32 comes on top of that.
 
     Raises:
         UndertowError: as `run`.
     """
+    choice = EngineChoice(engine, address, workers)
+    choice.check()
+    _check_recheck(recheck, dtype)
     own, of_family = _sorted_options(probe, options)
     job = Job(probe, own, protocol, seed, limit)
     requests = Requests(_names(model), revision, dtype, device, of_family)
     read_about(Path(about) if about else None)
     named_graph(probe, str(graph))
     subjects, _ = _subjects(job, requests.each())
+    choice.check_models(subjects, device)
     with AnswerStore(store_file()) as store:
         return Estimate.of_all(
             [
@@ -573,14 +720,24 @@ def _foreseen(job: Job, subject: _Subject) -> list[Item]:
     return items
 
 
-def finish(probe: Probe, evidence: Evidence, manifest: Mapping[str, Any], place: Place) -> Run:
+def finish(
+    probe: Probe, evidence: Evidence, manifest: Mapping[str, Any], place: Place, again: pd.DataFrame | None = None
+) -> Run:
     """Measure, and write the run folder.
+
+    Args:
+        probe: the audit.
+        evidence: what was observed.
+        manifest: of the run.
+        place: where the folder goes.
+        again: of a run in reduced precision, the results of the sample that was read again in float32.
 
     Raises:
         UndertowError: the place is taken, or cannot be written.
     """
     results = probe.measure(evidence, int(manifest["seed"]))
-    record = Record(manifest, evidence.frame, results)
+    told, table = precision.judged(probe, evidence, results, manifest, again)
+    record = Record(told, evidence.frame, results, table)
     if place.folder is None:
         raise TypeError("a finished run has a folder")
     write_record(record, place.folder, tell_with(probe, evidence, record), overwrite=place.overwrite)
@@ -596,7 +753,8 @@ def tell_with(probe: Probe, evidence: Evidence, record: Record) -> Callable[[Pat
         write_tables(folder, probe.tables(evidence))
         drawings = list(probe.draw(evidence, record.results))
         told, findings = probe.told(evidence, record.results), probe.findings(evidence, record.results)
-        tell_run(folder, record, told, findings, drawings, grounds=grounds_told(record))
+        grounds, costs = grounds_told(record), precision.precision_told(record)
+        tell_run(folder, record, told, findings, drawings, grounds=grounds, precision=costs)
 
     return tell
 
@@ -629,7 +787,7 @@ def safe_name(name: str) -> str:
 def _changed(job: Job, requests: Requests) -> dict[str, Any]:
     """Options that are not at their defaults, under the names that command line and Python share."""
     common = {name: getattr(requests, name) for name in ("revision", "dtype", "device")}
-    common |= {name: getattr(job, name) for name in ("protocol", "seed", "limit", "about", "graph")}
+    common |= {name: getattr(job, name) for name in ("protocol", "seed", "limit", "about", "graph", "recheck")}
     defaults = asdict(Request("")) | asdict(Job(job.probe))
     own = {name: _as_text(value) for name, value in job.options.items()}
     families = models.settings() if requests.settings else {}

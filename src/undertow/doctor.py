@@ -19,6 +19,7 @@ import numpy as np
 
 from undertow import challenge, models
 from undertow.models.base import EXACT, FLOAT32, Found, Request
+from undertow.models.precision import BFLOAT16, FLOAT16, WITHOUT_ARITHMETIC
 from undertow.scoring.ask import Asked, ask
 from undertow.scoring.store import AnswerStore
 from undertow.types import (
@@ -40,9 +41,6 @@ from undertow.types import (
 Asking: TypeAlias = Blank | Generation
 """What a check-up asks."""
 
-BFLOAT16 = "bfloat16"
-WITHOUT_ARITHMETIC = ("toy", "uniform", "recorded", "openai")
-"""Families that do no arithmetic on this machine, or the same in whatever precision they are told."""
 KNOWN = "In 1953, {blank} became a mother."
 """A sentence that decides its blank, though every model may err: *she* is right."""
 KNOWN_CASE = "nominative"
@@ -260,12 +258,12 @@ def _ask(found: Found, queries: Sequence[Asking]) -> Asked:
 
 def _dtype_gap(request: Request, opened: Found) -> tuple[float, float, str]:
     """How far answers in the other precision are off, or why that cannot be said."""
-    why = _why_not_compared(request, opened)
+    why = _why_not_compared(opened)
     if why:
         return math.nan, math.nan, why
     sample = _sample(opened)[BLANK]
     try:
-        other = models.find(replace(request, dtype=BFLOAT16 if request.dtype == FLOAT32 else FLOAT32))
+        other = models.find(replace(request, dtype=BFLOAT16 if opened.card.dtype == FLOAT32 else FLOAT32))
         answers = [_ask(found, sample).scores.answers for found in (opened, other)]
     except UndertowError as error:
         return math.nan, math.nan, str(error)
@@ -281,12 +279,12 @@ def _dtype_gap(request: Request, opened: Found) -> tuple[float, float, str]:
     return max(gaps), float(np.mean(flips)), ""
 
 
-def _why_not_compared(request: Request, opened: Found) -> str:
-    if request.dtype not in (FLOAT32, BFLOAT16):
-        return f"it runs in {request.dtype}"
+def _why_not_compared(opened: Found) -> str:
+    if opened.card.dtype == FLOAT16:
+        return f"it runs in {FLOAT16}"
     if opened.card.family in WITHOUT_ARITHMETIC:
         return f"{opened.card.family} does no arithmetic here"
-    if opened.card.dtype != request.dtype:
+    if opened.card.dtype not in (FLOAT32, BFLOAT16):
         return f"it runs in {opened.card.dtype}"
     return "" if BLANK in opened.asks else "it fills no blanks"
 

@@ -3,6 +3,7 @@
     manifest.json          who was asked what, when, with which versions and seed
     observations.parquet   a row per item, factors as columns
     results.json, .csv     the measures
+    precision.csv          of a run in reduced precision: results of a sample in it and in float32
     tables/  figures/  report.html  how it is told, written by whoever tells it
 
 A folder is written beside its place and moved there, the manifest last: a folder with a manifest is complete.
@@ -29,11 +30,14 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 MANIFEST, OBSERVATIONS, RESULTS = "manifest.json", "observations.parquet", "results.json"
+PRECISION = "precision.csv"
+PRECISION_NUMBERS = ("reduced", "float32", "error", "low", "high", "of_half_interval")
+PRECISION_FLAG = "could_change"
 UNFINISHED = ".unfinished"
 """Marks a folder whose files are being replaced."""
 DRAFT_PREFIX = ".undertow-draft-"
 OLD_S = 24 * 3600.0
-PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", "report.html", "figures", "tables")
+PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", PRECISION, "report.html", "figures", "tables")
 NEEDED: Mapping[str, type] = {
     "schema_version": int, "probe": str, "model": str, "design": dict, "run_key": str, "asked_key": str, "seed": int,
     "protocol": str, "command": str, "python": str, "created": str, "versions": dict, "machine": dict,
@@ -49,11 +53,15 @@ class Record:
         manifest: JSON-serialisable facts; holds at least what `NEEDED` names.
         observations: a row per item, factors as columns.
         results: the measures.
+        precision: of a run in reduced precision, a row for each result of the sample that was read again: model, measure and
+            group, the value in reduced precision and in float32, their difference (`error`) with its 95% interval, the farther end
+            of that in halves of the run's interval, and whether a finding could change; None for other runs.
     """
 
     manifest: Mapping[str, Any]
     observations: pd.DataFrame
     results: Sequence[Result]
+    precision: pd.DataFrame | None = None
 
     def results_table(self) -> pd.DataFrame:
         """The results with a column for the measure, each group key, each number and each detail [result]."""
@@ -84,6 +92,8 @@ def write_record(record: Record, folder: Path, tell: Callable[[Path], None], *, 
             draft.mkdir()
             _write_results(record, draft)
             record.observations.to_parquet(draft / OBSERVATIONS, index=False)
+            if record.precision is not None:
+                record.precision.to_csv(draft / PRECISION, index=False, lineterminator="\n")
             tell(draft)
             _write_json(draft / MANIFEST, dict(record.manifest))
             _move(draft, folder)
@@ -145,6 +155,7 @@ def _move(draft: Path, folder: Path) -> None:
     # The old manifest goes first and the new one comes last: what lies between is marked, and is not taken for a run.
     (folder / UNFINISHED).touch()
     (folder / MANIFEST).unlink(missing_ok=True)
+    (folder / PRECISION).unlink(missing_ok=True)  # it would be taken for that of a run that has none
     for entry in sorted(draft.iterdir(), key=lambda entry: entry.name == MANIFEST):
         target = folder / entry.name
         if target.is_dir():
@@ -181,7 +192,21 @@ def read_record(folder: Path) -> Record:
         raise UndertowError(
             f"{folder / OBSERVATIONS}: is damaged ({_first_line(error)}); run the audit again"
         ) from error
-    return Record(manifest, observations, _read_results(folder))
+    return Record(manifest, observations, _read_results(folder), _read_precision(folder))
+
+
+def _read_precision(folder: Path) -> pd.DataFrame | None:
+    import pandas as pd
+
+    path = folder / PRECISION
+    if not path.is_file():
+        return None
+    try:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+        numbers = {name: [float(cell or "nan") for cell in table[name]] for name in PRECISION_NUMBERS}
+        return table.assign(**numbers, could_change=table[PRECISION_FLAG] == "True")
+    except (OSError, ValueError, KeyError) as error:
+        raise UndertowError(f"{path}: is damaged ({_first_line(error)}); run the audit again") from error
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

@@ -126,9 +126,8 @@ def _score_run(source: Path, asked: _Asked, place: Place) -> Run:
     manifest = _with_graph(manifest, asked.graph, source)
     # Measuring a run anew in its own folder is what was asked for, whatever its key becomes.
     in_place = place.folder is not None and place.folder.resolve() == source.resolve()
-    return finish(
-        probe_of(record), evidence_of(record), manifest, replace(place, overwrite=place.overwrite or in_place)
-    )
+    place = replace(place, overwrite=place.overwrite or in_place)
+    return finish(probe_of(record), evidence_of(record), manifest, place, record.precision)
 
 
 def _with_graph(manifest: Mapping[str, Any], graph: str, source: Path) -> dict[str, Any]:

@@ -12,12 +12,16 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-Floats: TypeAlias = NDArray[np.float64]
+    Floats: TypeAlias = NDArray[np.float64]
+else:
+    # numpy takes longer to load than everything else that `undertow --help` needs.
+    Floats: TypeAlias = Any
 READING_VERSION = 3
 """Raised when the same model would be read to other numbers than before, so that older answers are not served."""
 LIKELIHOOD, PROMPT = "likelihood", "prompt"
@@ -341,6 +345,8 @@ class Scores:
     @property
     def unclaimed_prob(self) -> Floats:
         """Probability that no option took [item]; NaN where unscored."""
+        import numpy as np
+
         return np.array([answer.unclaimed_prob for answer in self.answers], dtype=np.float64)
 
     @property
@@ -350,6 +356,8 @@ class Scores:
 
     def logprobs_nats(self, index: int) -> Floats:
         """Log-probabilities of one item's options [option]; empty where unscored."""
+        import numpy as np
+
         return np.array(self.answers[index].logprobs_nats, dtype=np.float64)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from undertow.models import packing
 from undertow.types import UndertowError
 
 TOLERANCE = 1e-4
-pytestmark = pytest.mark.skipif(not packing._can_pack(torch.float32), reason="this build of torch has no oneDNN")
+pytestmark = pytest.mark.skipif(not packing.can_pack(torch.float32), reason="this build of torch has no oneDNN")
 
 
 def llama() -> Any:
@@ -73,20 +74,49 @@ def test_packed_numbers_are_those_of_the_network_and_can_be_undone(build: Callab
     undo = packing.pack(network)
     assert len(undo) >= 8
     assert (logits(network) - expected).abs().max() < TOLERANCE
-    copied = network.get_input_embeddings().weight.nbytes if build is not llama else 0
-    assert (network.num_parameters(), packing.weight_bytes(network)) == (n_parameters, size + copied)
+    assert (network.num_parameters(), packing.weight_bytes(network)) == (n_parameters, size)
     for restore in undo:
         restore()
     assert torch.equal(logits(network), expected)
     assert packing.weight_bytes(network) == size
 
 
-def test_a_large_embedding_is_not_held_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = tied().eval()
-    monkeypatch.setattr(packing, "LARGEST_COPY_BYTES", network.get_input_embeddings().weight.nbytes - 1)
-    size = packing.weight_bytes(network)
-    assert packing.pack(network)
-    assert packing.weight_bytes(network) == size
+def test_a_gate_is_written_over_where_that_changes_nothing() -> None:
+    network = llama().eval()
+    layer = network.model.layers[0].mlp
+    rows = torch.randn(5, 128)
+    before = rows.clone()
+    undo = packing.pack(network)
+    expected = layer.down_proj(torch.nn.functional.silu(layer.gate_proj(rows)) * layer.up_proj(rows))
+    assert "forward" in vars(layer)
+    assert torch.equal(layer(rows), expected)
+    assert torch.equal(rows, before)
+    for restore in undo:
+        restore()
+    assert "forward" not in vars(layer)
+
+
+def test_a_layer_that_does_more_than_gate_is_left_as_it_is() -> None:
+    network = llama().eval()
+    layer = network.model.layers[0].mlp
+    plain = type(layer).forward
+    type(layer).forward = lambda self, rows: plain(self, rows).clamp(-0.01, 0.01)
+    try:
+        packing.pack(network)
+        assert "forward" not in vars(layer)
+    finally:
+        type(layer).forward = plain
+
+
+def test_weights_that_were_mapped_from_a_file_leave_it(tmp_path: Path) -> None:
+    """One embedding that still lies in the file would keep all of it in memory."""
+    llama().save_pretrained(tmp_path)
+    network = LlamaForCausalLM.from_pretrained(tmp_path).eval()
+    expected = logits(network)
+    packing.opened_packed(network, lambda: None)
+    held = sum(parameter.untyped_storage().nbytes() for parameter in network.parameters() if not parameter.is_mkldnn)
+    assert held == sum(parameter.nbytes for parameter in network.parameters() if not parameter.is_mkldnn)
+    assert (logits(network) - expected).abs().max() < TOLERANCE
 
 
 def test_an_embedding_that_is_the_head_too_stays_an_embedding() -> None:

@@ -39,6 +39,7 @@ BAD_IMPORTS = [
     ("finetuning", "finetuning.py", "import undertow.probes"),
     ("lab", "lab/build.py", "import undertow.cli"),
     ("doctor", "doctor.py", "import undertow.probes"),
+    ("precision", "precision/again.py", "import undertow.scoring.ask"),
     ("report", "report/page.py", "import torch"),
     ("report", "report/page.py", "import undertow.measures"),
     ("report", "report/page.py", "import undertow.causal.graphs"),
@@ -50,6 +51,7 @@ BAD_IMPORTS = [
     ("light", "models/toy.py", "import undertow.models.causal"),
     ("light", "models/openai.py", "import torch"),
     ("torch", "audit.py", "import openai"),
+    ("ray", "scoring/ask.py", "def late() -> None:\n    import ray"),
 ]
 
 

@@ -69,7 +69,7 @@ def test_a_second_install_does_nothing(checkout: Checkout) -> None:
 
 def test_the_install_is_constrained_and_has_the_models(checkout: Checkout) -> None:
     checkout.make("install")
-    assert "-c constraints.txt -e .[models,api,dev]" in checkout.calls()
+    assert "-c constraints.txt -e .[models,api,ray,dev]" in checkout.calls()
 
 
 @pytest.mark.parametrize("changed", ["pyproject.toml", "constraints.txt"])

@@ -25,6 +25,7 @@ from undertow.models.base import (
     Encoded,
     Found,
     LostError,
+    OutOfRoomError,
     Request,
     TokenBatch,
     TokenPath,
@@ -170,6 +171,34 @@ def test_what_arrived_before_a_death_is_kept_and_not_asked_again(error: BaseExce
     assert finished.scores.answers == tuple(map(said, range(7)))
     assert finished.n_computed == 4
     assert server.asked == [list(range(7)), [0, 1, 2, 3]]
+
+
+@dataclass
+class Crowded(Server):
+    """Has room for three prompts in one go, and answers the first of a larger pack before it notices."""
+
+    room: int = 3
+
+    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Reply]]:
+        if len(queries) <= self.room:
+            yield from Server.answer(self, queries, protocol)
+            return
+        yield from Server.answer(self, queries[:1], protocol)
+        raise OutOfRoomError("memory ran out while the model was reading")
+
+
+def test_prompts_that_have_no_room_are_asked_in_halves_and_none_twice(place: Path) -> None:
+    crowded = Crowded()
+    found = asked(crowded, place)
+    assert found.scores.answers == tuple(map(said, range(7)))
+    assert sorted(number for numbers in crowded.asked for number in numbers) == list(range(7))
+    assert found.n_lost == 0
+
+
+def test_a_prompt_that_has_no_room_by_itself_ends_the_run_and_the_others_are_kept(place: Path) -> None:
+    with pytest.raises(UndertowError, match="memory ran out"):
+        asked(Crowded(room=0), place)
+    assert stored(place)
 
 
 def test_what_arrives_is_in_the_file_before_more_is_asked(place: Path) -> None:

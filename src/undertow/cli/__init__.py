@@ -82,6 +82,9 @@ Graph = Annotated[
         help="Causal graph to read the findings under: a name of `undertow dag`, a file, or the graph itself.",
     ),
 ]
+Dtype = Annotated[
+    str, typer.Option(help="float32, bfloat16, float16, or auto: bfloat16 where this machine is fast at it.")
+]
 Protocol = Annotated[str, typer.Option("--protocol", help="exact or paper, where there is a choice.")]
 
 
@@ -116,16 +119,33 @@ class CommonOptions:
         ),
     ]
     revision: Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")] = ""
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32"
+    dtype: Dtype = "float32"
+    recheck: Annotated[
+        int,
+        typer.Option(
+            help="In reduced precision, read so many items again in float32; 0 for a tenth, but at least 200."
+        ),
+    ] = 0
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto"
     about: About = None
     graph: Graph = ""
     protocol: Protocol = ""
     seed: Annotated[int, typer.Option(help="Seed of sampling, bootstrap and permutations.")] = 0
     limit: Annotated[int, typer.Option(help="Ask about so many items, whole sentences over W; 0 for all.")] = 0
+    engine: Annotated[
+        str, typer.Option(help="Where models run: here, or in workers of ray; the answers are the same.")
+    ] = "here"
+    address: Annotated[
+        str, typer.Option(help="Ray cluster to join: auto, or host:port; this machine's own if not given.")
+    ] = ""
+    workers: Annotated[
+        int, typer.Option(help="Workers of ray, each with the model; 0 for one on every GPU, or else on every machine.")
+    ] = 0
     out: Out = None
     overwrite: Overwrite = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the run will take, and ask nothing.")] = False
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what the run will take in a single process, and ask nothing.")
+    ] = False
     as_json: Json = False
 
 
@@ -224,6 +244,10 @@ def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
         "limit": common.limit,
         "about": common.about or "",
         "graph": common.graph,
+        "recheck": common.recheck,
+        "engine": common.engine,
+        "address": common.address,
+        "workers": common.workers,
         **options,
     }
     if common.dry_run:
@@ -405,7 +429,7 @@ def doctor(  # noqa: PLR0913 - an option each
         typer.Option("-m", "--model", help="A name of `undertow ls models`, a hub id, a model folder or a GGUF file."),
     ],
     revision: Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")] = "",
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    dtype: Dtype = "float32",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto",
     setting: Annotated[
         list[str] | None,
@@ -453,7 +477,7 @@ def check_text(  # noqa: PLR0913 - an option each
     date_count: Annotated[int, typer.Option(help="Number of years.")] = 2,
     ends: Annotated[int, typer.Option(help="How many W values at either end are averaged.")] = 1,
     revision: Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")] = "",
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    dtype: Dtype = "float32",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto",
     out: Annotated[Path | None, typer.Option("--out", help="JSONL file for the verdicts of --file.")] = None,
     as_json: Json = False,
@@ -713,6 +737,8 @@ def _say_run(run: Run, *, as_json: bool, asked: bool = True) -> None:
         findings = [_plain_finding(finding, grounds) for finding in run.findings]
         counts = run.manifest.get("counts", {})
         answer = {"folder": str(run.folder), "report": str(run.report), "counts": counts, "findings": findings}
+        if "precision" in run.manifest:
+            answer["precision"] = without_nan(run.manifest["precision"])
         if grounds is not None:
             answer["graph"] = grounds.as_plain()
         typer.echo(json.dumps(answer, ensure_ascii=False))
@@ -725,10 +751,15 @@ def _say_run(run: Run, *, as_json: bool, asked: bool = True) -> None:
         )
     for reason, n_items in _reasons(run):
         typer.echo(f"  {n_items:,} unscored: {reason}")
+    precision = run.manifest.get("precision", {})
     for finding in run.findings:
         typer.echo(f"{'*' if finding.found else '-'} {finding.text}")
+        if finding.text in precision.get("could_change", ()):
+            typer.echo("  In float32 this could turn out otherwise.")
         if grounds is not None and grounds.doubt and finding.found and finding.rests:
             typer.echo(f"  {grounds.doubt}")
+    for sentence in precision.get("said", ()):
+        typer.echo(sentence)
     if grounds is not None:
         _say_grounds(grounds)
     for shown in run.shown:

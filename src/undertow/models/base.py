@@ -257,7 +257,9 @@ class AnsweringModel(Protocol):
 
     A model may be this and a `TokenModel`: prompts go to `answer`, everything else to `encode` and the reads. One that answers
     several queries in one go, so that rounding depends on which, also has `packs(queries)`: their places, by what goes together,
-    the same for the same queries; then a run that is taken up again asks as one that was not cut off.
+    the same for the same queries; then a run that is taken up again asks as one that was not cut off. One that keeps something from
+    a pack for the next has `sections(queries)` too, lists of the packs that may share it, and `forget()`, which drops it and is
+    called before each of them; so a section's answers depend on the section alone, and one that is half done is done again.
 
     Attributes:
         card: who it is.

@@ -8,13 +8,14 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Sequence
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, fields, replace
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
 import undertow.models
 from undertow.models.base import DTYPES, Found, Request
+from undertow.models.precision import AUTO, dtype_here
 from undertow.types import UndertowError
 
 ENTRY_POINTS = "undertow.models"
@@ -32,6 +33,7 @@ NOT_FAMILIES = (
     "heads",
     "packing",
     "passages",
+    "precision",
     "prompting",
     "pull",
     "running",
@@ -39,6 +41,7 @@ NOT_FAMILIES = (
     "steps",
     "templates",
     "train",
+    "tree_attention",
     "tree_attention",
     "tree_cache",
     "vocabulary",
@@ -102,8 +105,8 @@ def find(request: Request) -> Found:
     Raises:
         UndertowError: there is no such model, or no family reads it.
     """
-    if request.dtype not in DTYPES:
-        raise UndertowError(f"dtype {request.dtype!r} is not known; use {', '.join(DTYPES)}")
+    if request.dtype not in (AUTO, *DTYPES):
+        raise UndertowError(f"dtype {request.dtype!r} is not known; use {', '.join(DTYPES)}, or {AUTO}")
     kind, colon, number = request.device.partition(":")
     if kind not in DEVICES or bool(colon) != number.isdecimal():
         raise UndertowError(
@@ -114,7 +117,9 @@ def find(request: Request) -> Found:
     # A name before a colon, or alone, picks its family: no other is imported.
     own = request.name.partition(":")[0]
     for name in [own] if own in _names() else _names():
-        found: Found | None = _module(name).find(request)
+        # The card says what a model runs in: no family is told `auto`.
+        asked = replace(request, dtype=dtype_here(request.dtype, name, request.device))
+        found: Found | None = _module(name).find(asked)
         if found is not None:
             return found
     raise UndertowError(

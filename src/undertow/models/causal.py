@@ -13,9 +13,10 @@ Knows torch and transformers; both are imported when a model is opened, not befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -40,7 +41,7 @@ from undertow.models.base import (
 )
 from undertow.models.decoding import Decoder
 from undertow.models.devices import affordable_tokens, logits_at_once, on_device
-from undertow.models.heads import in_slices, places_of, read_at
+from undertow.models.heads import in_slices, places_of, read_at, read_in_columns, takes_columns
 from undertow.models.packing import opened_packed, weight_bytes
 from undertow.models.prompting import Prompter
 from undertow.models.running import (
@@ -79,9 +80,11 @@ ARCHITECTURES = ("ForCausalLM", "LMHeadModel")
 ASKS = {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
 CPU_BUDGET_TOKENS = 400
 """Beyond this the tree's attention, where it grows with the square, costs more than larger matrices save."""
-BLOCK_BUDGET_TOKENS, BLOCK_BUDGET_PRODUCTS = 2048, 3 * 10**11
+BLOCK_BUDGET_TOKENS, BLOCK_BUDGET_PRODUCTS = 1536, 3 * 10**11
 """In blocks it does not. What bounds a pass then is how much is lost with one: some seconds."""
 GPU_BUDGET_TOKENS = 8192
+SECTION = 16
+"""Packs of choices and of writing that share a cache: what they begin with is read anew for the next sixteen."""
 
 
 def find(request: Request) -> Found | None:
@@ -241,17 +244,25 @@ class CausalModel:
 
     def _read(self, inputs: dict[str, Any], places: Ints, tokens: Ints) -> Floats:
         """Log P(token) after each place, a place being row x length + position; the head sees these places only."""
+        distinct, place_of_read = np.unique(places, return_inverse=True)
+        head = self.network.get_output_embeddings()
+        if self.head_apart and takes_columns(head, len(distinct)):
+            return read_in_columns(self._hidden(inputs, distinct), place_of_read, tokens, head)
         return read_at(places, tokens, partial(self._logits, inputs), self.network.device)
 
     def _logits(self, inputs: dict[str, Any], places: Ints) -> Iterator[torch.Tensor]:
         """Logits after the places, a few rows at a time [row, vocabulary], in float32."""
-        kept = on_device(places, self.network.device)
         if not self.head_apart:
+            kept = on_device(places, self.network.device)
             yield self.network(**inputs, use_cache=False).logits.flatten(0, 1)[kept].float()
             return
-        hidden = self.network.base_model(**inputs, use_cache=False)[0].flatten(0, 1)[kept]
         head = self.network.get_output_embeddings()
-        yield from in_slices(hidden, int(head.weight.shape[0]), head)
+        yield from in_slices(self._hidden(inputs, places), int(head.weight.shape[0]), head)
+
+    def _hidden(self, inputs: dict[str, Any], places: Ints) -> torch.Tensor:
+        """What the network's body says at the places [place, dim]."""
+        hidden: torch.Tensor = self.network.base_model(**inputs, use_cache=False)[0]
+        return hidden.flatten(0, 1)[on_device(places, hidden.device)]
 
     def answer(
         self, queries: Sequence[Query], protocol: str
@@ -271,13 +282,23 @@ class CausalModel:
 
     def packs(self, queries: Sequence[Query]) -> Iterator[list[int]]:
         """Places of the prompts that are answered in one go."""
+        return (pack for section in self.sections(queries) for pack in section)
+
+    def sections(self, queries: Sequence[Query]) -> Iterator[list[list[int]]]:
+        """Packs that share what is kept from one to the next; of greedy answers nothing is, so each is by itself."""
         for places, asked, by_decoder in _sorted_out(queries):
-            packs: Iterable[list[int]] = (
-                self.decoder.packs(cast(Sequence[Generation], asked), self._tokens_of)
-                if by_decoder
-                else self.writer.packs(cast(Sequence[Choice | Writing], asked))
-            )
-            yield from ([places[at] for at in pack] for pack in packs)
+            if by_decoder:
+                greedy = self.decoder.packs(cast(Sequence[Generation], asked), self._tokens_of)
+                yield from ([[places[at] for at in pack]] for pack in greedy)
+                continue
+            packs = ([places[at] for at in pack] for pack in self.writer.packs(cast(Sequence[Choice | Writing], asked)))
+            while section := list(islice(packs, SECTION)):
+                yield section
+
+    def forget(self) -> None:
+        """Keep nothing of the prompts before."""
+        if self._writer is not None:
+            self._writer.trunk = None
 
     def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
         """What answering takes."""

@@ -14,11 +14,17 @@ import numpy as np
 
 from undertow.models.base import Ints, TokenBatch
 from undertow.models.devices import logits_at_once, on_device
+from undertow.models.packing import can_pack, linear, packed_weight
 from undertow.models.running import AGREEMENT_NATS, REFUSALS, among_top, ran_out
 from undertow.types import Floats, UndertowError
 
 if TYPE_CHECKING:
     import torch
+
+COLUMNS_AT_ONCE, ROWS_AT_ONCE = 4096, 512
+"""Of a head that is read in columns: 8 MiB of logits in float32."""
+LEAST_ROWS = 256
+"""Packing a head takes as long as some fifty rows of its product."""
 
 
 def places_of(batch: TokenBatch) -> Ints:
@@ -54,6 +60,54 @@ def read_at(
         logprobs[here] = found
         start += len(logits)
     return logprobs.cpu().numpy().astype(np.float64)
+
+
+def read_in_columns(rows: torch.Tensor, row_of_read: Ints, tokens: Ints, head: Any) -> Floats:
+    """Log P(token) after each row of a processor's hidden states, for many rows and a plain linear head [read].
+
+    The head is packed for oneDNN a block of its columns at a time, and forgotten: in one piece it would be the largest weight of a
+    small model twice. A row's normaliser is put together from those of the blocks.
+
+        log sum exp over all  =  log sum over blocks of exp( largest logit - largest log-share, of the block )
+
+    Args:
+        rows: hidden states [row, dim].
+        row_of_read: after which row is read [read].
+        tokens: what is read there [read].
+        head: a `torch.nn.Linear` as it was loaded.
+    """
+    import torch
+
+    at, wanted = torch.from_numpy(row_of_read), torch.from_numpy(tokens)
+    found = torch.empty(len(tokens))
+    parts = []
+    for left in range(0, len(head.weight), COLUMNS_AT_ONCE):
+        right = min(left + COLUMNS_AT_ONCE, len(head.weight))
+        packed = packed_weight(head.weight.detach()[left:right])
+        bias = None if head.bias is None else head.bias[left:right]
+        normalisers = torch.empty(len(rows))
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            stop = min(start + ROWS_AT_ONCE, len(rows))
+            logits = linear(rows[start:stop], packed, bias)
+            here = ((wanted >= left) & (wanted < right) & (at >= start) & (at < stop)).nonzero()[:, 0]
+            found[here] = logits[at[here] - start, wanted[here] - left].float()
+            normalisers[start:stop] = logits.amax(-1) - logits.log_softmax(-1, dtype=torch.float32).amax(-1)
+        parts.append(normalisers)
+    return (found - torch.stack(parts).logsumexp(0)[at]).numpy().astype(np.float64)
+
+
+def takes_columns(head: Any, n_rows: int) -> bool:
+    """Whether a head is read in columns: so many rows that packing it is little beside them, and nothing but a product in it."""
+    import torch
+
+    weight = head.weight if type(head) is torch.nn.Linear else None
+    return (
+        weight is not None
+        and n_rows >= LEAST_ROWS
+        and weight.device.type == "cpu"
+        and not weight.is_mkldnn
+        and can_pack(weight.dtype)
+    )
 
 
 def in_slices(

@@ -30,8 +30,6 @@ LEAST_WEIGHTS = 2**14
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Names of glibc's malloc.h."""
 KEPT_BYTES = 2**29
-LARGEST_COPY_BYTES = 2**28
-"""A head that is the embedding too is packed beside it, if the copy is no larger."""
 
 
 def opened_packed(network: Any, wrap: Callable[[], Model]) -> Model:
@@ -52,9 +50,18 @@ def opened_packed(network: Any, wrap: Callable[[], Model]) -> Model:
         for restore in undo:
             restore()
         model = wrap()
-    undo.clear()
+    if undo:
+        undo.clear()
+        _leave_files(network)
     _give_back()
     return model
+
+
+def _leave_files(network: Any) -> None:
+    """Weights that were not packed may lie in a mapped file, and one of them keeps all of it in memory."""
+    for parameter in network.parameters():
+        if not parameter.is_mkldnn:
+            parameter.data = parameter.data.clone()
 
 
 def _give_back() -> None:
@@ -74,15 +81,14 @@ def _give_back() -> None:
 def pack(network: Any) -> list[Callable[[], None]]:
     """Pack the weights of every plain linear layer; returns what undoes it, [] where nothing was done.
 
-    A head that is the embedding too is packed beside it, unless that would take much memory.
+    A head that is the embedding too is left alone: it would need memory twice.
     """
     import torch
 
-    if network.device.type != "cpu" or not _can_pack(network.dtype):
+    if network.device.type != "cpu" or not can_pack(network.dtype):
         return []
     from transformers.pytorch_utils import Conv1D
 
-    head = network.get_output_embeddings()
     owners: dict[int, int] = {}
     for module in network.modules():
         for parameter in module.parameters(recurse=False):
@@ -91,14 +97,69 @@ def pack(network: Any) -> list[Callable[[], None]]:
     for module in network.modules():
         if type(module) not in (torch.nn.Linear, Conv1D) or module.weight.numel() < LEAST_WEIGHTS:
             continue
-        shared = owners[id(module.weight)] > 1
-        copied = module is head and module.weight.nbytes <= LARGEST_COPY_BYTES
-        if copied or not shared:
-            undo.append(_pack_module(module, turned=type(module) is Conv1D, shared=shared))
-    return undo
+        if owners[id(module.weight)] == 1:
+            undo.append(_pack_module(module, turned=type(module) is Conv1D))
+    return undo + [restore for module in network.modules() if undo for restore in _gate_in_place(module)]
 
 
-def _can_pack(dtype: torch.dtype) -> bool:
+def _gate_in_place(module: Any) -> list[Callable[[], None]]:
+    """Have a gated layer write over its gate: two arrays less of the widest kind, and what undoes it; [] for other layers.
+
+    Which layers are such is tried, not looked up: a layer that says anything else of random rows is left as it is.
+    """
+    import torch
+
+    parts = (getattr(module, name, None) for name in ("gate_proj", "up_proj", "down_proj"))
+    if (
+        not all(type(part) is torch.nn.Linear for part in parts)
+        or type(getattr(module, "act_fn", None)) not in _silus()
+    ):
+        return []
+
+    def forward(self: Any, rows: torch.Tensor) -> torch.Tensor:
+        gate = torch.nn.functional.silu(self.gate_proj(rows), inplace=True)
+        found: torch.Tensor = self.down_proj(gate.mul_(self.up_proj(rows)))
+        return found
+
+    with torch.inference_mode():
+        dtype = module.gate_proj.weight.dtype
+        rows = torch.randn(4, module.gate_proj.in_features, generator=torch.Generator().manual_seed(0)).to(dtype)
+        expected, found = module(rows), forward(module, rows)
+    if not torch.equal(expected, found):
+        return []
+    module.forward = MethodType(forward, module)
+
+    def restore() -> None:
+        del module.forward
+
+    return [restore]
+
+
+def _silus() -> tuple[type, ...]:
+    import torch
+    from transformers.activations import ACT2FN
+
+    return torch.nn.SiLU, type(ACT2FN["silu"])
+
+
+def packed_weight(weight: torch.Tensor) -> torch.Tensor:
+    """A weight [out, in] in oneDNN's own layout; a copy."""
+    import torch
+
+    packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, TYPICAL_ROWS)
+    return packed
+
+
+def linear(rows: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Rows [row, in] times a packed weight [row, out]."""
+    import torch
+
+    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(rows, packed, bias, "none", [], "")
+    return product
+
+
+def can_pack(dtype: torch.dtype) -> bool:
+    """Whether this build of torch and this processor can multiply with packed weights of this precision, and gain by it."""
     import torch
 
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
@@ -109,29 +170,21 @@ def _can_pack(dtype: torch.dtype) -> bool:
     return all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
 
 
-def _pack_module(module: Any, *, turned: bool, shared: bool) -> Callable[[], None]:
-    """One layer, and what undoes it. Weights that are used elsewhere too stay as they are beside the packed ones."""
+def _pack_module(module: Any, *, turned: bool) -> Callable[[], None]:
+    """One layer, and what undoes it."""
     import torch
 
     dense = module.weight
-    weight = dense.detach().t().contiguous() if turned else dense.detach()
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight, TYPICAL_ROWS)
+    packed = packed_weight(dense.detach().t().contiguous() if turned else dense.detach())
 
     def forward(self: Any, rows: torch.Tensor) -> torch.Tensor:
-        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(rows, packed, self.bias, "none", [], "")
-        return product
+        return linear(rows, packed, self.bias)
 
     module.forward = MethodType(forward, module)
-    if shared:
-        module.packed_copy = packed
-    else:
-        module.weight = torch.nn.Parameter(packed, requires_grad=False)
+    module.weight = torch.nn.Parameter(packed, requires_grad=False)
 
     def restore() -> None:
-        if shared:
-            del module.packed_copy
-        else:
-            module.weight = dense
+        module.weight = dense
         del module.forward
 
     return restore
@@ -139,5 +192,4 @@ def _pack_module(module: Any, *, turned: bool, shared: bool) -> Callable[[], Non
 
 def weight_bytes(network: Any) -> int:
     """What a network's weights take; packed ones have no size in bytes of their own."""
-    copies = (module.packed_copy for module in network.modules() if hasattr(module, "packed_copy"))
-    return sum(weight.numel() * weight.dtype.itemsize for weight in (*network.parameters(), *copies))
+    return sum(parameter.numel() * parameter.dtype.itemsize for parameter in network.parameters())

@@ -119,6 +119,21 @@ class PageGrounds:
 
 
 @dataclass(frozen=True, slots=True)
+class PagePrecision:
+    """What the reduced precision of a run costs it.
+
+    Attributes:
+        said: sentences.
+        could_change: findings that could turn out otherwise in float32, by their texts; also some that are not there.
+        table: results of a sample in both precisions; None where it could not be read again.
+    """
+
+    said: Sequence[str]
+    could_change: Sequence[str] = ()
+    table: Shown | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """Everything that a report says; all of it is text to be shown, never markup.
 
@@ -139,6 +154,7 @@ class Page:
         provenance: versions, hashes, seed, timing, machine, row by row.
         neutral: what stands before a measure's neutral value.
         grounds: what the findings rest on, for an audit that names a graph; None for others.
+        precision: what its precision costs a run that had less than float32; None for others.
         titles: titles of measures that this package does not know by name.
         glossary: meanings of these, and of group keys and further numbers that it does not know by name.
     """
@@ -161,6 +177,7 @@ class Page:
     shown: Sequence[Shown] = ()
     matrices: Sequence[Matrix] = ()
     grounds: PageGrounds | None = None
+    precision: PagePrecision | None = None
 
     @property
     def nothing_found(self) -> str:
@@ -241,6 +258,8 @@ def render_page(page: Page) -> str:
         tables=tables,
         checklists=[_checklist(matrix) for matrix in page.matrices],
         shown=[_shown_table(shown) for shown in page.shown],
+        precise=_shown_table(page.precision.table) if page.precision and page.precision.table else None,
+        unsure=set(page.precision.could_change) if page.precision else set(),
         glossary=_glossary(page, tables, shared),
     )
     # A path can hold bytes that are no text (lone surrogates); the page must still be writable as UTF-8.

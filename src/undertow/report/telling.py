@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow.records import Record
-from undertow.report.page import Page, PageFigure, PageGrounds, render_page
+from undertow.report.page import Page, PageFigure, PageGrounds, PagePrecision, render_page
 from undertow.report.words import NOTES
 from undertow.types import Finding, Told
 
@@ -40,6 +40,7 @@ def tell_run(  # noqa: PLR0913 - each is a part of the page
     drawings: Sequence[Drawing],
     *,
     grounds: tuple[PageGrounds, Drawing] | None = None,
+    precision: PagePrecision | None = None,
 ) -> None:
     """Write `figures/` and `report.html` into a run folder.
 
@@ -50,6 +51,7 @@ def tell_run(  # noqa: PLR0913 - each is a part of the page
         findings: in any order.
         drawings: in the order to be shown.
         grounds: what the findings rest on, and the graph that says so, drawn; None where the run names no graph.
+        precision: what the run's precision costs; None where it costs nothing.
     """
     figures = folder / "figures"
     shutil.rmtree(figures, ignore_errors=True)
@@ -74,6 +76,7 @@ def tell_run(  # noqa: PLR0913 - each is a part of the page
         shown=told.shown,
         matrices=told.matrices,
         grounds=replace(grounds[0], figure=_picture(grounds[1], figures)) if grounds else None,
+        precision=precision,
     )
     (folder / "report.html").write_text(render_page(page), encoding="utf-8")
 

@@ -1,6 +1,7 @@
 """Asking: queries in, answers out, whatever is stored not asked again.
 
-Texts to be read go through the plan, pack by pack; prompts to be answered go to the model whole. Knows the plan, the
+Texts to be read go through the plan, pack by pack; prompts to be answered go to the model whole. Where the model runs is
+the engine's business: it opens the model and yields what arrives, and only here is anything stored. Knows the plan, the
 store and what a model offers; knows nothing about any model family or challenge.
 """
 
@@ -8,10 +9,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import cast
+from typing import TypeAlias, cast
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from undertow.models.base import (
     Found,
     LoadedModel,
     LostError,
+    OutOfRoomError,
     TokenModel,
     TopModel,
     UnscorableError,
@@ -121,7 +123,82 @@ class Estimate:
         )
 
 
-def ask(found: Found, queries: Sequence[Query], store: AnswerStore, protocol: str, progress: Progress) -> Asked:
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A model is loaded, and asking begins.
+
+    Attributes:
+        facts: what is known of it; see `Asked`.
+    """
+
+    facts: Mapping[str, str | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """What came back at once.
+
+    Attributes:
+        answers: by query digest.
+        lost: why others got none this time, by query digest.
+        n_tokens: tokens fed for the answers.
+        notes: what the model says about how it was read, so far.
+    """
+
+    answers: dict[str, Answer]
+    lost: dict[str, str] = field(default_factory=dict)
+    n_tokens: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Queries whose answers depend on no others: a pack, or several that are answered one behind another.
+
+    Attributes:
+        packs: the queries that are asked in one go, by digest [pack][query].
+        n_tokens: tokens to feed; 0 where queries are answered whole.
+        as_tree: whether one tree is read, or plain batches; None where queries are answered whole.
+    """
+
+    packs: tuple[tuple[str, ...], ...]
+    n_tokens: int = 0
+    as_tree: bool | None = None
+
+    @property
+    def n_queries(self) -> int:
+        """How many."""
+        return sum(map(len, self.packs))
+
+
+Engine: TypeAlias = Callable[[Found, dict[str, Query], Mapping[str, Answer], str], Iterator[Opened | Arrived]]
+"""Where a model runs. Called with the model, the distinct queries by digest, the stored answers among them and the protocol;
+it opens the model, says so once, and yields what arrives. What is yielded is stored before more is asked for."""
+
+
+def here(
+    found: Found, distinct: dict[str, Query], stored: Mapping[str, Answer], protocol: str
+) -> Iterator[Opened | Arrived]:
+    """The engine that runs the model in this process."""
+    model = found.open()
+    yield Opened(dict(getattr(model, "facts", {})))
+    asker = Asker(model, distinct, protocol)
+    for portion in asker.portions(frozenset(stored)):
+        if isinstance(portion, Arrived):
+            yield portion
+        else:
+            yield from asker.answers(portion)
+
+
+def ask(  # noqa: PLR0913 - what is asked of whom, and where
+    found: Found,
+    queries: Sequence[Query],
+    store: AnswerStore,
+    protocol: str,
+    progress: Progress,
+    *,
+    engine: Engine = here,
+) -> Asked:
     """Answers to all queries, in order. What arrives is stored before more is asked."""
     check_asks(found, queries, protocol)
     digests = [query_digest(query) for query in queries]
@@ -134,9 +211,11 @@ def ask(found: Found, queries: Sequence[Query], store: AnswerStore, protocol: st
     notes = said
     progress(len(answers), len(distinct))
     if n_stored < len(distinct):
-        model = found.open()
-        started, facts = time.perf_counter(), dict(getattr(model, "facts", {}))
-        for arrived in _arriving(model, distinct, answers, protocol):
+        started = time.perf_counter()
+        for arrived in engine(found, distinct, answers, protocol):
+            if isinstance(arrived, Opened):
+                started, facts = time.perf_counter(), dict(arrived.facts)
+                continue
             # What was said of earlier answers still holds of them.
             notes = tuple(dict.fromkeys([*said, *arrived.notes]))
             fresh = {digest: answer for digest, answer in arrived.answers.items() if digest not in answers}
@@ -226,14 +305,71 @@ def estimate(found: Found, queries: Sequence[Query], store: AnswerStore, protoco
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrived:
-    """What came back at once: answers and losses by query digest, and how the model was asked for them."""
+@dataclass(slots=True)
+class Asker:
+    """A loaded model and the queries that it is asked: what there is to ask, and asking it.
 
-    answers: dict[str, Answer]
-    lost: dict[str, str] = field(default_factory=dict)
-    n_tokens: int = 0
-    notes: tuple[str, ...] = ()
+    Attributes:
+        model: loaded.
+        distinct: the queries, by digest.
+        protocol: how they are read.
+    """
+
+    model: LoadedModel
+    distinct: dict[str, Query]
+    protocol: str
+    _encoded: dict[str, Encoded] = field(default_factory=dict)
+
+    def portions(self, stored: Collection[str], most_free: int = 2**62) -> Iterator[Portion | Arrived]:
+        """What is left to ask, in the order of the plan; of queries that cannot be asked, their answers.
+
+        The plan is over all queries, whatever is stored. So it is the same wherever it is made.
+
+        Args:
+            stored: queries that are answered.
+            most_free: queries of one portion, at most, where the model has no packs, so that none matters to another.
+        """
+        read, whole = _by_route(self.model, self.distinct)
+        if read:
+            self._encoded, refused = _encode(cast(TokenModel, self.model), read)
+            if refused:
+                yield Arrived(refused, notes=self.model.notes)
+            for members, pack in _passes(cast(TokenModel, self.model), self._encoded, {*stored, *refused}):
+                yield Portion((tuple(members),), pack.n_tokens, pack.as_tree)
+        yield from map(Portion, _left_to_answer(self.model, whole, stored, most_free))
+
+    def answers(self, portion: Portion) -> Iterator[Arrived]:
+        """What the model says to it, as it arrives; an asker that has not planned can be asked too."""
+        if portion.as_tree is None:
+            if hasattr(self.model, "forget"):
+                self.model.forget()
+            for pack in portion.packs:
+                yield from self._answered_whole(pack)
+            return
+        model, (members,) = cast(TokenModel, self.model), portion.packs
+        unknown = {digest: cast(TextQuery, self.distinct[digest]) for digest in members if digest not in self._encoded}
+        encoded = self._encoded | _encode(model, unknown)[0] if unknown else self._encoded
+        fresh = _read(model, encoded, members, self.protocol, as_tree=portion.as_tree)
+        yield Arrived(fresh, n_tokens=portion.n_tokens, notes=model.notes)
+
+    def _answered_whole(self, pack: Sequence[str]) -> Iterator[Arrived]:
+        """Where memory runs out, what has no answer yet is asked in halves, down to single queries."""
+        queries = [self.distinct[digest] for digest in pack]
+        left = dict.fromkeys(pack)
+        try:
+            for arrived in cast(AnsweringModel, self.model).answer(queries, self.protocol):
+                # A model that reads sentences too says apart how it answers prompts.
+                notes = getattr(self.model, "prompt_notes", self.model.notes)
+                yield _sorted_out({pack[place]: answer for place, answer in arrived.items()}, notes)
+                for place in arrived:
+                    left.pop(pack[place], None)
+            return
+        except OutOfRoomError:
+            if len(left) < 2:
+                raise
+        rest = list(left)
+        for half in (rest[: len(rest) // 2], rest[len(rest) // 2 :]):
+            yield from self._answered_whole(half)
 
 
 def _by_route(model: LoadedModel, distinct: dict[str, Query]) -> tuple[dict[str, TextQuery], dict[str, Query]]:
@@ -243,52 +379,41 @@ def _by_route(model: LoadedModel, distinct: dict[str, Query]) -> tuple[dict[str,
     return read, {digest: query for digest, query in distinct.items() if digest not in read}
 
 
-def _arriving(
-    model: LoadedModel, distinct: dict[str, Query], stored: Mapping[str, Answer], protocol: str
-) -> Iterator[_Arrived]:
-    read, whole = _by_route(model, distinct)
-    if read:
-        yield from _read_all(cast(TokenModel, model), read, dict(stored), protocol)
-    for digests in _left_to_answer(model, whole, stored):
-        for arrived in cast(AnsweringModel, model).answer([whole[digest] for digest in digests], protocol):
-            # A model that reads sentences too says apart how it answers prompts.
-            notes = getattr(model, "prompt_notes", model.notes)
-            yield _sorted_out({digests[place]: answer for place, answer in arrived.items()}, notes)
-
-
-def _left_to_answer(model: LoadedModel, whole: dict[str, Query], stored: Mapping[str, Answer]) -> Iterator[list[str]]:
-    """What goes together by a plan over all queries, less what is answered, as for sentences."""
+def _left_to_answer(
+    model: LoadedModel, whole: dict[str, Query], stored: Collection[str], most_free: int
+) -> Iterator[tuple[tuple[str, ...], ...]]:
+    """The packs of each portion, by a plan over all queries, less what is answered, as for sentences."""
     digests = list(whole)
-    packs: Iterable[list[str]] = [digests]
+    if all(digest in stored for digest in digests):
+        return
+    if hasattr(model, "sections"):
+        for section in model.sections(list(whole.values())):
+            packs = tuple(tuple(digests[place] for place in places) for places in section)
+            # What one pack leaves is there for the next, so a section that is half done is done again.
+            if any(digest not in stored for pack in packs for digest in pack):
+                yield packs
+        return
     if hasattr(model, "packs"):
-        done = all(digest in stored for digest in digests)
-        found = () if done else model.packs(list(whole.values()))
-        packs = ([digests[place] for place in places] for places in found)
-    for pack in packs:
-        left = [digest for digest in pack if digest not in stored]
+        found: Iterable[list[str]] = (
+            [digests[place] for place in places] for places in model.packs(list(whole.values()))
+        )
+    else:
+        free = [digest for digest in digests if digest not in stored]
+        found = (free[start : start + most_free] for start in range(0, len(free), most_free))
+    for pack in found:
+        left = tuple(digest for digest in pack if digest not in stored)
         if left:
-            yield left
+            yield (left,)
 
 
-def _sorted_out(arrived: Mapping[str, Answer | UnscorableError | LostError], notes: tuple[str, ...]) -> _Arrived:
+def _sorted_out(arrived: Mapping[str, Answer | UnscorableError | LostError], notes: tuple[str, ...]) -> Arrived:
     answers, lost = {}, {}
     for digest, answer in arrived.items():
         if isinstance(answer, LostError):
             lost[digest] = str(answer)
         else:
             answers[digest] = Answer.none(str(answer)) if isinstance(answer, UnscorableError) else answer
-    return _Arrived(answers, lost, notes=notes)
-
-
-def _read_all(
-    model: TokenModel, distinct: dict[str, TextQuery], stored: dict[str, Answer], protocol: str
-) -> Iterator[_Arrived]:
-    encoded, refused = _encode(model, distinct)
-    if refused:
-        yield _Arrived(refused, notes=model.notes)
-    for members, pack in _passes(model, encoded, stored | refused):
-        fresh = _read(model, encoded, members, protocol, as_tree=pack.as_tree)
-        yield _Arrived(fresh, n_tokens=pack.n_tokens, notes=model.notes)
+    return Arrived(answers, lost, notes=notes)
 
 
 def _effort_of_reading(
@@ -321,9 +446,7 @@ def _encode(model: TokenModel, distinct: dict[str, TextQuery]) -> tuple[dict[str
     return encoded, refused
 
 
-def _passes(
-    model: TokenModel, encoded: dict[str, Encoded], answered: dict[str, Answer]
-) -> list[tuple[list[str], Pack]]:
+def _passes(model: TokenModel, encoded: dict[str, Encoded], answered: Collection[str]) -> list[tuple[list[str], Pack]]:
     """The plan over all queries, less what is answered: (query digests, pack) of what is left to compute."""
     digests = list(encoded)
     left = []

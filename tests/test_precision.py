@@ -1,0 +1,680 @@
+"""What reduced precision costs a run: planted errors are found again, named where they could change a finding, and kept."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import undertow
+from planted_precision import Err, Planted, moved, nothing, unit, with_probs, year_of
+from tiny import saved, tiny_llama
+from undertow import audit, models, precision, probes
+from undertow.audit import Run
+from undertow.models import precision as precisions
+from undertow.models.base import Request
+from undertow.precision.again import differences_nats, drawn_clusters, gaps, least_clusters, preferred
+from undertow.precision.judged import may_turn, moved_by
+from undertow.records import PRECISION, Record, read_record
+from undertow.types import (
+    Answer,
+    Blank,
+    Continuations,
+    Finding,
+    Item,
+    Option,
+    Query,
+    Result,
+    UndertowError,
+    Writing,
+    query_digest,
+)
+
+PROBE = "spurious-correlation"
+YEARS = 6
+SMALL: dict[str, Any] = {"w": "date", "date_count": YEARS, "dtype": "bfloat16"}
+N_ITEMS = 60 * YEARS
+STEP = (2016 - 1801) / (YEARS - 1)
+"""Years from one date to the next."""
+
+
+Plant = Callable[..., Planted]
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
+    """Makes a model with an error, which is then found by its name."""
+    known: dict[str, Planted] = {}
+    before = models.find
+    monkeypatch.setattr(
+        models, "find", lambda request: known[request.name].find(request) if request.name in known else before(request)
+    )
+
+    def add(err: Err = nothing, name: str = "planted", **parts: Any) -> Planted:
+        known[name] = Planted(err, **parts)
+        return known[name]
+
+    return add
+
+
+def step_of(query: Query) -> float:
+    assert isinstance(query, Blank)
+    return (year_of(query.shown()) - 1801) / STEP
+
+
+def sentence_of(query: Query) -> float:
+    """A number in 0 to 1, of a sentence without its year."""
+    assert isinstance(query, Blank)
+    return unit(query.shown()[len("In 1801") :])
+
+
+def steeper(points: float) -> Any:
+    """An error in the slope: so many points a step, the same in every sentence."""
+    return lambda query, answer: moved(query, answer, points * step_of(query))
+
+
+def run(tmp_path: Path, name: str = "run", **options: Any) -> Run:
+    return undertow.run(PROBE, options.pop("model", "planted"), out=tmp_path / name, **SMALL | options)
+
+
+def errors(of: Run, measure: str = "slope") -> dict[str, Mapping[str, Any]]:
+    table = of.record.precision
+    assert table is not None
+    return {str(row["pronoun"]): row for row in table.to_dict("records") if row["measure"] == measure}  # type: ignore[misc]
+
+
+def part(of: Run) -> dict[str, Any]:
+    (found,) = of.manifest["precision"]["models"]
+    return dict(found)
+
+
+# What `auto` is.
+
+
+@pytest.mark.parametrize(
+    ("kind", "instructions", "cuda", "expected"),
+    [
+        ("cpu", {"avx512f", "avx512_bf16"}, False, "bfloat16"),
+        ("cpu", {"amx_bf16"}, False, "bfloat16"),
+        ("cpu", {"asimd", "bf16"}, False, "bfloat16"),
+        ("cpu", {"avx512f", "avx2"}, True, "float32"),
+        ("cpu", set(), False, "float32"),
+        ("cuda", {"avx512_bf16"}, True, "bfloat16"),
+        ("cuda", {"avx512_bf16"}, False, "float32"),
+        ("mps", {"bf16"}, False, "float32"),
+        ("xpu", {"bf16"}, True, "float32"),
+    ],
+)
+def test_auto_is_bfloat16_where_the_machine_has_instructions_for_it(
+    kind: str, instructions: set[str], cuda: bool, expected: str
+) -> None:
+    assert precisions.auto_dtype(kind, instructions, cuda_has_bfloat16=cuda) == expected
+
+
+def test_what_every_core_can_do_counts() -> None:
+    x86 = "processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16\n\nprocessor\t: 1\nflags\t\t: fpu avx512f\n"
+    assert precisions.told_instructions(x86) == {"fpu", "avx512f"}
+    assert precisions.told_instructions("Features\t: fp asimd bf16\nCPU part: 0xd4f\n") == {"fp", "asimd", "bf16"}
+    assert precisions.told_instructions("") == frozenset()
+
+
+def test_other_precisions_and_families_without_arithmetic_are_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precisions, "processor_instructions", lambda: frozenset({"amx_bf16"}))
+    assert precisions.dtype_here("float16", "causal", "cpu") == "float16"
+    assert precisions.dtype_here("auto", "causal", "cpu") == "bfloat16"
+    assert precisions.dtype_here("auto", "toy", "cpu") == "float32"
+    assert models.find(Request("toy", dtype="auto")).card.dtype == "float32"
+
+
+@pytest.mark.parametrize(("instructions", "dtype"), [({"avx512_bf16"}, "bfloat16"), ({"avx2"}, "float32")])
+def test_the_card_never_says_auto(
+    instructions: set[str], dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precisions, "processor_instructions", lambda: frozenset(instructions))
+    found = models.find(Request(saved(tmp_path / "m", tiny_llama()), dtype="auto", device="cpu"))
+    assert found.card.dtype == dtype
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(UndertowError, match="use float32, bfloat16, float16, or auto"):
+        models.find(Request("toy", dtype="int3"))
+
+
+def test_what_has_no_room_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precisions, "room_bytes", lambda kind, device: 10 * 10**9)
+    assert precisions.no_room(2e9, "cpu") == ""
+    assert precisions.no_room(7e9, "cpu") == "it takes about 30.8 GB in float32, and 10.0 GB are free"
+    monkeypatch.setattr(precisions, "room_bytes", lambda kind, device: None)
+    assert precisions.no_room(7e12, "mps") == ""
+
+
+def test_room_is_what_the_system_says() -> None:
+    assert precisions.available_bytes("MemTotal: 16 kB\nMemAvailable:     12 kB\n") == 12 * 1024
+    with pytest.raises(ValueError, match="MemAvailable"):
+        precisions.available_bytes("MemTotal: 16 kB\n")
+    room = precisions.room_bytes("cpu", "cpu")
+    assert room is None or room > 2**20
+
+
+# The sample.
+
+
+def items_of(sizes: Mapping[str, int]) -> list[Item]:
+    query = Continuations("a", ("b", "c"))
+    return [Item(f"{name}{at}", query, {}, cluster=name) for name, size in sizes.items() for at in range(size)]
+
+
+@pytest.mark.parametrize(
+    ("n_clusters", "size", "n_items", "expected"),
+    [
+        (60, 50, 0, 10),  # a tenth would be six clusters
+        (300, 10, 0, 30),  # a tenth
+        (60, 10, 0, 20),  # 200 items
+        (10, 1000, 0, 3),  # a quarter, made up to a whole one
+        (2, 50, 0, 2),
+        (60, 50, 100, 2),
+        (60, 50, 10, 2),  # one would say nothing of the others
+        (60, 50, 10**6, 60),
+    ],
+)
+def test_how_much_is_drawn(n_clusters: int, size: int, n_items: int, expected: int) -> None:
+    items = items_of({f"c{at}-": size for at in range(n_clusters)})
+    drawn = drawn_clusters(items, n_items, 0)
+    assert len(drawn) == expected
+    assert drawn == [name for name in dict.fromkeys(item.cluster for item in items) if name in drawn]
+    assert drawn == drawn_clusters(items, n_items, 0)
+    if expected < n_clusters:
+        assert drawn != drawn_clusters(items, n_items, 1)
+
+
+def test_few_clusters_are_all_drawn() -> None:
+    assert [least_clusters(n) for n in (1, 3, 10, 12, 13, 40, 1000)] == [3, 3, 3, 3, 4, 10, 10]
+
+
+# Answers.
+
+
+BLANK = Blank(("", " ran."), (Option("f", ("she",)), Option("f", ("her",)), Option("m", ("he",))))
+
+
+def test_differences_of_answers() -> None:
+    one = Answer((-1.0, -math.inf, math.nan), 0.1)
+    assert differences_nats(one, Answer((-1.5, -math.inf, math.nan), 0.1)).tolist() == [0.5, 0.0, 0.0]
+    assert differences_nats(one, Answer((-1.0, -3.0, math.nan), 0.1)).tolist() == [0.0, -math.inf, 0.0]
+    assert differences_nats(one, Answer((-1.0,), 0.1)).tolist() == []
+
+
+def test_a_group_is_preferred_by_all_its_words() -> None:
+    nats = tuple(np.log([0.3, 0.3, 0.4]).tolist())
+    assert preferred(BLANK, Answer(nats, 0.0)) == "f"
+    assert preferred(Continuations("a", ("b", "c")), Answer((-2.0, -1.0), 0.0)) == 1
+    assert preferred(Writing("a", "b"), Answer((-2.0,), 0.0, text="so")) == "so"
+
+
+def test_gaps_are_over_what_both_were_asked() -> None:
+    queries = [Continuations(text, ("b", "c")) for text in "xyzuv"]
+    items = [Item(query.context, query, {}, "one") for query in queries]
+    reduced = [Answer(nats, 0.0) for nats in [(-1.0, -2.0), (-1.0, -2.0), (-math.inf, -1.0)]] + [Answer.none("no")] * 2
+    full = [Answer(nats, 0.0) for nats in [(-1.0, -2.2), (-3.0, -2.0), (-5.0, -1.0), (-1.0, -1.0)]]
+    told = gaps(list(zip(items, reduced, strict=True)), list(zip(items[:4], full, strict=True)))
+    assert told["queries"] == 4, "the last was asked in one precision only"
+    assert told["rms_nats"] == pytest.approx(math.sqrt((0.2**2 + 2.0**2) / 5))
+    assert told["largest_nats"] == pytest.approx(2.0)
+    assert told["turned_percent"] == pytest.approx(100 / 3)
+    assert told["one_sided"] == 2, "a word that only one gives any probability, and a query that only one answers"
+
+
+# Planted errors.
+
+
+@pytest.mark.usefixtures("untold")
+def test_a_planted_shift_of_the_slope_is_found_again(plant: Plant, tmp_path: Path) -> None:
+    """The same in every sentence: it is found to the digit, whatever the sample, and nothing is left unsure."""
+    planted = plant(steeper(0.25))
+    found = run(tmp_path)
+    of = errors(found)
+    assert of["female"]["error"] == pytest.approx(0.25, abs=1e-9)
+    assert of["male"]["error"] == pytest.approx(-0.25, abs=1e-9)
+    assert of["neutral"]["error"] == pytest.approx(0.0, abs=1e-9)
+    assert errors(found, "slope_gap")["female-male"]["error"] == pytest.approx(0.5, abs=1e-9)
+    assert (of["female"]["low"], of["female"]["high"]) == pytest.approx((0.25, 0.25), abs=1e-9)
+    assert part(found)["items"] == len(planted.asked["float32"]) == 200 + 4, "whole sentences"
+    assert len(planted.asked["bfloat16"]) == N_ITEMS
+    assert planted.opened == ["bfloat16", "float32"], "one after the other, each once"
+
+
+@pytest.mark.usefixtures("untold")
+def test_an_error_that_differs_between_sentences_has_its_interval(plant: Plant, tmp_path: Path) -> None:
+    """Of ten sentences: the t interval of their mean, less what they are of all sixty; and it covers the error of all."""
+    plant(lambda query, answer: moved(query, answer, 0.5 * sentence_of(query) * step_of(query)))
+    found = run(tmp_path, recheck=10 * YEARS)
+    frame = found.observations
+    slopes = {
+        str(cluster): 0.5 * unit(str(rows["text"].iloc[0])[len("In 1801") :])
+        for cluster, rows in frame.groupby("cluster")
+    }
+    drawn = drawn_clusters([Item("", BLANK, {}, str(one)) for one in frame["cluster"]], 10 * YEARS, 0)
+    own = np.array([slopes[name] for name in drawn])
+    of = errors(found)["female"]
+    half = stats.t.ppf(0.975, 9) * stats.sem(own) * math.sqrt(1 - 10 / 60)
+    assert of["error"] == pytest.approx(own.mean(), abs=1e-9)
+    assert (of["low"], of["high"]) == pytest.approx((own.mean() - half, own.mean() + half), abs=1e-9)
+    assert of["low"] < np.mean(list(slopes.values())) < of["high"]
+
+
+@pytest.mark.usefixtures("untold")
+def test_without_an_error_all_are_zero_and_nothing_could_change(plant: Plant, tmp_path: Path) -> None:
+    plant(nothing)
+    found = run(tmp_path)
+    table = found.record.precision
+    assert table is not None
+    assert (table[["error", "low", "high"]].fillna(0) == 0).all(axis=None)
+    assert not table["could_change"].any()
+    told = found.manifest["precision"]
+    assert told["could_change"] == []
+    assert told["said"][-1] == "In float32 no finding could turn out otherwise."
+    assert not any("Warning" in sentence for sentence in told["said"])
+    assert (part(found)["rms_nats"], part(found)["turned_percent"], part(found)["one_sided"]) == (0, 0, 0)
+
+
+def hidden(query: Query, answer: Answer) -> Answer:
+    """All of the drift is lost, and chance is all that is left."""
+    assert isinstance(query, Blank)
+    return moved(query, answer, -0.1 * STEP * step_of(query) + 4 * unit(query.shown()))
+
+
+def pretended(query: Query, answer: Answer) -> Answer:
+    """Neutral words, which do not drift, rise with the date."""
+    assert isinstance(query, Blank)
+    drift = 0.003 * (0.8 + 0.4 * sentence_of(query)) * step_of(query)
+    probs = {option.group: math.exp(nats) for option, nats in zip(query.options, answer.logprobs_nats, strict=True)}
+    return with_probs(query, {**probs, "neutral": probs["neutral"] + drift, "male": probs["male"] - drift})
+
+
+@pytest.mark.usefixtures("untold")
+@pytest.mark.parametrize(
+    ("err", "words", "claimed"), [(hidden, "female words (she)", False), (pretended, "neutral words", True)]
+)
+def test_an_error_as_large_as_the_effect_is_warned_of(
+    err: Err, words: str, claimed: bool, plant: Plant, tmp_path: Path
+) -> None:
+    plant(err)
+    found = run(tmp_path)
+    told = found.manifest["precision"]
+    (finding,) = [
+        one for one in found.findings if f"share of {words}" in one.text or f"probability of {words}" in one.text
+    ]
+    assert finding.found is claimed
+    assert finding.text in told["could_change"]
+    assert set(told["could_change"]) <= {one.text for one in found.findings}
+    assert any("could turn out otherwise" in sentence and "Warning" in sentence for sentence in told["said"])
+    assert errors(found)[words.split(maxsplit=1)[0]]["could_change"]
+    # And so it does.
+    full = run(tmp_path, "full", dtype="float32")
+    assert [one.found for one in full.findings if f"probability of {words}" in one.text] == [not claimed]
+
+
+@pytest.mark.usefixtures("untold")
+def test_an_error_beyond_the_interval_is_warned_of_where_the_finding_stays(plant: Plant, tmp_path: Path) -> None:
+    """Women still gain, but a tenth of what they do in float32; and the interval does not say so."""
+    plant(lambda query, answer: moved(query, answer, -0.09 * STEP * (1 + 0.01 * sentence_of(query)) * step_of(query)))
+    told = run(tmp_path).manifest["precision"]
+    assert told["could_change"] == []
+    assert "Warning: the error of 3 results is larger than half of their 95% interval" in told["said"][1]
+
+
+@pytest.mark.usefixtures("untold")
+def test_a_small_error_changes_no_strong_finding(plant: Plant, tmp_path: Path) -> None:
+    plant(lambda query, answer: moved(query, answer, 0.05 * sentence_of(query) * step_of(query)))
+    found = run(tmp_path)
+    assert any(finding.found for finding in found.findings)
+    assert found.manifest["precision"]["could_change"] == []
+
+
+@pytest.mark.usefixtures("untold")
+def test_of_everything_the_error_is_known(plant: Plant, tmp_path: Path) -> None:
+    plant(lambda query, answer: moved(query, answer, 0.5 * sentence_of(query) * step_of(query)))
+    found = run(tmp_path, recheck=10**6)
+    full = run(tmp_path, "full", dtype="float32")
+    both = found.results["value"] - full.results["value"]
+    table = found.record.precision
+    assert table is not None
+    known = both.notna()
+    assert table["error"][known].to_numpy() == pytest.approx(both[known].to_numpy(), abs=1e-9)
+    assert (table["low"][known] == table["error"][known]).all()
+    assert "all 360 items were read again" in found.manifest["precision"]["said"][0]
+
+
+# Results that are moved.
+
+
+def drift(**parts: Any) -> Result:
+    given: dict[str, Any] = {"value": 1.0, "low": 0.6, "high": 1.4, "neutral": 0.0, "p": 0.001, "q": 0.003}
+    return Result("slope", {"model": "m"}, **given | parts)
+
+
+def test_a_result_moves_with_its_interval_and_its_tests() -> None:
+    half = moved_by(drift(), 0.5)
+    assert (half.value, half.low, half.high) == pytest.approx((0.5, 0.1, 0.9))
+    z = stats.norm.isf(0.001 / 2)
+    assert half.p == pytest.approx(2 * stats.norm.sf(z / 2))
+    assert half.q == pytest.approx(3 * half.p)
+    assert moved_by(drift(), 0.0).q == pytest.approx(drift().q)
+    assert moved_by(drift(), -1.0).p < 1e-9
+    assert moved_by(drift(), 1.0).q == 1.0
+    untested = moved_by(drift(p=math.nan, q=math.nan, detail={"above_low": 0.2, "n_w": 30.0}), 0.5)
+    assert math.isnan(untested.p)
+    assert untested.detail == {"above_low": pytest.approx(-0.3), "n_w": 30.0}
+    even = moved_by(drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0), 0.4)
+    assert even.p == pytest.approx(0.05, abs=0.001), "on the scale of its interval, where p tells none"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(0.7, True), (0.1, True), (2.1, True), (-9.0, True), (1e-12, True)],
+)
+def test_what_is_near_to_a_claim_may_turn(error: float, expected: bool) -> None:
+    assert may_turn(drift(), moved_by(drift(), error)) is expected
+
+
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [
+        (drift(low=0.9, high=1.1, p=1e-5, q=1e-5), 0.2),  # ten half intervals away, then eight
+        (drift(value=0.1, low=-0.3, high=0.5, p=0.6, q=0.7), 0.01),  # a quarter of one
+        (drift(value=math.nan, low=math.nan, high=math.nan, p=math.nan, q=math.nan), 0.5),
+    ],
+)
+def test_what_is_far_from_one_need_not_be_told_anew(result: Result, error: float) -> None:
+    assert not may_turn(result, moved_by(result, error))
+
+
+class Claims:
+    """A probe that claims a drift where its interval excludes 0."""
+
+    def findings(self, evidence: Any, results: Any) -> list[Finding]:
+        return [
+            Finding(f"{one.group['w']} drifts by {one.value:.2f}", one.low > 0 or one.high < 0, 1.0) for one in results
+        ]
+
+
+def judged(results: list[Result], rows: list[dict[str, Any]]) -> tuple[dict[str, Any], pd.DataFrame]:
+    known = {"items": 9, "of_items": 90, "turned_percent": 0.0, "rms_nats": 0.01, "largest_nats": 0.02}
+    manifest = {"precision": {"models": [{"model": "m", "dtype": "bfloat16", **known}]}}
+    empty = {"model": "m", "measure": "slope", "reduced": 1.0, "float32": 1.0}
+    table = pd.DataFrame([{**empty, **row} for row in rows])
+    told, found = precision.judged(Claims(), None, results, manifest, table)  # type: ignore[arg-type]
+    assert found is not None
+    return told["precision"], found
+
+
+def of_w(w: str, value: float, half: float) -> Result:
+    return Result("slope", {"model": "m", "w": w}, value, value - half, value + half, neutral=0.0)
+
+
+def test_findings_are_named_that_turn_at_either_end_of_an_error() -> None:
+    results = [of_w("date", 1.0, 0.5), of_w("place", 0.3, 0.4), of_w("month", 1.0, 0.5), of_w("day", 1.0, 0.5)]
+    errors = {"date": (-0.1, 0.6), "place": (-0.3, 0.1), "month": (-0.1, 0.3), "day": (1.9, 2.1)}
+    rows = [{"w": w, "error": sum(ends) / 2, "low": ends[0], "high": ends[1]} for w, ends in errors.items()]
+    told, table = judged(results, rows)
+    assert told["could_change"] == ["date drifts by 1.00", "place drifts by 0.30", "day drifts by 1.00"]
+    assert table["could_change"].tolist() == [True, True, False, True]
+    assert table["of_half_interval"].tolist() == pytest.approx([1.2, 0.75, 0.6, 4.2])
+    assert told["said"][-1] == "Warning: in float32 3 findings could turn out otherwise."
+    assert "within 420% of half their 95% intervals" in told["said"][0]
+
+
+def test_a_result_that_the_sample_lacks_has_the_largest_error_of_its_measure() -> None:
+    missing = math.nan
+    rows = [
+        {"w": "date", "error": 0.1, "low": -0.1, "high": 0.3},
+        {"w": "place", "error": 0.7, "low": missing, "high": missing},
+    ]
+    told, table = judged([of_w("date", 1.0, 0.5), of_w("place", 1.0, 0.5), of_w("month", 1.0, 0.5)], rows)
+    assert told["could_change"] == ["place drifts by 1.00", "month drifts by 1.00"]
+    assert table["could_change"].tolist() == [False, True]
+    assert told["unknown_results"] == 0
+
+
+def test_results_whose_error_nobody_knows_are_counted() -> None:
+    rows = [{"w": "date", "error": math.nan, "low": math.nan, "high": math.nan}]
+    told, _ = judged([of_w("date", 1.0, 0.5), replace(of_w("date", 1.0, 0.5), measure="auroc")], rows)
+    assert told["unknown_results"] == 2
+    assert told["said"][-1] == "Of 2 results the sample does not tell the error."
+
+
+# Every audit.
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("untold")
+@pytest.mark.parametrize("probe", probes.names())
+def test_every_audit_can_be_read_again_in_part(probe: str, plant: Plant, tmp_path: Path) -> None:
+    """The sample is of whole clusters, and a part of what was asked; what the run says but for that is what it was."""
+    small: dict[str, Any] = {"wordings": 1, "limit": 100} if probe.startswith("bias-") else {}
+    if probe == "occupation-checklist":
+        small = {"pairs": 4, "occupations": 3, "wordings": 1}
+    planted = plant(_wobbly)
+    small = small or {"limit": 400}
+    found = undertow.run(probe, "planted", dtype="bfloat16", recheck=40, out=tmp_path / "run", **small)
+    told = part(found)
+    assert not told.get("unknown")
+    assert 2 <= told["clusters"] < told["of_clusters"]
+    asked = {query_digest(query) for query in planted.asked["bfloat16"]}
+    again = [query_digest(query) for query in planted.asked["float32"]]
+    if probe != "occupation-checklist":
+        assert set(again) < asked
+    assert len(again) == len(set(again))
+    assert planted.opened[0] == "bfloat16"
+    assert "bfloat16" not in planted.opened[planted.opened.index("float32") :], "its answers are in the store"
+    table = found.record.precision
+    assert table is not None
+    assert table["error"].notna().any()
+    full = undertow.run(probe, "planted", out=tmp_path / "full", **small)
+    assert full.record.precision is None
+    assert "precision" not in full.manifest
+
+
+def _wobbly(query: Query, answer: Answer) -> Answer:
+    """Rounding: each number is a little off, by what is asked."""
+    off = [0.2 * unit(f"{query_digest(query)}{at}") for at in range(len(answer.logprobs_nats))]
+    return replace(answer, logprobs_nats=tuple(np.add(answer.logprobs_nats, off).tolist()))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("untold")
+def test_each_precision_follows_its_own_answers(plant: Plant, tmp_path: Path) -> None:
+    """What is asked in the second round depends on the first: in float32 it is what a run in float32 asks of these clusters."""
+
+    def other_way(query: Query, answer: Answer) -> Answer:
+        return replace(answer, logprobs_nats=answer.logprobs_nats[::-1])
+
+    planted = plant(other_way)
+    small: dict[str, Any] = {"pairs": 4, "occupations": 2, "wordings": 1}
+    found = undertow.run("occupation-checklist", "planted", dtype="bfloat16", recheck=50, out=tmp_path / "run", **small)
+    again = {query_digest(query) for query in planted.asked["float32"]}
+    assert again - {query_digest(query) for query in planted.asked["bfloat16"]}, "and that is not what bfloat16 led to"
+    assert part(found)["clusters"] == 2
+    assert part(found)["queries"] < len(again)
+
+    whole = plant(other_way)
+    full = undertow.run("occupation-checklist", "planted", out=tmp_path / "full", **small)
+    fresh = {query_digest(query) for query in whole.asked["float32"]}
+    assert not fresh & again, "answers in float32 were kept, and are not asked for again"
+    assert len(fresh) + len(again) == full.manifest["counts"]["queries"], "all that was read again, this run asks too"
+
+
+# What is kept.
+
+
+def _but_for_intervals(of: Run) -> dict[str, Any]:
+    """What was read, without how it stands to the intervals of the run, which another seed draws anew."""
+    return {name: value for name, value in part(of).items() if name != "of_half_interval"}
+
+
+@pytest.mark.slow
+def test_a_run_keeps_what_its_precision_costs(plant: Plant, tmp_path: Path) -> None:
+    plant(steeper(-4.2))
+    first = run(tmp_path)
+    before = (tmp_path / "run" / PRECISION).read_bytes()
+    html = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert '<section id="precision">' in html
+    assert read_record(tmp_path / "run").precision is not None
+
+    # Opened again: nobody is asked or measured.
+    planted = plant(steeper(-4.2))
+    opened = run(tmp_path)
+    assert planted.opened == []
+    assert opened.manifest["precision"]["said"] == first.manifest["precision"]["said"]
+    kept_block = json.loads((tmp_path / "run" / "manifest.json").read_text("utf-8"))["precision"]
+    assert opened.manifest["precision"] == kept_block
+
+    # Measured anew, with another seed, and told anew: what was read again stays.
+    anew = undertow.score(tmp_path / "run", seed=3, out=tmp_path / "anew")
+    assert _but_for_intervals(anew) == _but_for_intervals(opened)
+    kept, own = anew.record.precision, first.record.precision
+    assert kept is not None
+    assert own is not None
+    numbers = ["reduced", "float32", "error", "low", "high"]
+    pd.testing.assert_frame_equal(kept[["measure", "pronoun", *numbers]], own[["measure", "pronoun", *numbers]])
+    undertow.score(tmp_path / "run")
+    assert (tmp_path / "run" / PRECISION).read_bytes() == before
+    undertow.retell(tmp_path / "run")
+    assert (tmp_path / "run" / "report.html").read_text("utf-8") == html
+
+
+@pytest.mark.usefixtures("untold")
+def test_results_and_key_are_those_without_reading_again(
+    plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(steeper(0.2))
+    first = run(tmp_path)
+    more = run(tmp_path, "more", recheck=300)
+    monkeypatch.setattr(precision, "read_again", lambda *_: None)
+    without = run(tmp_path, "without")
+    assert without.record.precision is None
+    assert not (tmp_path / "without" / PRECISION).exists()
+    assert first.manifest["run_key"] == more.manifest["run_key"] == without.manifest["run_key"]
+    files = {(tmp_path / name / "results.json").read_bytes() for name in ("run", "more", "without")}
+    assert len(files) == 1
+    assert "--recheck 300" in more.manifest["command"]
+    assert "recheck=300" in more.manifest["python"]
+    # In its place, no table of another run is left.
+    run(tmp_path, overwrite=True)
+    assert not (tmp_path / "run" / PRECISION).exists()
+
+
+@pytest.mark.usefixtures("untold")
+def test_the_same_run_with_another_sample_takes_its_place(plant: Plant, tmp_path: Path) -> None:
+    plant(steeper(0.2))
+    run(tmp_path)
+    assert part(run(tmp_path, recheck=12))["items"] == 12
+
+
+@pytest.mark.usefixtures("untold")
+def test_a_damaged_table_is_said_so(plant: Plant, tmp_path: Path) -> None:
+    plant(steeper(0.2))
+    run(tmp_path)
+    (tmp_path / "run" / PRECISION).write_text("model,measure\nm,slope\n")
+    with pytest.raises(UndertowError, match=r"precision\.csv: is damaged"):
+        undertow.open_run(tmp_path / "run")
+
+
+# Where it cannot be known.
+
+
+@pytest.mark.parametrize("how", ["refused", "no room"])
+def test_what_cannot_be_read_again_is_warned_of(
+    how: str, plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precisions, "room_bytes", lambda kind, device: 10**9)
+    parameters = 7e9 if how == "no room" else 1e6
+    planted = plant(
+        steeper(0.2), facts={"parameters": parameters}, refused="planted: does not fit into memory; free some"
+    )
+    found = run(tmp_path)
+    why = "it takes about 30.8 GB in float32, and 1.0 GB are free" if how == "no room" else planted.refused
+    assert part(found)["unknown"] == why
+    sentence = f"planted was asked in bfloat16, and what that costs is not known: {why}"
+    assert found.manifest["precision"]["said"] == [f"Warning: {sentence}."]
+    assert sentence in found.manifest["notes"]
+    assert found.record.precision is None
+    assert planted.opened == ["bfloat16"] + ["float32"] * (how == "refused")
+    assert sentence.replace("'", "&#39;") in (tmp_path / "run" / "report.html").read_text("utf-8")
+    again = undertow.score(tmp_path / "run")
+    assert again.manifest["precision"] == found.manifest["precision"]
+
+
+# Several models, and none.
+
+
+@pytest.mark.usefixtures("untold")
+def test_of_several_models_each_is_told(plant: Plant, tmp_path: Path) -> None:
+    plant(steeper(0.2), name="one")
+    plant(steeper(-0.4), name="two")
+    found = run(tmp_path, model=["one", "toy", "two"], limit=60)
+    assert [of["model"] for of in found.manifest["precision"]["models"]] == ["one", "two"]
+    table = found.record.precision
+    assert table is not None
+    rows = table[(table["measure"] == "slope") & (table["pronoun"] == "female")]
+    assert dict(zip(rows["model"], rows["error"], strict=True)) == pytest.approx({"one": 0.2, "two": -0.4}, abs=1e-9)
+    assert [sentence.split()[0] for sentence in found.manifest["precision"]["said"][:2]] == ["one", "two"]
+
+
+@pytest.mark.usefixtures("untold")
+def test_a_model_without_arithmetic_costs_nothing(tmp_path: Path) -> None:
+    found = run(tmp_path, model="toy", limit=60)
+    assert "precision" not in found.manifest
+    assert found.record.precision is None
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"recheck": -1}, "recheck -1 is negative"),
+        ({"recheck": 5, "dtype": "float32"}, "--recheck is for runs in reduced precision"),
+    ],
+)
+def test_samples_that_cannot_be(options: dict[str, Any], why: str, tmp_path: Path) -> None:
+    for ask in (run, lambda place, **given: audit.dry_run(PROBE, "toy", **SMALL | given)):
+        with pytest.raises(UndertowError, match=why):
+            ask(tmp_path, **options)
+
+
+# A real network.
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("untold")
+def test_a_tiny_network_in_bfloat16(tmp_path: Path) -> None:
+    """All of it is read again: the errors are those of two runs, one in each precision."""
+    name = saved(tmp_path / "m", tiny_llama())
+    small: dict[str, Any] = {"w": "date", "date_count": 4, "limit": 48, "device": "cpu"}
+    found = undertow.run(PROBE, name, dtype="bfloat16", recheck=48, out=tmp_path / "run", **small)
+    told = part(found)
+    assert (found.manifest["model_card"]["dtype"], told["items"]) == ("bfloat16", 48)
+    assert 0 < told["rms_nats"] <= told["largest_nats"] < 5
+    full = undertow.run(PROBE, name, out=tmp_path / "full", **small)
+    assert full.manifest["counts"]["computed"] == 0, "what was read again is kept for it"
+    assert full.manifest["model_card"]["dtype"] == "float32"
+    both = found.results["value"] - full.results["value"]
+    table = found.record.precision
+    assert table is not None
+    assert table["error"].to_numpy() == pytest.approx(both.to_numpy(), abs=1e-9, nan_ok=True)
+    assert table["error"].abs().max() > 0
+
+
+def test_records_without_the_table_read_as_before(tmp_path: Path) -> None:
+    undertow.run(PROBE, "toy", w="date", date_count=4, limit=8, out=tmp_path / "run")
+    record = read_record(tmp_path / "run")
+    assert isinstance(record, Record)
+    assert record.precision is None
+    assert "precision" not in (tmp_path / "run" / "report.html").read_text("utf-8").lower()
