@@ -28,15 +28,17 @@ Cli = Callable[..., subprocess.CompletedProcess[str]]
 
 LONGEST_FIRST = (
     "probes/test_task_specification_of_the_default_model.py",
+    "test_ray.py",
     "docs/test_docs.py",
+    "test_resume.py",
     "lab/test_lab.py",
+    "test_precision.py",
     "models/test_openai.py",
     "probes/test_bias_in_text.py",
     "models/test_openai_grammar.py",
     "models/test_seq2seq.py",
     "cli/test_bad_input.py",
     "cli/test_commands.py",
-    "test_resume.py",
     "packaging/test_wheel.py",
     "records/test_records.py",
     "cli/test_task_specification_commands.py",
@@ -91,6 +93,8 @@ SLOW_FILES = (
     "test_audit.py",
     "test_finetuning.py",
     "test_graph_of_a_run.py",
+    "test_precision.py",
+    "test_ray.py",
     "test_several_models.py",
 )
 """Files whose tests are slow together, though each by itself may not be: more than half of what the fast tests took."""

@@ -1,0 +1,67 @@
+"""Tokens of each audit at its default: those that a shared tree feeds, and those of asking every text by itself.
+
+    python studies/tokens_of_an_audit.py smollm2
+
+Only the tokenizer matters, so a small model tells what a large one with a tokenizer like it would be fed. Audits of several
+rounds are counted with all that they may ask.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from undertow import models, probes
+from undertow.models.base import Effort, Request, UnscorableError
+from undertow.probes.base import Sampling
+from undertow.scoring.plan import plan
+from undertow.types import Blank, Choice, Continuations, Generation, Query, query_digest
+
+AUDITS = (
+    ("spurious-correlation", {}),
+    ("spurious-correlation, prompts A, B and C", {"prompts": "A,B,C"}),
+    ("task-specification", {}),
+    ("bias-identification, no examples", {"shots": "0"}),
+    ("occupation-checklist, 10 pairs, 20 occupations", {"pairs": 10, "occupations": 20}),
+)
+
+
+def main(name: str) -> None:
+    """Print the table."""
+    model = models.find(Request(name)).open()
+    print("| audit | questions | tokens, shared | tokens, each text by itself |")
+    print("|---|---|---|---|")
+    for title, options in AUDITS:
+        probe = probes.load(title.partition(",")[0])
+        settings = probe.Settings(**options)
+        foreseen = getattr(probe, "foreseen", None)
+        items = foreseen(settings, Sampling()) if foreseen else next(probe.rounds(settings, Sampling()))
+        queries = list({query_digest(item.query): item.query for item in items}.values())
+        print(f"| {title} | {len(queries):,} | {shared(model, queries):,} | {apart(model, queries):,} |")
+
+
+def shared(model: models.LoadedModel, queries: Sequence[Query]) -> int:
+    """Tokens that the plan feeds."""
+    texts = [query for query in queries if isinstance(query, (Blank, Continuations))]
+    encoded = [one for one in model.encode(texts) if not isinstance(one, UnscorableError)] if texts else []
+    prompts = [query for query in queries if not isinstance(query, (Blank, Continuations))]
+    effort: Effort | None = model.effort(prompts, "exact") if prompts else None
+    return sum(pack.n_tokens for pack in plan(encoded, model.limits)) + (effort.n_tokens if effort else 0)
+
+
+def apart(model: models.LoadedModel, queries: Sequence[Query]) -> int:
+    """Tokens of every text whole, once for each option or label; answers of prompts at their longest."""
+    total = 0
+    for query in queries:
+        if isinstance(query, (Blank, Continuations)):
+            (encoded,) = model.encode([query])
+            total += 0 if isinstance(encoded, UnscorableError) else sum(len(path.tokens) for path in encoded.paths)
+        elif isinstance(query, Generation):
+            total += len(model.tokenizer(query.prompt)["input_ids"]) + query.max_tokens
+        elif isinstance(query, Choice):
+            total += len(model.tokenizer(query.prompt)["input_ids"]) * len(query.labels)
+    return total
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
