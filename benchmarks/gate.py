@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 TIE_LOGITS = 1e-3
 """Tokens whose logits are nearer than this are one choice to the contenders: rounding decides which is taken."""
+TIE_PERCENT = 2
+"""Of the items, as many as may part at a tie where tokens are chosen."""
 END = None
 """Stands for the token that ends an answer; other tokens may have an empty text."""
 
@@ -86,11 +88,17 @@ class Gate(Generic[T]):
         tolerance: the largest difference that is allowed.
         unit: of the difference.
         compare: reference and others, item by item.
+        tie_percent: of the items, how many may part at a tie, one in any case; 0 where there are no ties.
     """
 
     tolerance: float
     unit: str
     compare: Callable[[Sequence[T], Sequence[T]], Agreement]
+    tie_percent: int = 0
+
+    def ties_allowed(self, n_items: int) -> int:
+        """Rounding turns a tie now and then; contenders that part often are not asked the same."""
+        return max(1, n_items * self.tie_percent // 100) if self.tie_percent else 0
 
     def require(self, reference: Sequence[T], other: Sequence[T], who: str) -> Agreement:
         """How far they agree, if that is far enough.
@@ -99,13 +107,25 @@ class Gate(Generic[T]):
             UndertowError: it is not, or a number is missing.
         """
         agreement = self.compare(reference, other)
-        if agreement.difference <= self.tolerance and not agreement.trouble:
+        said = self._against(agreement, len(reference))
+        if not said:
             return agreement
-        off = f"is off by up to {agreement.difference:.2g} {self.unit}, and {self.tolerance:g} is allowed"
-        said = agreement.trouble or ("is missing numbers" if math.isinf(agreement.difference) else off)
         raise UndertowError(
             f"{who}: {said}, so no time is reported; make both score the same texts with the same weights and precision"
         )
+
+    def _against(self, agreement: Agreement, n_items: int) -> str:
+        """Why this is not equal; "" where it is."""
+        if agreement.trouble:
+            return agreement.trouble
+        if math.isinf(agreement.difference):
+            return "is missing numbers"
+        if not agreement.difference <= self.tolerance:
+            return f"is off by up to {agreement.difference:.2g} {self.unit}, and {self.tolerance:g} is allowed"
+        allowed = self.ties_allowed(n_items)
+        if agreement.n_ties > allowed:
+            return f"parts at a tie in {agreement.n_ties} of {n_items} items, and {allowed} are allowed"
+        return ""
 
 
 def compare_logprobs(reference: Sequence[tuple[float, ...]], other: Sequence[tuple[float, ...]]) -> Agreement:
@@ -186,5 +206,5 @@ def _largest(probs: tuple[float, ...], others: tuple[float, ...]) -> float:
 
 LIKELIHOODS: Gate[tuple[float, ...]] = Gate(2e-3, "nats", compare_logprobs)
 FILLED_MASKS: Gate[tuple[float, ...]] = Gate(1e-4, "nats", compare_logprobs)
-ANSWERS: Gate[Written] = Gate(1e-4, "of a probability", compare_written)
-CHOICES: Gate[Chosen] = Gate(1e-3, "nats", compare_chosen)
+ANSWERS: Gate[Written] = Gate(1e-4, "of a probability", compare_written, TIE_PERCENT)
+CHOICES: Gate[Chosen] = Gate(1e-3, "nats", compare_chosen, TIE_PERCENT)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from statistics import linear_regression, median
 from typing import Any
 
 import needed
 from contenders import ITS_OWN
 from gate import Numbers
-from rows import ROWS, Sample
+from rows import ROWS, Row, Sample
 from telling import Promise, grid
 from work import Plan, Work, say, start_engine, told_model
 
@@ -41,17 +40,14 @@ def measure(plan: Plan) -> dict[str, Any]:
     worker = start_engine(work, plan)
     counts = [worker.do(needed.needed_by, sample.places) for sample in samples]
     seconds: list[list[float]] = [[] for _ in samples]
-    numbers: list[Numbers] = [[] for _ in samples]
+    numbers: list[list[Numbers]] = [[] for _ in samples]
     for number in range(1, plan.rounds + 1):
         for at, (factor, sample) in enumerate(zip(FACTORS, samples, strict=True)):
             say(f"{NAME}: round {number} of {plan.rounds}: {factor} times the items")
             answered = worker.score(sample.places, ITS_OWN)
             seconds[at].append(answered.seconds)
-            numbers[at] = answered.numbers
-    for small, large in pairwise(range(len(samples))):
-        there = dict(zip(samples[large].places, numbers[large], strict=True))
-        of_large = [there[place] for place in samples[small].places]
-        row.gate.require(numbers[small], of_large, f"{NAME}: {FACTORS[large]} times the items")
+            numbers[at].append(answered.numbers)
+    _require_equal(row, samples, numbers)
     entry = {
         "row": row.name,
         "model": told_model(worker),
@@ -69,9 +65,30 @@ def measure(plan: Plan) -> dict[str, Any]:
         ],
         "slope": log_slope([count.n_tokens for count in counts], [median(taken) for taken in seconds]),
         "promised_slope": PROMISED_SLOPE,
+        "equality": {"tolerance": row.gate.tolerance, "unit": row.gate.unit},
     }
     worker.close()
     return entry
+
+
+def _require_equal(row: Row, samples: Sequence[Sample], numbers: Sequence[Sequence[Numbers]]) -> None:
+    """Every round beside the first of its size, and its part that is the next smaller size beside the first of that.
+
+    Args:
+        row: whose gate it is.
+        samples: of each size [size].
+        numbers: of each size and round [size][round].
+
+    Raises:
+        UndertowError: an item has other numbers, or is missing them.
+    """
+    for at, (factor, sample, rounds) in enumerate(zip(FACTORS, samples, numbers, strict=True)):
+        who = f"{NAME}: {factor} times the items"
+        for one in rounds:
+            row.gate.require(rounds[0], one, who)
+            if at:
+                there = dict(zip(sample.places, one, strict=True))
+                row.gate.require(numbers[at - 1][0], [there[place] for place in samples[at - 1].places], who)
 
 
 def _samples(work: Work, plan: Plan) -> list[Sample]:
@@ -104,7 +121,8 @@ def section(entry: dict[str, Any], _: dict[str, Any]) -> str:
         rows.append([*counts, f"{seconds:.2f}", f"{1e6 * seconds / one['n_tokens']:.0f}"])
     about = (
         f"Work of the row `{entry['row']}`, {entry['model']['source']}, {entry['model']['dtype']}; sizes take turns in "
-        f"{entry['taken']['rounds']} rounds, and an item's numbers are the same in each. "
+        f"{entry['taken']['rounds']} rounds, and an item's numbers are the same in each "
+        f"(at most {entry['equality']['tolerance']:g} {entry['equality']['unit']} apart). "
         f"Slope of log seconds over log distinct tokens: {entry['slope']:.3f}."
     )
     return "\n\n".join([about, grid(heads, rows)])

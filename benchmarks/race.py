@@ -53,7 +53,12 @@ def run(row: Row, plan: Plan) -> dict[str, Any]:
         "model": told_model(turns[0].worker),
         "threads": ready[0].threads,
         "packages": sorted({turn.contender.package for turn in turns}),
-        "equality": {"tolerance": row.gate.tolerance, "unit": row.gate.unit},
+        "equality": {
+            "tolerance": row.gate.tolerance,
+            "unit": row.gate.unit,
+            "tie_percent": row.gate.tie_percent,
+            "ties_allowed": row.gate.ties_allowed(len(work.sample.places)),
+        },
         "searches": searches,
         "contenders": entries,
         "comparisons": [

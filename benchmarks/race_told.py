@@ -53,10 +53,16 @@ def section(row: dict[str, Any]) -> str:
 
 def _about(row: dict[str, Any]) -> str:
     equality, model = row["equality"], row["model"]
+    ties = (
+        f" At most {equality['ties_allowed']:,} of the {row['n_items']:,} items ({equality['tie_percent']}%, one in any case) "
+        "may part where rounding turns a tie."
+        if equality["ties_allowed"]
+        else ""
+    )
     return (
         f"Model: {model['source']}, {model['dtype']}, the same weights for all. "
         f"An item is {row['about']}. {sample_words(row)}. {ROUNDS_WORDS}: {row['taken']['rounds']}. "
-        f"Numbers compared before any time was reported: at most {equality['tolerance']:g} {equality['unit']} apart is allowed."
+        f"Numbers compared before any time was reported: at most {equality['tolerance']:g} {equality['unit']} apart is allowed.{ties}"
     )
 
 

@@ -46,8 +46,8 @@ def _measured(work: Work, plan: Plan) -> dict[str, Any]:
         visits.append(worker.do(peak.rates, products))
         answered.append(worker.score(work.sample.places, ITS_OWN))
     visits.append(worker.do(peak.rates, products))
-    for again in answered[1:]:
-        work.row.gate.require(answered[0].numbers, again.numbers, f"{NAME}: {work.row.name}")
+    for one in answered:  # the first with itself, so that it is not missing numbers
+        work.row.gate.require(answered[0].numbers, one.numbers, f"{NAME}: {work.row.name}")
     limit = peak.Peak.of(visits)
     seconds = [one.seconds for one in answered]
     entry = {
@@ -99,7 +99,8 @@ def section(entry: dict[str, Any], races: dict[str, Any]) -> str:
         races: records of rows, by name, as far as there are any.
     """
     about = (
-        "Needed work is counted from the distinct tokens of all texts together and the places that are read in them, whoever does it; "
+        "Needed work is counted from the distinct tokens of all texts together and the places that are read in them, whoever does it: "
+        "all layers for all tokens, but of the last layer the keys and values alone where nothing is read; "
         "it is divided by the seconds of the engine's whole way, tokenising and storing included, and by what the same process "
         "multiplies at its best before and after each round. A peer's share is the engine's, divided by how many times faster the "
         "engine was in the row's race."

@@ -32,7 +32,7 @@ class Promise:
     @property
     def verdict(self) -> str:
         """In a word or two."""
-        return {True: "yes", False: "no", None: "does not apply"}[self.kept]
+        return {True: "yes", False: "missed", None: "does not apply"}[self.kept]
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

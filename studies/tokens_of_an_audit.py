@@ -12,12 +12,12 @@ import sys
 from collections.abc import Sequence
 
 from undertow import models, probes
-from undertow.models.base import Effort, Request, UnscorableError
+from undertow.models.base import Effort, LoadedModel, Request, UnscorableError
 from undertow.probes.base import Sampling
 from undertow.scoring.plan import plan
 from undertow.types import Blank, Choice, Continuations, Generation, Query, query_digest
 
-AUDITS = (
+AUDITS: tuple[tuple[str, dict[str, str | int]], ...] = (
     ("spurious-correlation", {}),
     ("spurious-correlation, prompts A, B and C", {"prompts": "A,B,C"}),
     ("task-specification", {}),
@@ -40,7 +40,7 @@ def main(name: str) -> None:
         print(f"| {title} | {len(queries):,} | {shared(model, queries):,} | {apart(model, queries):,} |")
 
 
-def shared(model: models.LoadedModel, queries: Sequence[Query]) -> int:
+def shared(model: LoadedModel, queries: Sequence[Query]) -> int:
     """Tokens that the plan feeds."""
     texts = [query for query in queries if isinstance(query, (Blank, Continuations))]
     encoded = [one for one in model.encode(texts) if not isinstance(one, UnscorableError)] if texts else []
@@ -49,18 +49,29 @@ def shared(model: models.LoadedModel, queries: Sequence[Query]) -> int:
     return sum(pack.n_tokens for pack in plan(encoded, model.limits)) + (effort.n_tokens if effort else 0)
 
 
-def apart(model: models.LoadedModel, queries: Sequence[Query]) -> int:
-    """Tokens of every text whole, once for each option or label; answers of prompts at their longest."""
+def apart(model: LoadedModel, queries: Sequence[Query]) -> int:
+    """Tokens of every text whole, once for each option of a sentence; of a prompt once, with the longest answer behind it.
+
+    Raises:
+        TypeError: a kind of query whose tokens are not counted here.
+    """
     total = 0
     for query in queries:
         if isinstance(query, (Blank, Continuations)):
             (encoded,) = model.encode([query])
             total += 0 if isinstance(encoded, UnscorableError) else sum(len(path.tokens) for path in encoded.paths)
         elif isinstance(query, Generation):
-            total += len(model.tokenizer(query.prompt)["input_ids"]) + query.max_tokens
-        elif isinstance(query, Choice):
-            total += len(model.tokenizer(query.prompt)["input_ids"]) * len(query.labels)
+            total += length(model, query.prompt) + query.max_tokens
+        elif isinstance(query, Choice) and not query.shots:
+            total += length(model, query.prompt) + max(length(model, label) for label in query.labels)
+        else:
+            raise TypeError(f"tokens of {type(query).__name__} with these settings are not counted")
     return total
+
+
+def length(model: LoadedModel, text: str) -> int:
+    """Tokens of a text."""
+    return len(model.tokenizer(text)["input_ids"])
 
 
 if __name__ == "__main__":

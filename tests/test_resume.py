@@ -85,18 +85,18 @@ def test_killed_many_times_the_toy_ends_as_if_it_had_not_been(tmp_path: Path, mo
 def test_killed_the_default_model_ends_as_if_it_had_not_been(
     smollm2_found: object, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ["run", "spurious-correlation", "-m", "smollm2", "--w", "date", "--limit", "900"]
+    command = ["run", "spurious-correlation", "-m", "smollm2", "--w", "date", "--limit", "450"]
     whole, counts = finish(command, tmp_path / "whole", hash_seed=1)
-    assert counts["computed"] == 900
+    assert counts["computed"] == 450
     other = tmp_path / "other cache"
     other.mkdir()
     (other / "models").symlink_to(cache / "models")
     monkeypatch.setenv("UNDERTOW_CACHE", str(other))
-    # At the first pack of three: a moment later, a fast machine may have read them all.
+    # At the first pack of two: a moment later, a fast machine may have read them all.
     kill_once(command, tmp_path / "killed", random.Random(0), longest_s=0)
     kept = stored()
-    assert 0 < kept < 900
+    assert 0 < kept < 450
     resumed, counts = finish(command, tmp_path / "killed", hash_seed=3)
-    assert (resumed, counts["computed"]) == (whole, 900 - kept)
+    assert (resumed, counts["computed"]) == (whole, 450 - kept)
     repeated, counts = finish(command, tmp_path / "again")
     assert (repeated, counts["computed"]) == (whole, 0)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
     # numpy takes longer to load than everything else that `undertow --help` needs.
     Floats: TypeAlias = Any
-READING_VERSION = 3
+READING_VERSION = 4
 """Raised when the same model would be read to other numbers than before, so that older answers are not served."""
 LIKELIHOOD, PROMPT = "likelihood", "prompt"
 """Read-outs that others must know: shares of a sentence's likelihood, and steps of an answer to a prompt."""

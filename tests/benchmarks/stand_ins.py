@@ -73,10 +73,10 @@ class Script:
     def do(self, what: Callable[..., Any], *arguments: Any) -> Any:
         """The work is five tokens an item at 5 GFLOP each; the machine multiplies 1000 GFLOP/s, thrice that in bfloat16."""
         if what is needed.shape_of:
-            return Shape(((8, 8),), ((8, 1000),), n_layers=1, width=8, weights_bytes=600 * 10**6)
+            return Shape(((8, 8),), ((8, 1000),), n_layers=1, width=8, weights_bytes=600 * 10**6, at_reads=0)
         if what is needed.needed_by:
             n_items = len(arguments[0])
-            return Needed(5 * n_items, 6 * n_items, 30 * n_items, n_items, layers_flop=5 * 10**9 * n_items)
+            return Needed(5 * n_items, 6 * n_items, 30 * n_items, n_items, 6 * n_items, layers_flop=5 * 10**9 * n_items)
         return {"slow": [4e11, 6e11], "fast": [3e12 if self.ready.dtype == "bfloat16" else 1e12] * 3}
 
     def close(self) -> Memory:

@@ -6,13 +6,14 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stand_ins import written
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # scripts beside each other, not a package
 
-from gate import ANSWERS, CHOICES, END, FILLED_MASKS, LIKELIHOODS, Chosen, Written
+from gate import ANSWERS, CHOICES, END, FILLED_MASKS, LIKELIHOODS, Agreement, Chosen, Gate, Written
 from undertow.types import UndertowError
 
 
@@ -89,6 +90,30 @@ def test_a_tie_may_go_either_way_and_is_counted(other: Written) -> None:
     same = written(" he")
     agreed = ANSWERS.require([written(" she", "."), same], [other, same], "a peer")
     assert (agreed.difference, agreed.n_ties) == (0.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("gate", "same", "tied"),
+    [
+        (ANSWERS, (written(" she"),) * 2, (written(" she"), written(" he", ties=((" she", " he"),)))),
+        (
+            CHOICES,
+            (Chosen("race", (-1.0, -1.0)),) * 2,
+            (Chosen("race", (-1.0, -1.0)), Chosen("age", (-1.0, -1.0), 0.0)),
+        ),
+    ],
+)
+@pytest.mark.parametrize(("n_items", "allowed"), [(10, 1), (99, 1), (100, 2), (250, 5)])
+def test_more_ties_than_two_percent_are_refused(
+    gate: Gate[Any], same: tuple[Any, Any], tied: tuple[Any, Any], n_items: int, allowed: int
+) -> None:
+    def parted(n_ties: int) -> Agreement:
+        engine, peer = zip(*[tied] * n_ties, *[same] * (n_items - n_ties), strict=True)
+        return gate.require(engine, peer, "a peer")
+
+    assert parted(allowed).n_ties == allowed
+    with pytest.raises(UndertowError, match=f"parts at a tie in {allowed + 1} of {n_items} items, and {allowed} are"):
+        parted(allowed + 1)
 
 
 def test_the_distribution_at_a_tie_is_compared_and_those_after_it_are_not() -> None:

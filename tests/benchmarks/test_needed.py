@@ -3,8 +3,10 @@
 # ruff: noqa: F401, F811 - fixtures are imported, and named again where they are asked for
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +31,9 @@ LAYERS = ((32, 32), (32, 16), (32, 16), (32, 32), (32, 64), (32, 64), (64, 32))
 LLAMA_WEIGHTS = 1024 + 512 + 512 + 1024 + 3 * 2048
 """Of one layer of the tiny llama: queries and output 32 x 32, keys and values 32 x 16, three of 32 x 64."""
 
+LLAMA_AT_READS = LLAMA_WEIGHTS - 2 * 512
+"""Of the last layer, all but keys and values."""
+
 #   query 0   1 2 3   and 1 2 4,  each read after its second and third token
 #   query 1   1 5                 read after its second token, and at the same place for another token
 TREE = [
@@ -44,20 +49,25 @@ MASKED = [
 
 def test_a_tree_needs_each_beginning_once_and_each_place_once() -> None:
     # Nodes 1, 12, 123, 124, 15 at depths 0, 1, 2, 2, 1; read are 12, 123, 124 and 15.
-    assert counted(TREE, n_fed=8) == Needed(n_tokens=5, n_fed=8, n_seen=1 + 2 + 3 + 3 + 2, n_reads=4)
+    assert counted(TREE, n_fed=8) == Needed(
+        n_tokens=5, n_fed=8, n_seen=1 + 2 + 3 + 3 + 2, n_reads=4, n_seen_by_reads=2 + 3 + 3 + 2
+    )
 
 
 def test_masked_texts_need_every_token_of_every_distinct_text() -> None:
     # 123 once, 124, 1244; every token sees its whole text; read are places 123:1, 124:1, 124:2, 1244:0.
-    assert counted(MASKED, n_fed=10) == Needed(n_tokens=10, n_fed=10, n_seen=9 + 9 + 16, n_reads=4)
+    expected = Needed(n_tokens=10, n_fed=10, n_seen=9 + 9 + 16, n_reads=4, n_seen_by_reads=3 + 3 + 3 + 4)
+    assert counted(MASKED, n_fed=10) == expected
 
 
 def test_work_in_operations_is_that_of_layers_attention_and_head() -> None:
-    shape = Shape(LAYERS * 2, ((32, 320),), n_layers=2, width=32, weights_bytes=0)
+    shape = Shape(LAYERS * 2, ((32, 320),), n_layers=2, width=32, weights_bytes=0, at_reads=LLAMA_AT_READS)
     of = counted(TREE, n_fed=5).in_flop(shape)
-    assert of.layers_flop == 2 * 5 * 2 * LLAMA_WEIGHTS
-    # A query times a key, and a share times a value: 32 multiply-adds each, in two layers.
-    assert of.attention_flop == 2 * 11 * (32 + 32) * 2
+    # Five tokens through the first layer and the last one's keys and values (32 x 16 each); the four that are read through the rest.
+    assert of.layers_flop == 2 * (5 * LLAMA_WEIGHTS + 5 * 2 * 512 + 4 * (2 * 1024 + 3 * 2048))
+    # A query times a key, and a share times a value: 32 multiply-adds each, for 11 pairs in the first layer; in the last for 10,
+    # since the first token, which sees itself alone, is not read.
+    assert of.attention_flop == 2 * (11 + 10) * (32 + 32)
     assert of.head_flop == 2 * 4 * 32 * 320
     assert of.flop == of.layers_flop + of.attention_flop + of.head_flop
     assert of.told()["flop"] == of.flop
@@ -73,6 +83,7 @@ def test_the_shape_is_the_networks_whatever_the_engine_made_of_its_weights(layou
     assert shape.body == LAYERS * 2
     assert shape.head == ((32, 320),)
     assert (shape.n_layers, shape.width) == (2, 32)
+    assert shape.at_reads == LLAMA_AT_READS
     norms = 5 * 32
     assert shape.weights_bytes == 4 * (2 * LLAMA_WEIGHTS + norms + 2 * 320 * 32)
 
@@ -83,6 +94,9 @@ def test_turned_layers_and_a_head_that_is_the_embedding_are_counted_once() -> No
     shape = Shape.of(network)
     assert shape.body == ((32, 96), (32, 32), (32, 128), (128, 32)) * 2
     assert shape.head == ((32, 320),)
+    assert (
+        shape.at_reads == 32 * 32 + 32 * 32 + 2 * 32 * 128
+    )  # a third of the layer that makes queries, keys and values
     assert shape.weights_bytes == 4 * sum(one.numel() for one in network.parameters())
 
 
@@ -94,6 +108,30 @@ def test_a_masked_head_has_a_layer_of_its_own() -> None:
     shape = Shape.of(transformers.BertForMaskedLM(config))
     assert shape.body == ((32, 32),) * 4 + ((32, 64), (64, 32))
     assert shape.head == ((32, 32), (32, 320))
+    assert shape.at_reads == 2 * 32 * 32 + 2 * 32 * 64
+
+
+def test_keys_and_values_are_found_by_their_names_in_the_last_layer_alone() -> None:
+    torch = pytest.importorskip("torch", reason="the model extra is not installed")
+
+    def layer(**sides: tuple[int, int]) -> Any:
+        return torch.nn.ModuleDict({name: torch.nn.Linear(*two) for name, two in sides.items()})
+
+    body = torch.nn.ModuleDict(
+        {
+            "first": torch.nn.Linear(8, 8),
+            "layers": torch.nn.ModuleList([layer(k_proj=(8, 8)), layer(qkv_proj=(8, 16), o_proj=(8, 8))]),
+        }
+    )
+    last = needed._last_layer(body, 2)
+    assert last == {"layers.1.qkv_proj": (8, 16), "layers.1.o_proj": (8, 8)}
+    assert needed._at_reads(last, width=8) == 8 * 8 + 8 * 8  # eight of the sixteen outputs are queries
+    apart = {"0.query": (8, 8), "0.key": (8, 4), "0.value": (8, 4), "0.dense": (8, 8)}
+    assert needed._at_reads(apart, width=8) == 8 * 8 + 8 * 8
+    with pytest.raises(UndertowError, match=r"linear layers: o_proj\)"):
+        needed._at_reads({"layers.1.o_proj": (8, 8)}, width=8)
+    with pytest.raises(UndertowError, match="linear layers: none"):
+        needed._at_reads(needed._last_layer(body, 3), width=8)
 
 
 def test_what_items_need_is_counted_over_all_of_them(tmp_path: Path) -> None:
@@ -102,6 +140,8 @@ def test_what_items_need_is_counted_over_all_of_them(tmp_path: Path) -> None:
     one, other, both = (needed.needed_by(loaded, places) for places in ((0,), (1,), (0, 1)))
     assert one.n_tokens < both.n_tokens < one.n_tokens + other.n_tokens
     assert both.n_fed == both.n_tokens  # one pack
+    assert 0 < both.n_reads < both.n_tokens
+    assert both.n_seen_by_reads < both.n_seen
     assert both.flop > 0
     many = needed.needed_by(loaded, tuple(range(0, 3000, 5)))
     assert many.n_fed > many.n_tokens
@@ -189,3 +229,9 @@ def test_numbers_that_change_from_round_to_round_have_no_share(
     monkeypatch.setattr(script, "score", drifting)
     with pytest.raises(UndertowError, match="share: likelihood: is off"):
         share.measure(asked())
+
+
+def test_a_single_round_with_missing_numbers_has_no_share(script: type[Script]) -> None:
+    script.off["undertow", 0] = math.nan
+    with pytest.raises(UndertowError, match="share: likelihood: is missing numbers"):
+        share.measure(asked(rounds=1))

@@ -32,23 +32,23 @@ def squared(tokens: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("free_gib", "memory_bytes", "expected"),
+    ("gib", "memory_bytes", "expected"),
     [
         (80, linear, 8192),
         (8, linear, 4096),
-        (4, linear, 2048),
+        (4, linear, 1024),
         (0.1, linear, 400),
         (80, squared, 4096),
         (16, squared, 2048),
     ],
 )
-def test_a_card_is_given_what_half_of_its_free_memory_holds(free_gib: float, memory_bytes: Any, expected: int) -> None:
+def test_a_card_is_given_what_it_has_room_for_beside_the_weights(gib: float, memory_bytes: Any, expected: int) -> None:
     found = affordable_tokens(
         network_on("cuda:1"),
         memory_bytes,
         processor=400,
         card=8192,
-        free_bytes=lambda _: (free_gib * 2**30, 80 * 2**30),
+        whole_bytes=lambda _: gib * 2**30,
     )
     assert found == expected
 

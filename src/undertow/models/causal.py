@@ -144,13 +144,7 @@ class CausalModel:
         model = cls(card, network, tokenizer, Limits(CPU_BUDGET_TOKENS, context), (), context, n_after, decoder)
         refusal = _check_reading(model)
         depth = 0 if refusal else min(context, _window(config))
-        budget = affordable_tokens(
-            network,
-            model.memory_bytes,
-            processor=_processor_tokens(network) if model.in_blocks else CPU_BUDGET_TOKENS,
-            card=GPU_BUDGET_TOKENS,
-        )
-        model.limits, decoder.tree_depth = Limits(budget, depth), depth
+        model.limits, decoder.tree_depth = Limits(model.limits.budget_tokens, depth), depth
         if refusal:
             model.notes += (f"read in plain batches, since {refusal}",)
         model.notes += (_start_note(tokenizer, n_before),)
@@ -336,7 +330,10 @@ class CausalModel:
         }
 
     def memory_bytes(self, budget_tokens: int) -> int:
-        """Weights, one forward pass and one slice of logits with what its normaliser needs, in bytes."""
+        """Weights, one forward pass and one slice of logits with what its normaliser needs, in bytes.
+
+        In blocks, of trees no deeper than a few hundred tokens; what takes more and has no room is read in halves.
+        """
         weights = weight_bytes(self.network)
         config = self.network.config.get_text_config()
         width = max(int(getattr(config, "intermediate_size", 0) or 0), 4 * int(config.hidden_size))
@@ -345,6 +342,12 @@ class CausalModel:
         vocabulary = self.network.get_output_embeddings().weight.shape[0]
         logits = 2 * 4 * min(logits_at_once(self.network.device), budget_tokens * vocabulary)
         return int(weights + activations + logits)
+
+
+def _budget(model: CausalModel, *, in_blocks: bool) -> int:
+    """Tokens of a pass that use the machine well."""
+    processor = _processor_tokens(model.network) if in_blocks else CPU_BUDGET_TOKENS
+    return affordable_tokens(model.network, model.memory_bytes, processor=processor, card=GPU_BUDGET_TOKENS)
 
 
 def _processor_tokens(network: Any) -> int:
@@ -377,23 +380,19 @@ def _check_reading(model: CausalModel) -> str:
         text 0   p p p p a a a a          tree   p p p p a a a a  x x x x  ...  x x x x  b b b b
         text 1   p p p p b b b b
 
-    The tree is filled up to the width of a real one, since some networks attend by the place in the pack.
+    The tree is filled up to the width of a real one, since some networks attend by the place in the pack, and read at the end of
+    each branch, so that the head is applied as it will be. What it finds out is set on the model, and how wide a pack may be.
 
     Raises:
         UndertowError: the network looks at what comes after, so it is no causal model.
     """
     import torch
 
-    shared, own = 4, 4
-    length = shared + own
-    vocabulary = model.network.get_output_embeddings().weight.shape[0]
-    branches = max(2, (model.limits.budget_tokens - shared) // own)
-    draws = np.random.default_rng(0).integers(vocabulary // 4, vocabulary // 2, size=(branches, length + 1))
-    draws[:, :shared] = draws[0, :shared]
-    fed, last = draws[[0, -1], :length], draws[[0, -1], length]
+    draws = _draws(model, _budget(model, in_blocks=True))
+    fed, last = draws[[0, -1], :LENGTH], draws[[0, -1], LENGTH]
     with torch.inference_mode():
         logits = model.network(input_ids=torch.from_numpy(fed).to(model.network.device), use_cache=False).logits.float()
-        shared_logits = logits[:, shared - 1]
+        shared_logits = logits[:, SHARED - 1]
         if not torch.isfinite(logits[:, -1]).all():
             raise UndertowError(
                 f"{model.card.name}: its weights give probabilities that are not numbers; fetch it again"
@@ -403,32 +402,61 @@ def _check_reading(model: CausalModel) -> str:
                 f"{model.card.name}: what it says of a token depends on those after it, so it is no causal model"
             )
         expected = logits[:, -1].log_softmax(-1).cpu().numpy()[[0, 1], last]
-    batch = TokenBatch(fed, np.array([0, 1]), np.array([length - 1, length - 1]), last)
-    n_nodes = shared + own * branches
-    starts = shared + own * np.arange(branches)
-    tree = TokenTree(
-        tokens=np.concatenate([draws[0, :shared], draws[:, shared:length].ravel()]),
-        depths=np.concatenate([np.arange(shared), np.tile(np.arange(shared, length), branches)]),
-        ends=np.concatenate([np.full(shared, n_nodes), np.repeat(starts + own, own)]),
-        read_nodes=np.array([starts[0] + own - 1, n_nodes - 1]),
-        read_tokens=last,
-    )
 
     def trouble(read: Callable[[], Floats]) -> str:
         try:
-            differs = not np.abs(read() - expected).max() <= AGREEMENT_NATS[model.card.dtype]
+            differs = not np.abs(read()[[0, -1]] - expected).max() <= AGREEMENT_NATS[model.card.dtype]
         except REFUSALS as error:
             if ran_out(error):
                 raise
             return f"its attention takes no tree ({type(error).__name__})"
         return "it reads a tree of texts differently from the texts one by one" if differs else ""
 
+    batch = TokenBatch(fed, np.array([0, 1]), np.array([LENGTH - 1, LENGTH - 1]), last)
     model.head_apart = True
     model.head_apart = not trouble(lambda: model.read_batch(batch))
-    model.in_blocks = attend_in_blocks(model.network)
+    found = ""
     # A network that does not hand on what it does not know would let each node see all others.
-    model.in_blocks = model.in_blocks and not trouble(lambda: model.read_tree(tree))
-    return trouble(lambda: model.read_tree(tree))
+    for in_blocks in [True, False] if attend_in_blocks(model.network) else [False]:
+        model.in_blocks, budget = in_blocks, _budget(model, in_blocks=in_blocks)
+        model.limits = Limits(budget, model.limits.tree_depth)
+        tree = _tree_of(np.concatenate([draws[: _branches(budget) - 1], draws[-1:]]))
+        found = trouble(partial(model.read_tree, tree))
+        if not found:
+            break
+    return found
+
+
+SHARED, OWN = 4, 4
+LENGTH = SHARED + OWN
+"""Tokens of the texts that a network is tried with: what all share, what is each one's own, both."""
+
+
+def _branches(budget: int) -> int:
+    """Texts that fill a tree."""
+    return max(2, (budget - SHARED) // OWN)
+
+
+def _draws(model: CausalModel, budget: int) -> Ints:
+    """Random texts that begin alike, and what comes after each [text, LENGTH + 1]."""
+    vocabulary = model.network.get_output_embeddings().weight.shape[0]
+    shape = _branches(budget), LENGTH + 1
+    draws = np.random.default_rng(0).integers(vocabulary // 4, vocabulary // 2, size=shape)
+    draws[:, :SHARED] = draws[0, :SHARED]
+    return draws
+
+
+def _tree_of(draws: Ints) -> TokenTree:
+    """The texts as one tree, read at their ends."""
+    n_nodes = SHARED + OWN * len(draws)
+    starts = SHARED + OWN * np.arange(len(draws))
+    return TokenTree(
+        tokens=np.concatenate([draws[0, :SHARED], draws[:, SHARED:LENGTH].ravel()]),
+        depths=np.concatenate([np.arange(SHARED), np.tile(np.arange(SHARED, LENGTH), len(draws))]),
+        ends=np.concatenate([np.full(SHARED, n_nodes), np.repeat(starts + OWN, OWN)]),
+        read_nodes=starts + OWN - 1,
+        read_tokens=draws[:, LENGTH],
+    )
 
 
 def _added_tokens(tokenizer: Any) -> tuple[int, int]:

@@ -13,8 +13,9 @@ from undertow.models.base import Ints
 if TYPE_CHECKING:
     import torch
 
-SHARE_OF_FREE = 0.5
-"""Of a card's free memory, for one pass: estimates of activations are rough, and others may use the card too."""
+SHARE_OF_CARD = 0.7
+"""Of a card's memory, for weights and one pass: estimates of activations are rough. It is the whole memory that counts and not what
+happens to be free, so that a run that is taken up again packs as before; a pack that has no room after all is read in halves."""
 LOGITS_AT_ONCE, LOGITS_AT_ONCE_ON_CARDS = 2**22, 2**26
 """Logits held at a time: 16 MiB in float32, whatever the vocabulary (four times as many were no faster on a processor); 256 MiB on a
 card, which needs larger products to be busy."""
@@ -41,7 +42,7 @@ def affordable_tokens(
     *,
     processor: int,
     card: int,
-    free_bytes: Callable[..., Any] | None = None,
+    whole_bytes: Callable[..., Any] | None = None,
 ) -> int:
     """Tokens of one pass that use the device well and have room on it.
 
@@ -50,16 +51,19 @@ def affordable_tokens(
         memory_bytes: what weights and a pass of so many tokens take, estimated.
         processor: tokens for a processor.
         card: tokens for a card, at most.
-        free_bytes: gives a card's free and whole memory; torch's own if not given.
+        whole_bytes: gives a card's memory; torch's own if not given.
     """
-    import torch
-
     if network.device.type != "cuda":
         return processor
-    free, _ = (free_bytes or torch.cuda.mem_get_info)(network.device)
+    whole = (whole_bytes or _whole_bytes)(network.device)
     least = min(processor, card)
-    # The weights are on the card already; what is asked is what the tokens add. The estimate may grow with their square.
     tokens = card
-    while tokens > least and memory_bytes(tokens) - memory_bytes(0) > SHARE_OF_FREE * free:
+    while tokens > least and memory_bytes(tokens) > SHARE_OF_CARD * whole:
         tokens //= 2
     return max(tokens, least)
+
+
+def _whole_bytes(device: torch.device) -> int:
+    import torch
+
+    return int(torch.cuda.get_device_properties(device).total_memory)

@@ -49,7 +49,7 @@ def read_at(
 
     distinct, place_of_read = np.unique(places, return_inverse=True)
     at, wanted = (on_device(one, device) for one in (place_of_read, tokens))
-    logprobs = torch.empty(len(tokens), dtype=torch.float32, device=device)
+    logprobs = torch.full((len(tokens),), torch.nan, dtype=torch.float32, device=device)
     start = 0
     for logits in slices_at(distinct):
         here = (at >= start) & (at < start + len(logits))
@@ -79,7 +79,7 @@ def read_in_columns(rows: torch.Tensor, row_of_read: Ints, tokens: Ints, head: A
     import torch
 
     at, wanted = torch.from_numpy(row_of_read), torch.from_numpy(tokens)
-    found = torch.empty(len(tokens))
+    found = torch.full((len(tokens),), torch.nan)  # what no column holds has no number
     parts = []
     for left in range(0, len(head.weight), COLUMNS_AT_ONCE):
         right = min(left + COLUMNS_AT_ONCE, len(head.weight))

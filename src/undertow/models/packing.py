@@ -53,7 +53,8 @@ def opened_packed(network: Any, wrap: Callable[[], Model]) -> Model:
     if undo:
         undo.clear()
         _leave_files(network)
-    _give_back()
+    if network.device.type == "cpu":
+        _give_back()
     return model
 
 
@@ -74,7 +75,8 @@ def _give_back() -> None:
         with suppress(OSError, AttributeError):
             libc = ctypes.CDLL("libc.so.6")
             libc.malloc_trim(0)
-            libc.mallopt(M_MMAP_THRESHOLD, KEPT_BYTES)
+            # Older ones take no more than 32 MiB here, and say so by a zero.
+            any(libc.mallopt(M_MMAP_THRESHOLD, size) for size in (KEPT_BYTES, 2**25))
             libc.mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
 
 

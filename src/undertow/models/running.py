@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 REFUSALS = (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError)
 """What a network raises that cannot be fed in the way that is tried."""
+OUT_OF_MEMORY = (
+    "out of memory",
+    "not enough memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "could not create a memory",
+)
+"""How torch, CUDA and oneDNN say that memory ran out, where they raise nothing of its own kind."""
 AGREEMENT_NATS = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
 """How far the tree reading may be from plain batches before it is given up: rounding, not another attention."""
 
@@ -46,24 +54,20 @@ def explain_memory() -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not ran_out(error):
             raise
-        _empty_cards()
         raise OutOfRoomError(
             "memory ran out while the model was reading; all answers so far are kept, so free some and run the same "
             "command again, or choose --dtype bfloat16 or a smaller model"
         ) from error
 
 
-def _empty_cards() -> None:
-    """Give back what the failed pass left on a card, so that a smaller one finds room."""
+def ran_out(error: BaseException) -> bool:
+    """Whether it is memory that is missing, and not a property of the network, nor a fault of a card (an illegal memory access)."""
     import torch
 
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.empty_cache()
-
-
-def ran_out(error: BaseException) -> bool:
-    """Whether it is memory that is missing, and not a property of the network."""
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error).lower())
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    said = str(error).lower()
+    return isinstance(error, RuntimeError) and any(phrase in said for phrase in OUT_OF_MEMORY)
 
 
 def ends_of(network: Any, tokenizer: Any) -> frozenset[int]:

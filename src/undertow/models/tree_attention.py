@@ -185,7 +185,7 @@ def _by_products(
         keys.mT,
         alpha=query.shape[-1] ** -0.5 if scaling is None else scaling,
     )
-    # In float32, whatever the products are in: rounded weights would not add up to one.
+    # Normalised in float32, whatever the products are in.
     found = torch.bmm(scores.softmax(-1, dtype=torch.float32).to(values.dtype), values)
     found = found.view(len(blocks.mask), n_keys, n_each, -1, found.shape[-1])
     return blocks.together(found.permute(0, 3, 1, 2, 4).flatten(2, 3))
