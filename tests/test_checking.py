@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import undertow
+from planted_precision import Planted, nothing
+from undertow import models
 from undertow.checking import Guard, Options
 from undertow.models import toy
 from undertow.models.base import Encoded, Found, Request, TokenBatch, TokenTree, UnscorableError
@@ -106,6 +108,23 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guard]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNDERTOW_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield undertow.guard("toy")
+
+
+def test_verdicts_in_reduced_precision_say_that_nobody_checked_them(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path))
+    monkeypatch.setattr(models, "find", lambda request: Planted(nothing).find(request))
+    reduced = undertow.guard("planted", challenge=str(table), dtype="bfloat16")
+    note = "planted was asked in bfloat16; verdicts in reduced precision are not checked against float32."
+    assert reduced.notes == (note,)
+    assert reduced(UNDECIDED, NOMINATIVE).as_json()["notes"] == (note,)
+    assert undertow.guard("planted", challenge=str(table))(UNDECIDED, NOMINATIVE).notes == ()
+
+
+def test_what_does_no_arithmetic_is_not_warned_of(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path))
+    assert undertow.guard("toy", challenge=str(table), dtype="bfloat16").notes == ()
 
 
 # One verdict.
@@ -378,6 +397,7 @@ def test_json_has_no_number_that_is_none(knowing: Guard, table: Path) -> None:
             "scores",
             "unclaimed_percent",
             "unscored",
+            "notes",
         }
     assert own.as_json()["chance_percent"] is None
     assert own.as_json()["scores"]["delta_open"] == {"value": 0.0, "above_unspecified": None, "above_specified": None}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -21,8 +23,12 @@ from undertow import audit, models, precision, probes
 from undertow.audit import Run
 from undertow.models import precision as precisions
 from undertow.models.base import Request
+from undertow.models.weights import is_gguf
 from undertow.precision.again import differences_nats, drawn_clusters, gaps, least_clusters, preferred
-from undertow.precision.judged import may_turn, moved_by
+from undertow.precision.judged import _wording as wording
+from undertow.precision.judged import moved_by
+from undertow.probes._models import compared
+from undertow.probes.base import Evidence
 from undertow.records import PRECISION, Record, read_record
 from undertow.types import (
     Answer,
@@ -39,6 +45,7 @@ from undertow.types import (
 )
 
 PROBE = "spurious-correlation"
+NONE_TURNED = "No finding turned when each result, by itself, was moved by the 95% interval of its error."
 YEARS = 6
 SMALL: dict[str, Any] = {"w": "date", "date_count": YEARS, "dtype": "bfloat16"}
 N_ITEMS = 60 * YEARS
@@ -149,19 +156,43 @@ def test_an_unknown_precision_is_refused() -> None:
 
 
 def test_what_has_no_room_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precisions, "room_bytes", lambda kind, device: 10 * 10**9)
-    assert precisions.no_room(2e9, "cpu") == ""
-    assert precisions.no_room(7e9, "cpu") == "it takes about 30.8 GB in float32, and 10.0 GB are free"
+    monkeypatch.setattr(precisions, "room_bytes", lambda kind, device: {"cpu": 10, "cuda": 5}.get(kind, 0) * 10**9)
+    assert precisions.no_room(1.2e9, "cpu", gguf=False) == ""
+    assert precisions.no_room(7e9, "cpu", gguf=False) == (
+        "loading it takes about 56.0 GB in float32, and 10.0 GB are free"
+    )
+    assert precisions.no_room(1.2e9, "cpu", gguf=True) == (
+        "loading it takes about 14.4 GB in float32, and 10.0 GB are free"
+    )
+    assert precisions.no_room(1.1e9, "cuda:1", gguf=False) == ""
+    assert precisions.no_room(1.2e9, "cuda:1", gguf=False) == (
+        "it takes about 5.3 GB on cuda:1 in float32, and 5.0 GB are free"
+    )
+    assert precisions.no_room(1.2e9, "cuda:1", gguf=True).startswith("loading it takes about 14.4 GB in float32")
     monkeypatch.setattr(precisions, "room_bytes", lambda kind, device: None)
-    assert precisions.no_room(7e12, "mps") == ""
+    assert precisions.no_room(7e12, "mps", gguf=True) == ""
 
 
-def test_room_is_what_the_system_says() -> None:
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("smollm2", True), ("gguf:/cache/blob", True), ("~/m/Small.GGUF", True), ("org/small", False), ("./gguf", False)],
+)
+def test_files_that_are_unpacked_are_known_by_their_names(name: str, expected: bool) -> None:
+    assert is_gguf(name) is expected
+
+
+def test_room_is_what_the_system_says(monkeypatch: pytest.MonkeyPatch) -> None:
     assert precisions.available_bytes("MemTotal: 16 kB\nMemAvailable:     12 kB\n") == 12 * 1024
     with pytest.raises(ValueError, match="MemAvailable"):
         precisions.available_bytes("MemTotal: 16 kB\n")
     room = precisions.room_bytes("cpu", "cpu")
-    assert room is None or room > 2**20
+    if sys.platform == "linux":
+        assert room is not None
+        assert 2**26 < room < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "some, and not all: this runs"
+    monkeypatch.setattr(precisions, "_said_of_memory", lambda: iter([7, 5]))
+    assert precisions.room_bytes("cpu", "cpu") == 5
+    monkeypatch.setattr(precisions, "_said_of_memory", lambda: iter(()))
+    assert precisions.room_bytes("cpu", "cpu") is None
 
 
 # The sample.
@@ -280,7 +311,7 @@ def test_without_an_error_all_are_zero_and_nothing_could_change(plant: Plant, tm
     assert not table["could_change"].any()
     told = found.manifest["precision"]
     assert told["could_change"] == []
-    assert told["said"][-1] == "In float32 no finding could turn out otherwise."
+    assert told["said"][-1] == NONE_TURNED
     assert not any("Warning" in sentence for sentence in told["said"])
     assert (part(found)["rms_nats"], part(found)["turned_percent"], part(found)["one_sided"]) == (0, 0, 0)
 
@@ -377,26 +408,6 @@ def test_a_result_moves_with_its_interval_and_its_tests() -> None:
     assert even.p == pytest.approx(0.05, abs=0.001), "on the scale of its interval, where p tells none"
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [(0.7, True), (0.1, True), (2.1, True), (-9.0, True), (1e-12, True)],
-)
-def test_what_is_near_to_a_claim_may_turn(error: float, expected: bool) -> None:
-    assert may_turn(drift(), moved_by(drift(), error)) is expected
-
-
-@pytest.mark.parametrize(
-    ("result", "error"),
-    [
-        (drift(low=0.9, high=1.1, p=1e-5, q=1e-5), 0.2),  # ten half intervals away, then eight
-        (drift(value=0.1, low=-0.3, high=0.5, p=0.6, q=0.7), 0.01),  # a quarter of one
-        (drift(value=math.nan, low=math.nan, high=math.nan, p=math.nan, q=math.nan), 0.5),
-    ],
-)
-def test_what_is_far_from_one_need_not_be_told_anew(result: Result, error: float) -> None:
-    assert not may_turn(result, moved_by(result, error))
-
-
 class Claims:
     """A probe that claims a drift where its interval excludes 0."""
 
@@ -406,12 +417,16 @@ class Claims:
         ]
 
 
-def judged(results: list[Result], rows: list[dict[str, Any]]) -> tuple[dict[str, Any], pd.DataFrame]:
+def judged(
+    results: list[Result], rows: list[dict[str, Any]], probe: Any = None, others: Sequence[dict[str, Any]] = ()
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """What is said of results, of which the rows have the errors; others are further models of the run."""
     known = {"items": 9, "of_items": 90, "turned_percent": 0.0, "rms_nats": 0.01, "largest_nats": 0.02}
-    manifest = {"precision": {"models": [{"model": "m", "dtype": "bfloat16", **known}]}}
+    manifest = {"precision": {"models": [{"model": "m", "dtype": "bfloat16", **known}, *others]}}
     empty = {"model": "m", "measure": "slope", "reduced": 1.0, "float32": 1.0}
     table = pd.DataFrame([{**empty, **row} for row in rows])
-    told, found = precision.judged(Claims(), None, results, manifest, table)  # type: ignore[arg-type]
+    evidence = Evidence(pd.DataFrame({"model": [one.group["model"] for one in results]}), {})
+    told, found = precision.judged(probe or cast(Any, Claims()), evidence, results, manifest, table)
     assert found is not None
     return told["precision"], found
 
@@ -430,6 +445,73 @@ def test_findings_are_named_that_turn_at_either_end_of_an_error() -> None:
     assert table["of_half_interval"].tolist() == pytest.approx([1.2, 0.75, 0.6, 4.2])
     assert told["said"][-1] == "Warning: in float32 3 findings could turn out otherwise."
     assert "within 420% of half their 95% intervals" in told["said"][0]
+
+
+def of_dimension(name: str, value: float, half: float) -> Result:
+    group = {"model": "m", "dimension": name, "shots": "0", "sampling": "none", "decoding": "greedy"}
+    detail = {"cells": 1.0}
+    return Result("token_f1", group, value, value - half, value + half, neutral=9.0, n=400, detail=detail)
+
+
+def row_of(result: Result, error: float) -> dict[str, Any]:
+    return {"measure": result.measure, **result.group, "error": error, "low": error, "high": error}
+
+
+@pytest.mark.parametrize(("error", "turns"), [(0.3, False), (25.0, True), (-25.0, False)])
+def test_a_finding_of_the_best_and_the_worst_turns_far_from_either_neutral_value(error: float, turns: bool) -> None:
+    """Both are many half intervals from what the best baseline has, before and after."""
+    best, worst = of_dimension("age", 60.0, 5.0), of_dimension("gender", 40.0, 3.0)
+    told, table = judged([best, worst], [row_of(best, error), row_of(worst, 0.0)], probes.load("bias-extraction"))
+    named = [text for text in told["could_change"] if "age is done best" in text and "gender worst" in text]
+    assert bool(named) is turns
+    assert table["could_change"].tolist() == [turns, False]
+    assert (told["said"][-1] == NONE_TURNED) is not turns
+
+
+class Ranks:
+    """The finding that compares models, alone."""
+
+    def findings(self, evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
+        return compared(results, evidence.frame, evidence.design, 0.05)
+
+
+@pytest.mark.parametrize(("error", "turns"), [(0.4, False), (0.6, True)])
+def test_a_finding_that_ranks_models_turns_where_their_order_does(error: float, turns: bool) -> None:
+    """A drift of either is claimed all the time; which model has the larger one is not."""
+    group = {"challenge": "mgc", "w_name": "date", "pronoun": "female-male", "prompt": ""}
+    gaps = [
+        Result("slope_gap", {"model": name, **group}, value, value - 0.1, value + 0.1, neutral=0.0, p=1e-9, q=1e-9)
+        for name, value in (("m-70m", 2.0), ("m-160m", 1.5))
+    ]
+    told, _ = judged(gaps, [row_of(gaps[0], error), row_of(gaps[1], 0.0)], Ranks())
+    assert [text.partition(" points")[0] for text in told["could_change"]] == [
+        "Over 2 models, female-male by date (mgc) drifts most in m-70m (+2"
+    ] * turns
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("rises by 1.0 points (95% interval +0.2 to 1.8; q < .001).", "rises by 12 points (95% interval -0.2 to 3; q .012).", True),
+        ("1,234 of 5 words [0.1, 0.2]", "7 of 5,000 words [.3, -4]", True),
+        ("most in m-70m", "most in m-160m", False),
+        ("in toy:slope=0.1 (+2)", "in toy:slope=0.2 (+2)", False),
+        ("rises by 1.0", "falls by 1.0", False),
+    ],
+)  # fmt: skip
+def test_two_findings_say_the_same_but_for_their_numbers(one: str, other: str, same: bool) -> None:
+    assert (wording(one) == wording(other)) is same
+
+
+def test_that_none_turned_is_said_only_where_every_error_is_known() -> None:
+    results, rows = [of_w("date", 1.0, 0.5)], [{"w": "date", "error": 0.1, "low": 0.1, "high": 0.1}]
+    unread = {"model": "n", "dtype": "bfloat16", "unknown": "it takes too much"}
+    assert judged(results, rows)[0]["said"][-1] == NONE_TURNED
+    assert NONE_TURNED not in judged(results, rows, others=[unread])[0]["said"]
+    unmeasured = replace(results[0], measure="auroc")
+    told = judged([*results, unmeasured], rows)[0]
+    assert told["unknown_results"] == 1
+    assert NONE_TURNED not in told["said"]
 
 
 def test_a_result_that_the_sample_lacks_has_the_largest_error_of_its_measure() -> None:
@@ -601,7 +683,7 @@ def test_what_cannot_be_read_again_is_warned_of(
         steeper(0.2), facts={"parameters": parameters}, refused="planted: does not fit into memory; free some"
     )
     found = run(tmp_path)
-    why = "it takes about 30.8 GB in float32, and 1.0 GB are free" if how == "no room" else planted.refused
+    why = "loading it takes about 56.0 GB in float32, and 1.0 GB are free" if how == "no room" else planted.refused
     assert part(found)["unknown"] == why
     sentence = f"planted was asked in bfloat16, and what that costs is not known: {why}"
     assert found.manifest["precision"]["said"] == [f"Warning: {sentence}."]
@@ -611,6 +693,19 @@ def test_what_cannot_be_read_again_is_warned_of(
     assert sentence.replace("'", "&#39;") in (tmp_path / "run" / "report.html").read_text("utf-8")
     again = undertow.score(tmp_path / "run")
     assert again.manifest["precision"] == found.manifest["precision"]
+
+
+@pytest.mark.usefixtures("untold")
+def test_what_workers_have_room_for_is_not_asked_of_this_process(
+    plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precisions, "room_bytes", lambda kind, device: 0)
+    before = precision.read_again
+    monkeypatch.setattr(
+        precision, "read_again", lambda probe, reduced, *rest: before(probe, replace(reduced, here=False), *rest)
+    )
+    plant(steeper(0.2), facts={"parameters": 7e9})
+    assert part(run(tmp_path))["items"] == 204
 
 
 # Several models, and none.

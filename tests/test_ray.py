@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ import pytest
 
 import undertow
 from conftest import Cli
-from undertow import audit, models
-from undertow.models.base import EXACT, Found, Request
+from undertow import audit
+from undertow.models.base import EXACT, Found
 from undertow.scoring import distributed
 from undertow.scoring.ask import Asked, ask
 from undertow.scoring.distributed import Cluster
@@ -53,8 +52,16 @@ def own_cluster() -> Iterator[None]:
     before = os.environ.get("OMP_NUM_THREADS")
     distributed.start(n_cpus=2)
     yield
-    ray.shutdown()
+    distributed.leave()
     assert os.environ.get("OMP_NUM_THREADS") == before
+    assert not asks_for_a_password()
+
+
+def asks_for_a_password() -> bool:
+    """Whether Ray, as it is in this process, does."""
+    from ray._private.authentication.authentication_utils import is_token_auth_enabled
+
+    return bool(is_token_auth_enabled())
 
 
 @pytest.fixture
@@ -62,8 +69,8 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> list[Cluster]:
     """Those that audits have made in this test."""
     made: list[Cluster] = []
 
-    def make(*given: Any) -> Cluster:
-        made.append(Cluster(*given))
+    def make(*given: Any, **named: Any) -> Cluster:
+        made.append(Cluster(*given, **named))
         return made[-1]
 
     monkeypatch.setattr(audit, "Cluster", make)
@@ -90,7 +97,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> str:
 
     config = LlamaConfig(
         vocab_size=320, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=512, bos_token_id=0, eos_token_id=1,
+        num_key_value_heads=2, max_position_embeddings=1024, bos_token_id=0, eos_token_id=1,
     )  # fmt: skip
     return saved(tmp_path_factory.mktemp("network"), LlamaForCausalLM(config))
 
@@ -107,17 +114,23 @@ def cut_off(done: int, total: int) -> None:
         raise CutOffError
 
 
+SENTENCES = {"probe": PROBE, "w": "date", "limit": 1200}
+PROMPTED = {"probe": PROBE, "w": "date", "limit": 780, "prompts": "A"}
+CHOICES = {"probe": "bias-identification", "documents": 24, "wordings": 1}
+
+
 @pytest.mark.usefixtures("own_cluster", "one_thread")
+@pytest.mark.parametrize("asked", [SENTENCES, PROMPTED, CHOICES], ids=["sentences", "prompts", "choices"])
 def test_a_run_cut_off_and_taken_up_by_workers_of_which_one_is_killed_is_that_of_one_process(
-    network: str, clusters: list[Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: dict[str, Any], network: str, clusters: list[Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: dict[str, Any] = {"w": "date", "limit": 1200}
-    alone = undertow.run(PROBE, network, out=tmp_path / "alone", **asked)
+    alone = undertow.run(model=network, out=tmp_path / "alone", **asked)
+    assert not alone.observations["unscored"].any()
     monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "other cache"))
     with pytest.raises(CutOffError):
-        undertow.run(PROBE, network, out=tmp_path / "shared", progress=cut_off, **asked)
+        undertow.run(model=network, out=tmp_path / "shared", progress=cut_off, **asked)
     killer = Killer(clusters)
-    run = undertow.run(PROBE, network, engine="ray", workers=2, out=tmp_path / "shared", progress=killer, **asked)
+    run = undertow.run(model=network, engine="ray", workers=2, out=tmp_path / "shared", progress=killer, **asked)
     assert killer.killed
     assert results(run.folder) == results(alone.folder)
     # To the letter: what is missing inside of lists equals nothing, itself included.
@@ -132,26 +145,6 @@ def test_a_run_cut_off_and_taken_up_by_workers_of_which_one_is_killed_is_that_of
     assert run.manifest["command"].endswith("--engine ray --workers 2")
     assert run.manifest["python"].endswith("engine='ray', workers=2)")
     assert killer.seen == sorted(killer.seen)
-
-
-@pytest.mark.usefixtures("own_cluster", "one_thread")
-def test_prompts_are_answered_by_workers_of_which_one_is_killed_as_by_one_process(network: str, tmp_path: Path) -> None:
-    words = tuple(Option(word, (word,)) for word in ("she", "he", "they"))
-    years = range(1801, 2001)
-    prompts = [
-        Generation(f"In {year}, who was {stage}? Answer:", words) for year in years for stage in ("a child", "an adult")
-    ]
-    find = partial(models.find, Request(network))
-    with AnswerStore(tmp_path / "alone") as store:
-        alone = ask(find(), prompts, store, EXACT, lambda done, total: None)
-    with AnswerStore(tmp_path / "shared") as store, Cluster(n_workers=2) as cluster:
-        killer = Killer([cluster])
-        shared = ask(find(), prompts, store, EXACT, killer, engine=cluster.engine(find))
-    assert killer.killed
-    assert cluster.n_replaced == 1
-    assert list(map(repr, shared.scores.answers)) == list(map(repr, alone.scores.answers))
-    assert len({answer.text for answer in alone.scores.answers}) > 1
-    assert (shared.n_computed, shared.notes, shared.facts) == (alone.n_computed, alone.notes, alone.facts)
 
 
 @dataclass
@@ -339,8 +332,37 @@ def test_a_cluster_without_room_is_not_waited_for(own_cluster: None, tmp_path: P
     )
 
 
-def test_the_cluster_is_for_this_machine_alone(own_cluster: None) -> None:
+STRANGER = """
+import sys
+from ray._raylet import GcsClient
+try:
+    GcsClient(address=sys.argv[1])
+except Exception as error:
+    sys.exit(type(error).__name__)
+"""
+
+
+def test_the_cluster_is_for_this_machine_and_this_process_alone(own_cluster: None) -> None:
     assert [node["NodeManagerAddress"] for node in ray.nodes()] == [LOOPBACK]
+    assert asks_for_a_password()
+    assert ray.get(ray.remote(lambda: len(os.environ["RAY_AUTH_TOKEN"])).remote()) == 64
+    assert not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN"} & os.environ.keys()
+    address = ray.get_runtime_context().gcs_address
+    stranger = subprocess.run(
+        [sys.executable, "-c", STRANGER, address], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert stranger.stderr.splitlines()[-1] == "AuthenticationError"
+
+
+def test_a_cluster_that_others_can_reach_is_refused_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(ray, "init", lambda *_, **__: started.append("init"))
+    monkeypatch.setattr(ray, "shutdown", lambda: started.append("shutdown"))
+    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeManagerAddress": LOOPBACK}, {"NodeManagerAddress": "10.0.0.7"}])
+    monkeypatch.delattr("ray._private.ray_constants.ENABLE_RAY_CLUSTER")
+    with pytest.raises(UndertowError, match=r"listens on 10\.0\.0\.7, where others can reach it"):
+        distributed.start(n_cpus=1)
+    assert started == ["init", "shutdown"]
 
 
 # The command line: a cluster of its own, and one that is there.
@@ -422,8 +444,11 @@ def test_an_address_where_nothing_is_is_a_sentence(cold_cli: Cli) -> None:
     assert "start one there with `ray start --head`" in done.stderr
 
 
-def test_what_answers_but_is_no_ray_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_answers_but_is_no_ray_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "JOIN_S", 4.0)
+    # Whatever lies in the user's folder is not Ray.
+    (tmp_path / "ray.py").write_text("raise SystemExit('this file was run')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
     with socket.socket() as mute:
         mute.bind((LOOPBACK, 0))
         mute.listen()

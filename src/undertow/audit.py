@@ -20,7 +20,7 @@ from undertow.models.base import DTYPES, FLOAT32, Found, Request
 from undertow.named_graphs import grounds_of, grounds_told, named_graph
 from undertow.places import store_file
 from undertow.probes.base import Evidence, Probe, Rounds, Sampling
-from undertow.provenance import circumstances, code_sha256, python_call, shell_command
+from undertow.provenance import circumstances, code_sha256, python_call, shell_command, versions_that_answer
 from undertow.records import SCHEMA_VERSION, Record, check_place, read_record, write_record
 from undertow.scoring.ask import Asked, Engine, Estimate, Progress, ask, check_asks, estimate, here
 from undertow.scoring.distributed import Cluster, check_address, check_ray
@@ -154,7 +154,7 @@ def run(  # noqa: PLR0913 - a keyword for each choice a user has
         model: a name of `undertow ls models`, a hub id, or the path of a folder or GGUF file; a list of these compares
             them, and a pattern such as `run/checkpoint-*` stands for all folders that it matches.
         revision: of a hub id.
-        dtype: precision of the arithmetic: `float32`, `bfloat16`, `float16`, or `auto`, which is bfloat16 where this machine is fast at it.
+        dtype: precision of the arithmetic: `float32`, `bfloat16`, `float16`, or `auto` (bfloat16 where this machine has instructions).
         device: `auto`, `cpu`, `cuda`, ...
         protocol: `exact` or `paper`, where the probe knows both.
         seed: of sampling, bootstrap and permutations.
@@ -272,7 +272,9 @@ class EngineChoice:
     def opened(self, device: str) -> AbstractContextManager[Cluster | None]:
         """The cluster, which is joined when there is something to ask; None for this process."""
         on_gpu = device != "cpu"
-        return Cluster(self.address, self.workers, on_gpu) if self.name == RAY else nullcontext()
+        if self.name != RAY:
+            return nullcontext()
+        return Cluster(self.address, self.workers, on_gpu, versions=versions_that_answer)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -344,7 +346,7 @@ class _Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asker:
+class _Rechecker:
     """Has the model of a request asked in another precision, where the run has it asked."""
 
     request: Request
@@ -394,9 +396,9 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress, *, engi
             evidences.append(probe.observe(subject.design, answered.items, answered.scores, request.name))
             parts.append(_part(request.name, subject, answered, said))
             reduced = subject.as_asked(job, request, answered, evidences[-1])
-            asker = _Asker(request, cluster, store, protocol, progress)
+            rechecker = _Rechecker(request, cluster, store, protocol, progress)
             agains.append(
-                precision.read_again(probe, replace(reduced, here=cluster is None), (job.recheck, job.seed), asker)
+                precision.read_again(probe, replace(reduced, here=cluster is None), (job.recheck, job.seed), rechecker)
             )
     evidence = _together(evidences, parts)
     manifest = {

@@ -17,12 +17,13 @@ import numpy as np
 
 from undertow import challenge, models
 from undertow.models.base import FLOAT32, Found, Request
+from undertow.models.precision import costs_precision
 from undertow.places import store_file
 from undertow.probes import task_specification
 from undertow.probes.base import EXACT, Sampling
 from undertow.scoring.ask import Progress, ask
 from undertow.scoring.store import AnswerStore
-from undertow.types import Item, UndertowError
+from undertow.types import Item, ModelCard, UndertowError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,6 +55,7 @@ class Verdict:
         scores: movements and entropy, and where they stand among the schema set's sentences.
         unclaimed_percent: the largest share, over the W values, that none of the words took.
         unscored: why there is no verdict; "" where there is.
+        notes: what a reader must know of how the model was asked.
     """
 
     text: str
@@ -65,6 +67,7 @@ class Verdict:
     scores: Mapping[str, Standing]
     unclaimed_percent: float
     unscored: str = ""
+    notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for JSON; what is not a number is None."""
@@ -79,6 +82,10 @@ class Guard:
         found: the model; it is loaded at the first question that is not answered already, and kept.
         settings: of the task-specification probe: the schema set, W and how it goes in.
         progress: called with (queries done, queries in all) while the schema set is asked.
+
+    Attributes:
+        reference: what it learned from the schema set.
+        notes: what a reader of any verdict must know of how the model was asked.
 
     Raises:
         UndertowError: the model or the set cannot be had, or it answers too few sentences.
@@ -98,6 +105,7 @@ class Guard:
                 "compared with it; add a column well_specified, or use undertow-schemas"
             )
         self.reference: Reference = Reference.of(scored, design["words"])
+        self.notes = _notes(found.card)
 
     def __call__(self, text: str, options: Options = "") -> Verdict:
         """The verdict on one sentence with a blank (`{blank}`, `[MASK]` or `___`).
@@ -166,6 +174,7 @@ class Guard:
                 scores,
                 math.nan,
                 str(row["unscored"]),
+                self.notes,
             )
         moved = float(row["total_variation"])
         unspecified = chance > 50 if math.isfinite(chance) else moved > self.reference.thresholds["total_variation"]
@@ -179,6 +188,7 @@ class Guard:
             percent=percent,
             scores=scores,
             unclaimed_percent=unclaimed,
+            notes=self.notes,
         )
 
     def _shown(self, given: challenge.SentenceSet) -> list[str]:
@@ -240,7 +250,7 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
         date_count: number of years.
         ends: how many W values at either end are averaged.
         revision: of a hub id.
-        dtype: precision of the arithmetic.
+        dtype: precision of the arithmetic; in a reduced one verdicts are not checked against float32, which their notes say.
         device: `auto`, `cpu`, `cuda`, ...
         progress: called with (queries done, queries in all).
 
@@ -269,6 +279,13 @@ def check_sentence(text: str, options: Options = "") -> None:
         UndertowError: it has no blank, or several, or the options are not what they should be.
     """
     _variants(0, text, options)
+
+
+def _notes(card: ModelCard) -> tuple[str, ...]:
+    """What reduced precision does to verdicts is not known: unlike a run, a guard reads nothing again."""
+    if not costs_precision(card):
+        return ()
+    return (f"{card.name} was asked in {card.dtype}; verdicts in reduced precision are not checked against float32.",)
 
 
 CASES = ("nominative", "accusative", "possessive")

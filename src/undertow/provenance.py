@@ -93,14 +93,26 @@ def code_sha256() -> str:
     return whole.hexdigest()
 
 
-def circumstances() -> dict[str, Any]:
-    """When, with what and on what, as far as it helps to repeat a run."""
-    versions = {"undertow": version("undertow"), "python": platform.python_version()}
-    for package in PACKAGES:
+def versions_that_answer() -> dict[str, str]:
+    """What must be the same wherever one run's questions are answered: this very code, and the packages that run models."""
+    own = f"{version('undertow')} (files {code_sha256()[:12]})"
+    return {"undertow": own, **_versions(("torch", "transformers"))}
+
+
+def _versions(packages: Sequence[str]) -> dict[str, str]:
+    """Of those that are installed."""
+    versions = {}
+    for package in packages:
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
+    return versions
+
+
+def circumstances() -> dict[str, Any]:
+    """When, with what and on what, as far as it helps to repeat a run."""
+    versions = {"undertow": version("undertow"), "python": platform.python_version(), **_versions(PACKAGES)}
     machine = {"system": platform.system(), "release": platform.release(), "processor": _processor(), "cores": _cores()}
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return {"created": created, "versions": versions, "code_sha256": code_sha256(), "machine": machine}

@@ -33,6 +33,7 @@ MANIFEST, OBSERVATIONS, RESULTS = "manifest.json", "observations.parquet", "resu
 PRECISION = "precision.csv"
 PRECISION_NUMBERS = ("reduced", "float32", "error", "low", "high", "of_half_interval")
 PRECISION_FLAG = "could_change"
+"""Columns of the table that hold numbers, and one that holds True or False; the others but `measure` are of the group."""
 UNFINISHED = ".unfinished"
 """Marks a folder whose files are being replaced."""
 DRAFT_PREFIX = ".undertow-draft-"
@@ -204,7 +205,7 @@ def _read_precision(folder: Path) -> pd.DataFrame | None:
     try:
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
         numbers = {name: [float(cell or "nan") for cell in table[name]] for name in PRECISION_NUMBERS}
-        return table.assign(**numbers, could_change=table[PRECISION_FLAG] == "True")
+        return table.assign(**numbers, **{PRECISION_FLAG: table[PRECISION_FLAG] == "True"})
     except (OSError, ValueError, KeyError) as error:
         raise UndertowError(f"{path}: is damaged ({_first_line(error)}); run the audit again") from error
 

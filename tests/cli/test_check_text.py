@@ -33,6 +33,7 @@ KEYS = [
     "scores",
     "unclaimed_percent",
     "unscored",
+    "notes",
 ]
 LINES: list[dict[str, Any]] = [
     {"text": UNDECIDED, "id": 7, "tags": ["a", {"b": None}]},

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from planted_precision import Planted, moved, unit, year_of
+from test_checking import planted_table
 from undertow import cli as command_line
 from undertow import models
 from undertow.types import Answer, Blank, Query
@@ -78,6 +79,25 @@ def test_auto_is_kept_in_the_command_and_not_in_the_card(
     assert "--dtype auto" in manifest["command"]
     assert "dtype='auto'" in manifest["python"]
     assert "precision" not in manifest
+    assert "float32" not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("planted")
+def test_verdicts_on_sentences_say_that_nobody_checked_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "The cook said that {blank} was late."
+    lines, challenge = tmp_path / "s.jsonl", planted_table(tmp_path)
+    lines.write_text(f"{json.dumps({'text': text})}\n" * 2, encoding="utf-8")
+    asked = ["check-text", "-m", "planted", "--challenge", str(challenge), "--dtype"]
+    note = "planted was asked in bfloat16; verdicts in reduced precision are not checked against float32."
+    assert main(monkeypatch, *asked, "bfloat16", text) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == note
+    assert main(monkeypatch, *asked, "bfloat16", "--file", str(lines)) == 0
+    said = capsys.readouterr()
+    assert said.err.count(note) == 1
+    assert [json.loads(line)["verdict"]["notes"] for line in said.out.splitlines()] == [[note]] * 2
+    assert main(monkeypatch, *asked, "float32", text) == 0
     assert "float32" not in capsys.readouterr().out
 
 

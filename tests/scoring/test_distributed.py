@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import undertow
-from undertow import audit, challenge
+from undertow import audit, challenge, provenance
 from undertow.models import toy
-from undertow.models.base import EXACT, Found, Request
+from undertow.models.base import EXACT, Found, Limits, Request, TokenBatch
+from undertow.provenance import code_sha256
 from undertow.scoring import distributed
 from undertow.scoring.ask import Arrived, Asker, Opened, Portion, ask, here
-from undertow.scoring.distributed import MOST_FREE, Cluster, Shares, Worker, check_address, shares
+from undertow.scoring.distributed import MOST_FREE, STRIKES, Begun, Cluster, Shares, Worker, check_address, shares
 from undertow.scoring.store import AnswerStore
-from undertow.types import GENERATION, Answer, Generation, ModelCard, Option, Query, UndertowError, query_digest
+from undertow.types import GENERATION, Answer, Floats, Generation, ModelCard, Option, Query, UndertowError, query_digest
 
 PROBE = "spurious-correlation"
 SHE = (Option("female", ("she",)),)
@@ -66,7 +71,38 @@ def test_the_plan_is_that_of_all_queries_whatever_is_stored() -> None:
     ]
     kept = frozenset([*whole[1].packs[0], *whole[2].packs[0][:3]])
     rest = list(Asker(toy_found().open(), distinct, EXACT).portions(kept))
-    assert rest == [whole[0], Portion((whole[2].packs[0][3:],), whole[2].n_tokens, whole[2].as_tree), *whole[3:]]
+    assert rest == [whole[0], replace(whole[2], packs=(whole[2].packs[0][3:],)), *whole[3:]]
+
+
+def test_plain_batches_are_cut_as_the_planner_says_whatever_the_readers_budget_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shapes: list[tuple[int, ...]] = []
+
+    def noted(model: toy.Toy, batch: TokenBatch) -> Floats:
+        shapes.append(batch.tokens.shape)
+        return read(model, batch)
+
+    read = toy.Toy.read_batch
+    monkeypatch.setattr(toy.Toy, "read_batch", noted)
+    distinct, seen = sentences(300), []
+    for budget in (200, 400, 4000):
+        reader = Asker(plain_toy(budget), distinct, EXACT)
+        for portion in Asker(plain_toy(400), distinct, EXACT).portions(frozenset()):
+            assert isinstance(portion, Portion)
+            assert portion.budget_tokens == 400
+            list(reader.answers(portion))
+        seen.append(tuple(shapes))
+        shapes.clear()
+    assert len(seen[0]) > 4
+    assert len(set(seen)) == 1
+
+
+def plain_toy(budget_tokens: int) -> Any:
+    """One that must be read without trees."""
+    model: Any = toy_found().open()
+    model.limits = Limits(budget_tokens, 0)
+    return model
 
 
 def test_prompts_that_matter_to_no_other_are_shared_out_evenly() -> None:
@@ -157,18 +193,244 @@ def test_an_engine_of_ones_own_is_used_and_only_asked_for_what_is_missing(tmp_pa
 def test_a_worker_says_where_it_is_before_it_opens_the_model_and_refuses_another(tmp_path: Path) -> None:
     worker = Worker(str(tmp_path / "not there"), "")
     key = toy_found().card.key(EXACT)
-    placed, opened = worker.open(toy_found, key)
+    with pytest.raises(RuntimeError, match="before it heard the queries"):
+        list(worker.plan(frozenset()))
+    placed, opened = worker.open(toy_found, key, dict, {})
     assert isinstance(placed, distributed.Placed)
     assert isinstance(opened, Opened)
-    _, refused = worker.open(toy_found, "0" * 64)
+    _, refused = worker.open(toy_found, "0" * 64, dict, {})
     assert isinstance(refused, distributed.Refused)
     assert refused.sentence.startswith("toy: on ")
     list(worker.hear(sentences(60), EXACT))
-    (portion,) = worker.plan(frozenset())
+    begun, portion = worker.plan(frozenset())
+    assert isinstance(begun, Begun)
     assert isinstance(portion, Portion)
-    (arrived,) = worker.answer(portion)
+    _, arrived = worker.answer(portion)
     assert isinstance(arrived, Arrived)
     assert len(arrived.answers) == 60
+
+
+def test_a_worker_with_other_versions_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(distributed.THREADS, "1")
+    worker = Worker(str(tmp_path / "not there"), "1")
+    there = {"undertow": "0.1.0 (files 111111111111)", "torch": "2.9.0"}
+    for expected, words in (
+        (there, ""),
+        (there | {"torch": "2.8.0"}, "torch on HERE is 2.9.0, and 2.8.0 where the run was started"),
+        (
+            there | {"undertow": "0.1.0 (files 222222222222)"},
+            "undertow on HERE is 0.1.0 (files 111111111111), and 0.1.0 (fil",
+        ),
+        (there | {"transformers": "5.0"}, "transformers on HERE is not installed, and 5.0 where the run was started"),
+    ):
+        placed, said = worker.open(toy_found, toy_found().card.key(EXACT), lambda: there, expected)
+        assert isinstance(placed, distributed.Placed)
+        if words:
+            assert isinstance(said, distributed.Refused)
+            assert said.sentence.startswith(words.replace("HERE", placed.where))
+        else:
+            assert isinstance(said, Opened)
+
+
+def test_what_answers_is_told_by_its_files_and_packages() -> None:
+    versions = provenance.versions_that_answer()
+    assert code_sha256()[:12] in versions["undertow"]
+    assert ("torch" in versions) == (importlib.util.find_spec("torch") is not None)
+
+
+# A crew, in this process: Ray as it looks from the driver, with actors that die when they are told to.
+
+
+class RayError(Exception):
+    """Of an actor that is dead."""
+
+
+class RayTaskError(RayError):
+    """Of code that failed."""
+
+
+@dataclass(eq=False)
+class Actor:
+    """A worker, and when it dies.
+
+    Attributes:
+        worker: what it runs.
+        dies: by method, how many things it says of it before it dies; 0: as it is told.
+        dead: whether it has.
+    """
+
+    worker: Worker
+    dies: dict[str, int] = field(default_factory=dict)
+    dead: bool = False
+
+    def __getattr__(self, method: str) -> Any:
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *given: Said(self, method, given)))
+
+
+class Said:
+    """What comes of a call, as it is asked for."""
+
+    def __init__(self, actor: Actor, method: str, given: Sequence[Any]) -> None:
+        self.actor, self.left = actor, actor.dies.get(method, 2**62)
+        self.said: Iterator[Any] = getattr(actor.worker, method)(*given)
+
+    def __next__(self) -> Any:
+        self.actor.dead = self.actor.dead or self.left == 0
+        self.left -= 1
+        return RayError("killed") if self.actor.dead else next(self.said)
+
+
+class Ray:
+    """As much of Ray as the driver uses, of one machine with three processors."""
+
+    exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
+    ObjectRefGenerator = Said
+
+    def __init__(self, dies: Sequence[dict[str, int]]) -> None:
+        self.dies, self.actors = dies, list[Actor]()
+
+    def remote(self, kind: type[Worker]) -> Any:
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *given: self.hire(kind(*given))))
+
+    def hire(self, worker: Worker) -> Actor:
+        number = len(self.actors)
+        self.actors.append(Actor(worker, self.dies[number] if number < len(self.dies) else {}))
+        return self.actors[-1]
+
+    def put(self, value: Any) -> Any:
+        return value
+
+    def get(self, value: Any) -> Any:
+        if isinstance(value, RayError):
+            raise value
+        return value
+
+    def wait(self, said: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
+        return said, []
+
+    def kill(self, actor: Actor) -> None:
+        actor.dead = True
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(gcs_address="127.0.0.1:6379")
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Resources": {"CPU": 3.0}, "Alive": True}]
+
+
+@pytest.fixture
+def crew(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes a Ray whose first actors die as they are told to."""
+    monkeypatch.setenv(distributed.THREADS, "1")
+
+    def made(*dies: dict[str, int]) -> Ray:
+        ray = Ray(dies)
+        monkeypatch.setitem(sys.modules, "ray", ray)
+        return ray
+
+    return made
+
+
+def asked_of(cluster: Cluster, distinct: dict[str, Query], find: Any = toy_found) -> dict[str, Answer]:
+    """What a cluster answers; an error if it answers anything twice."""
+    answers: dict[str, Answer] = {}
+    for said in cluster.engine(find)(toy_found(), distinct, {}, EXACT):
+        if isinstance(said, Arrived):
+            assert not answers.keys() & said.answers.keys()
+            answers |= said.answers
+    return answers
+
+
+def alone(distinct: dict[str, Query]) -> dict[str, Answer]:
+    said = here(toy_found(), distinct, {}, EXACT)
+    return {digest: one for arrived in said if isinstance(arrived, Arrived) for digest, one in arrived.answers.items()}
+
+
+def test_three_idle_workers_that_die_between_rounds_do_not_end_the_run(crew: Any) -> None:
+    ray = crew()
+    with Cluster(n_workers=3) as cluster:
+        for n_dead in range(STRIKES + 1):
+            for actor in ray.actors:
+                actor.dead = n_dead > 0
+            assert asked_of(cluster, sentences()) == alone(sentences())
+            assert cluster.told() == {"name": "ray", "workers": 3, "replaced": 3 * n_dead}
+
+
+def test_a_machine_lost_while_its_workers_are_idle_does_not_tell_against_what_they_were_to_do(crew: Any) -> None:
+    for what in ("plan", "answer"):
+        ray = crew(*3 * [{what: 0}])
+        with Cluster(n_workers=3) as cluster:
+            assert asked_of(cluster, sentences()) == alone(sentences())
+            assert [actor.dead for actor in ray.actors] == [True, True, True, False, False, False], what
+        assert cluster.n_replaced == 3
+
+
+@pytest.mark.parametrize(
+    ("dies", "words", "n_hired"),
+    [
+        ({"open": 1}, "while it opened the model", STRIKES),
+        ({"hear": 0}, "as it was sent the queries", STRIKES),
+        ({"plan": 1}, "while it planned what to ask", STRIKES),
+        ({"answer": 1}, "over the same 60 questions", STRIKES),
+        ({"answer": 0}, "before it could answer anything", STRIKES),
+    ],
+)
+def test_what_kills_every_worker_ends_the_run(crew: Any, dies: dict[str, int], words: str, n_hired: int) -> None:
+    ray = crew(*20 * [dies])
+    with Cluster(n_workers=1) as cluster, pytest.raises(UndertowError) as error:
+        asked_of(cluster, sentences(60))
+    assert f"a worker was lost 3 times in a row {words} (RayError: killed)" in str(error.value)
+    assert len(ray.actors) == n_hired
+
+
+def test_a_place_where_no_worker_can_open_the_model_is_given_up_and_told(crew: Any) -> None:
+    crew({}, {}, {"open": 1}, {"open": 1}, {"open": 1})
+    with Cluster(n_workers=3) as cluster:
+        assert asked_of(cluster, sentences()) == alone(sentences())
+        assert cluster.told() == {"name": "ray", "workers": 2, "replaced": 2}
+    assert cluster.told()["workers"] == 2
+
+
+def test_a_planner_that_is_replaced_by_one_with_another_budget_hands_nothing_out_twice(crew: Any) -> None:
+    budgets = Counter[str]()
+
+    def find() -> Found:
+        def opened() -> Any:
+            budgets["opened"] += 1
+            model: Any = toy_found().open()
+            model.limits = replace(model.limits, budget_tokens=model.limits.budget_tokens // budgets["opened"])
+            return model
+
+        return replace(toy_found(), open=opened)
+
+    crew({"plan": 3}, {"plan": 5})
+    with Cluster(n_workers=1) as cluster:
+        assert asked_of(cluster, sentences(), find) == alone(sentences())
+    assert (cluster.n_replaced, budgets["opened"]) == (2, 3)
+
+
+def test_another_address_than_that_of_the_cluster_a_program_is_in_is_refused(crew: Any) -> None:
+    crew()
+    for address in ("", "auto", "localhost:6379", "127.0.0.1:6379"):
+        with Cluster(address, 1) as cluster:
+            assert len(asked_of(cluster, sentences(30))) == 30
+    with (
+        Cluster("127.0.0.1:6380", 1) as cluster,
+        pytest.raises(
+            UndertowError, match=r"joined the Ray cluster at 127.0.0.1:6379, and --address 127.0.0.1:6380 is a"
+        ),
+    ):
+        asked_of(cluster, sentences(30))
+
+
+def test_a_ray_that_cannot_be_started_is_a_sentence_with_a_remedy() -> None:
+    said = distributed._not_joined("", OSError("No space left on device."))
+    assert said.startswith(
+        "Ray cannot be started on this machine (No space left on device); run `pip install --upgrade"
+    )
 
 
 # A cluster, divided.
@@ -189,8 +451,8 @@ GPUS = [{"CPU": 4.0}, {"CPU": 48.0, "GPU": 4.0}, {"CPU": 16.0, "GPU": 2.0}]
         (RACK, 2, True, Shares(2, 16, 0, 16)),
         (RACK, 4, True, Shares(4, 8, 0, 8)),
         (RACK, 6, True, Shares(6, 5, 0, 5)),
-        (GPUS, 0, True, Shares(6, 1, 1, 8)),
-        (GPUS, 3, True, Shares(3, 1, 1, 8)),
+        (GPUS, 0, True, Shares(6, 8, 1, 8)),
+        (GPUS, 3, True, Shares(3, 8, 1, 8)),
         (GPUS, 0, False, Shares(3, 16, 0, 16)),
         ([{"CPU": 0.0, "GPU": 1.0}], 0, True, Shares(1, 0, 1, 1)),
     ],

@@ -83,7 +83,7 @@ Graph = Annotated[
     ),
 ]
 Dtype = Annotated[
-    str, typer.Option(help="float32, bfloat16, float16, or auto: bfloat16 where this machine is fast at it.")
+    str, typer.Option(help="float32, bfloat16, float16, or auto: bfloat16 where this machine has instructions for it.")
 ]
 Protocol = Annotated[str, typer.Option("--protocol", help="exact or paper, where there is a choice.")]
 
@@ -513,6 +513,8 @@ def check_text(  # noqa: PLR0913 - an option each
         if file is None:
             _say_verdict(guard(text, options), as_json=as_json)
         else:
+            for note in guard.notes:
+                typer.echo(note, err=True)
             write_verdicts(guard, lines, out)
 
 
@@ -867,6 +869,8 @@ def _say_verdict(verdict: Verdict, *, as_json: bool) -> None:
         typer.echo(f"  {name.replace('_', ' ')} {standing.value:.1f}{unit}{beside}")
     typer.echo(f"  at most {verdict.unclaimed_percent:.0f}% went to words that were not asked for")
     typer.echo(f"Rests on: {verdict.rests_on}.")
+    for note in verdict.notes:
+        typer.echo(note)
 
 
 def _say_estimate(estimate: Estimate, *, as_json: bool) -> None:

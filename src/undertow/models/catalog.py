@@ -42,7 +42,6 @@ NOT_FAMILIES = (
     "templates",
     "train",
     "tree_attention",
-    "tree_attention",
     "tree_cache",
     "vocabulary",
     "weights",

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from undertow.models import causal
 from undertow.models.base import Found, Request
-from undertow.models.weights import find_gguf, path_of
+from undertow.models.weights import GGUF_PREFIX, find_gguf, path_of
 from undertow.types import UndertowError
 
 SUMMARY = "a GGUF file of any name: gguf:FILE; read like other causal models"
-PREFIX = "gguf:"
 
 
 def find(request: Request) -> Found | None:
@@ -21,11 +20,11 @@ def find(request: Request) -> Found | None:
     Raises:
         UndertowError: there is no such file, or it is not GGUF.
     """
-    if not request.name.startswith(PREFIX):
+    if not request.name.startswith(GGUF_PREFIX):
         return None
     if request.revision:
         raise UndertowError(f"{request.name}: a file has no revisions; leave --revision out")
-    path = request.name.removeprefix(PREFIX)
+    path = request.name.removeprefix(GGUF_PREFIX)
     if not path.strip():
         raise UndertowError("gguf: names no file; write gguf:PATH")
     return causal.found(request, find_gguf(path_of(path)))

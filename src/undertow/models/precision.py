@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from undertow.models.base import FLOAT32
+from undertow.types import ModelCard
 
 AUTO, BFLOAT16, FLOAT16 = "auto", "bfloat16", "float16"
 REDUCED = (BFLOAT16, FLOAT16)
@@ -26,7 +27,15 @@ GPU_DEVICES = ("nvidiactl", "kfd", "dxg")
 """What Linux has under /dev where there is a GPU of NVIDIA, of AMD, or Windows' own."""
 BYTES = 4
 SPARE = 1.1
-"""Room that a network takes beyond its weights."""
+"""Of its weights in float32, what a network takes on a GPU."""
+PEAK, GGUF_PEAK = 2.0, 3.0
+"""What the machine must hold while a network is loaded, in its weights in float32. Measured: 1.5 where the file holds bfloat16, which
+is there beside what it becomes, and 3 for GGUF, whose weights are unpacked in copies."""
+
+
+def costs_precision(card: ModelCard) -> bool:
+    """Whether a model's precision changes any number that it answers."""
+    return card.dtype in REDUCED and card.family not in WITHOUT_ARITHMETIC
 
 
 def auto_dtype(kind: str, instructions: Collection[str], *, cuda_has_bfloat16: bool) -> str:
@@ -107,19 +116,29 @@ def told_instructions(cpuinfo: str) -> frozenset[str]:
     return frozenset.intersection(*cores) if cores else frozenset()
 
 
-def no_room(parameters: float, device: str) -> str:
-    """Why a network does not fit in float32; "" where it does, or where that cannot be said.
+def no_room(parameters: float, device: str, *, gguf: bool) -> str:
+    """Why a network cannot be loaded in float32 on this machine; "" where it can, or where that cannot be said.
 
     A process that takes more than there is, is killed by the system and says nothing: what is known to be too much is not tried.
+    Loading takes more than holding, and takes it of the machine's memory, whatever the network is moved to then.
 
     Args:
         parameters: how many it has.
         device: as in `undertow.models.base.Request`.
+        gguf: whether it is loaded from a GGUF file.
     """
-    needed, free = SPARE * BYTES * parameters, room_bytes(_kind(device), device)
+    weights, kind = BYTES * parameters, _kind(device)
+    loading = _lacking("loading it", weights * (GGUF_PEAK if gguf else PEAK), room_bytes(CPU, CPU))
+    return loading or (
+        "" if kind == CPU else _lacking("it", weights * SPARE, room_bytes(kind, device), f" on {device}")
+    )
+
+
+def _lacking(what: str, needed: float, free: int | None, where: str = "") -> str:
+    """In words that there is not as much as needed; "" where there is, or where nobody says."""
     if free is None or needed <= free:
         return ""
-    return f"it takes about {needed / 1e9:,.1f} GB in float32, and {free / 1e9:,.1f} GB are free"
+    return f"{what} takes about {needed / 1e9:,.1f} GB{where} in float32, and {free / 1e9:,.1f} GB are free"
 
 
 def room_bytes(kind: str, device: str) -> int | None:

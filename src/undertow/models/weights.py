@@ -25,6 +25,8 @@ from undertow.types import ModelCard, UndertowError, digest
 
 NEEDS_EXTRA = "install the model extra: pip install 'undertow[models]'"
 GGUF = ".gguf"
+GGUF_PREFIX = "gguf:"
+"""Before the path of a GGUF file of any name."""
 GGUF_ARCHITECTURE = "ForCausalLM"
 """GGUF is llama.cpp's format; what transformers reads from it are causal models."""
 HUB_PATIENCE_S = 10.0
@@ -84,6 +86,11 @@ def find_weights(request: Request, architectures: Sequence[str]) -> Weights | No
     if request.name.startswith((".", "/", "~")) or request.name.count("/") > 1 or "\\" in request.name:
         raise UndertowError(f"{request.name}: there is no such folder or file; check the path")
     return _hub(request, architectures)
+
+
+def is_gguf(name: str) -> bool:
+    """Whether what a user calls a model is a GGUF file, whose weights are unpacked when it is loaded."""
+    return name in PULLABLE or name.startswith(GGUF_PREFIX) or Path(name).suffix.lower() == GGUF
 
 
 def path_of(name: str) -> Path:

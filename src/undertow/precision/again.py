@@ -16,7 +16,8 @@ import numpy as np
 
 from undertow import models
 from undertow.models.base import FLOAT32, Found, Request
-from undertow.models.precision import REDUCED, WITHOUT_ARITHMETIC, no_room
+from undertow.models.precision import costs_precision, no_room
+from undertow.models.weights import is_gguf
 from undertow.probes.base import Evidence, Probe, Rounds
 from undertow.types import (
     Answer,
@@ -64,7 +65,7 @@ class Reduced:
         design: what was known before it was asked.
         items, answers: all of them, in order [item].
         evidence: what was observed.
-        here: whether models run on this machine.
+        here: whether models run in this process: what memory workers have, on machines of their own, it cannot know.
     """
 
     request: Request
@@ -80,7 +81,7 @@ class Reduced:
     @property
     def costs(self) -> bool:
         """Whether its precision changes any number."""
-        return self.card.dtype in REDUCED and self.card.family not in WITHOUT_ARITHMETIC
+        return costs_precision(self.card)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,9 @@ class Again:
 def read_again(probe: Probe, reduced: Reduced, sampling: tuple[int, int], ask_all: AskAll) -> Again | None:
     """Read a sample again in float32 and compare; None for a model whose precision costs nothing.
 
+    What this machine has no room for is not tried. Where workers load the model (`--engine ray`) that is not asked, since the process
+    that drives them does not know their memory: a worker that takes too much is killed, and the engine says so.
+
     Args:
         probe: the audit.
         reduced: the model as it was asked.
@@ -109,9 +113,11 @@ def read_again(probe: Probe, reduced: Reduced, sampling: tuple[int, int], ask_al
     if not reduced.costs:
         return None
     facts = {"model": reduced.request.name, "dtype": reduced.card.dtype, "of_items": len(reduced.items)}
-    reason = no_room(float(reduced.facts.get("parameters", 0)), reduced.request.device)
-    if reduced.here and reason:
-        return Again({**facts, "unknown": reason})
+    if reduced.here:
+        parameters = float(reduced.facts.get("parameters", 0))
+        reason = no_room(parameters, reduced.request.device, gguf=is_gguf(reduced.request.name))
+        if reason:
+            return Again({**facts, "unknown": reason})
     chosen = drawn_clusters(reduced.items, n_items, seed)
     started = time.perf_counter()
     try:

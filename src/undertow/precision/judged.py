@@ -1,31 +1,33 @@
 """Judging: which findings of a run could be others in float32, given the error of its results.
 
-Each result is moved by both ends of its error, and the probe tells its findings anew: how a finding is claimed, the probe alone knows.
+Each result is moved by both ends of its error, and the probe tells its findings anew: how a finding is claimed, and of how many results,
+the probe alone knows.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from undertow.precision.again import Again, Key, key_of
 from undertow.probes.base import Evidence, Probe
+from undertow.records import PRECISION_FLAG, PRECISION_NUMBERS
 from undertow.types import Finding, Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ALPHA = 0.05
-STRICTEST = 3.0
-"""Half intervals that a result must be away from its neutral value to be claimed, at most: what is further than that before and
-after it is moved is claimed by any probe, and what is nearer than one by none."""
 MOVE_WITH_VALUE = ("above_baseline", "above_low", "above_high")
 """Further numbers of a result that are its value, less something that has no error."""
 HALF_WIDTH_SDS = 1.96
 NO_WIDTH = 1e-9
 """An interval that is narrower than this, in proportion, holds one value but for rounding."""
+NOT_OF_GROUP = ("measure", *PRECISION_NUMBERS, PRECISION_FLAG)
+NUMBER = re.compile(r"(?<![^\s(\[])(< )?[+-]?[\d,]*\.?\d+(?=[\s%)\],;.:]|$)")
+"""A number that stands for itself, and is no part of a name."""
 
 
 def table_of(agains: Iterable[Again | None]) -> pd.DataFrame | None:
@@ -33,7 +35,7 @@ def table_of(agains: Iterable[Again | None]) -> pd.DataFrame | None:
     import pandas as pd
 
     rows = [row for again in agains if again is not None for row in again.rows]
-    names = list(dict.fromkeys(name for row in rows for name in row if name not in NUMBERS))
+    names = list(dict.fromkeys(name for row in rows for name in row if name not in PRECISION_NUMBERS))
     return pd.DataFrame([dict.fromkeys(names, "") | dict(row) for row in rows]) if rows else None
 
 
@@ -97,9 +99,8 @@ def _could_change(
     for at, result in enumerate(results):
         for error in set(ranges.of_result(result) or ()) - {0.0}:
             moved = moved_by(result, error)
-            if may_turn(result, moved):
-                others = probe.findings(evidence, [*results[:at], moved, *results[at + 1 :]])
-                could.setdefault(key_of(result), []).extend(_turned(told, others, result, moved))
+            others = probe.findings(evidence, [*results[:at], moved, *results[at + 1 :]])
+            could.setdefault(key_of(result), []).extend(_turned(told, others, result, moved))
     return could
 
 
@@ -148,10 +149,6 @@ def _largest(model: str, table: pd.DataFrame) -> dict[str, float]:
 def _key_of_row(row: Mapping[Any, Any]) -> Key:
     group = {str(name): str(level) for name, level in row.items() if name not in NOT_OF_GROUP and level}
     return str(row["measure"]), tuple(sorted(group.items()))
-
-
-NUMBERS = ("reduced", "float32", "error", "low", "high", "of_half_interval")
-NOT_OF_GROUP = ("measure", *NUMBERS, "could_change")
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,28 +204,8 @@ def _moved_p(result: Result, value: float) -> float:
     return float(2 * norm.sf(after / sd)) if sd > 0 else result.p
 
 
-def may_turn(result: Result, moved: Result) -> bool:
-    """Whether any probe could claim the one and not the other: most results are far from that, and need not be told anew."""
-    if (result.q < ALPHA) != (moved.q < ALPHA):
-        return True
-    neutral = result.neutral if math.isfinite(result.neutral) else 0.0
-    ways = [_half_intervals(one, neutral) for one in (result, moved)]
-    if any(map(math.isnan, ways)):
-        return False
-    return ways[0] * ways[1] < 0 or (max(map(abs, ways)) >= 1 and min(map(abs, ways)) <= STRICTEST)
-
-
-def _half_intervals(result: Result, neutral: float) -> float:
-    """How far a result is from a value, in lengths of the half of its interval on that side; NaN where it has none."""
-    away = result.value - neutral
-    half = result.value - result.low if away > 0 else result.high - result.value
-    if math.isnan(half) or math.isnan(away):
-        return math.nan
-    return away / half if half > 0 else math.copysign(math.inf, away) if away else 0.0
-
-
 def _turned(told: Sequence[Finding], others: Sequence[Finding], result: Result, moved: Result) -> list[str]:
-    """The findings that are there and would not be, or the other way round, once a result is moved."""
+    """The findings that are there and would not be, or say something else, or the other way round, once a result is moved."""
     before, after = ({finding.text for finding in some} for some in (told, others))
     gone = [finding for finding in told if finding.text not in after]
     come = [finding for finding in others if finding.text not in before]
@@ -238,7 +215,15 @@ def _turned(told: Sequence[Finding], others: Sequence[Finding], result: Result, 
         return weak or [f"{result.measure.replace('_', ' ')} ({', '.join(filter(None, result.group.values()))})"]
     neutral = result.neutral if math.isfinite(result.neutral) else 0.0
     other_way = (result.value - neutral) * (moved.value - neutral) < 0
-    return [finding.text for finding in gone if finding.found] if n_gone > n_come or other_way else []
+    claimed = [finding.text for finding in gone if finding.found]
+    still = {_wording(finding.text) for finding in come if finding.found}
+    others_now = [text for text in claimed if _wording(text) not in still]
+    return others_now or (claimed if n_gone > n_come or other_way else [])
+
+
+def _wording(text: str) -> str:
+    """A finding without its numbers: one that says of another model or dimension that it does best is another finding."""
+    return NUMBER.sub("#", text)
 
 
 # In words.
@@ -259,8 +244,8 @@ def said(block: Mapping[str, Any]) -> list[str]:
         )
     if n_others:
         told.append(f"Warning: in float32 {_how_many(n_others, 'finding')} could turn out otherwise.")
-    elif any(not part.get("unknown") for part in block["models"]):
-        told.append("In float32 no finding could turn out otherwise.")
+    elif not n_unknown and not any(part.get("unknown") for part in block["models"]):
+        told.append("No finding turned when each result, by itself, was moved by the 95% interval of its error.")
     if n_unknown:
         told.append(f"Of {_how_many(n_unknown, 'result')} the sample does not tell the error.")
     return told

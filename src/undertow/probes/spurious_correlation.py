@@ -258,8 +258,9 @@ def _over_prompts(result: Result) -> Result:
 def findings(evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
     """A sentence for every slope and slope gap, the largest effects first; claimed only where both tests agree."""
     by_key = {(result.measure, tuple(result.group.items())): result for result in results}
+    asked = _Asked.of(evidence.frame)
     told = [
-        _finding(result, by_key.get(("pearson_r", tuple(result.group.items()))), evidence)
+        _finding(result, by_key.get(("pearson_r", tuple(result.group.items()))), evidence.design, asked)
         for result in results
         if result.measure in ("slope", "slope_gap")
     ]
@@ -267,10 +268,29 @@ def findings(evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
     return sorted(told, key=lambda finding: (not finding.found, -finding.strength))
 
 
-def _finding(result: Result, r: Result | None, evidence: Evidence) -> Finding:
-    who = _who(result.group, evidence.frame)
-    first, last = _ends(_facet(evidence.frame, result.group))
-    what = _what(result, evidence.design)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What findings say of the observations, looked up once for all of them.
+
+    Attributes:
+        several: what there are several of, of models and prompts.
+        ends: the first and the last W value of each facet.
+    """
+
+    several: frozenset[str]
+    ends: Mapping[tuple[str, ...], tuple[str, str]]
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame) -> _Asked:
+        several = frozenset(name for name in ("model", "prompt") if frame[name].nunique() > 1)
+        facets = frame.groupby(list(FACETS), sort=False)
+        return cls(several, {tuple(map(str, levels)): _ends(facet) for levels, facet in facets})
+
+
+def _finding(result: Result, r: Result | None, design: Mapping[str, Any], asked: _Asked) -> Finding:
+    who = _who(result.group, asked.several)
+    first, last = asked.ends[tuple(result.group[name] for name in FACETS)]
+    what = _what(result, design)
     span = f"from {first} to {last}"
     if result.value == 0 and math.isnan(result.p) and result.low == result.high == 0:
         text = f"{what} does not move at all with {result.group['w_name']} {span}."
@@ -312,10 +332,10 @@ def _amount(points: float) -> str:
     return f"{points:.1f}" if points >= 0.05 else f"{points:.{min(max(1 - math.floor(math.log10(points)), 2), 6)}f}"
 
 
-def _who(group: Mapping[str, str], frame: pd.DataFrame) -> str:
+def _who(group: Mapping[str, str], several: frozenset[str]) -> str:
     """The model and prompt that a sentence is about, where there are several of either."""
-    model = group["model"] if frame["model"].nunique() > 1 else ""
-    prompt = f"prompt {group['prompt']}" if frame["prompt"].nunique() > 1 and group["prompt"] else ""
+    model = group["model"] if "model" in several else ""
+    prompt = f"prompt {group['prompt']}" if "prompt" in several and group["prompt"] else ""
     return f"{', '.join(filter(None, [model, prompt]))}: " if model or prompt else ""
 
 
@@ -354,20 +374,13 @@ def _p(value: float) -> str:
 def _ends(facet: pd.DataFrame) -> tuple[str, str]:
     """The first and the last W value."""
     scored = facet[facet["unscored"] == ""] if (facet["unscored"] == "").any() else facet
-    values = scored["w"].astype(str).to_numpy()[np.argsort(scored["w_index"].to_numpy(), kind="stable")]
-    return values[0], values[-1]
+    index = scored["w_index"].to_numpy()
+    return str(scored["w"].iloc[index.argmin()]), str(scored["w"].iloc[len(index) - 1 - index[::-1].argmax()])
 
 
 def _span(w_name: str, facet: pd.DataFrame) -> str:
     first, last = _ends(facet)
     return f"{w_name}: {facet['w'].nunique()} values, from {first} to {last}."
-
-
-def _facet(frame: pd.DataFrame, group: Mapping[str, str]) -> pd.DataFrame:
-    chosen = np.ones(len(frame), dtype=bool)
-    for name in FACETS:
-        chosen &= (frame[name].astype(str) == group[name]).to_numpy()
-    return frame[chosen]
 
 
 def draw(evidence: Evidence, results: Sequence[Result]) -> Iterator[Drawing]:

@@ -30,7 +30,7 @@ from undertow.models.base import (
     TopModel,
     UnscorableError,
 )
-from undertow.scoring.plan import Pack, plan, read_pack
+from undertow.scoring.plan import plan, read_pack
 from undertow.scoring.store import AnswerStore
 from undertow.types import (
     BLANK,
@@ -159,11 +159,13 @@ class Portion:
         packs: the queries that are asked in one go, by digest [pack][query].
         n_tokens: tokens to feed; 0 where queries are answered whole.
         as_tree: whether one tree is read, or plain batches; None where queries are answered whole.
+        budget_tokens: of a plain batch, as the planner has it, so that every reader cuts the same ones.
     """
 
     packs: tuple[tuple[str, ...], ...]
     n_tokens: int = 0
     as_tree: bool | None = None
+    budget_tokens: int = 0
 
     @property
     def n_queries(self) -> int:
@@ -334,8 +336,7 @@ class Asker:
             self._encoded, refused = _encode(cast(TokenModel, self.model), read)
             if refused:
                 yield Arrived(refused, notes=self.model.notes)
-            for members, pack in _passes(cast(TokenModel, self.model), self._encoded, {*stored, *refused}):
-                yield Portion((tuple(members),), pack.n_tokens, pack.as_tree)
+            yield from _passes(cast(TokenModel, self.model), self._encoded, {*stored, *refused})
         yield from map(Portion, _left_to_answer(self.model, whole, stored, most_free))
 
     def answers(self, portion: Portion) -> Iterator[Arrived]:
@@ -349,7 +350,7 @@ class Asker:
         model, (members,) = cast(TokenModel, self.model), portion.packs
         unknown = {digest: cast(TextQuery, self.distinct[digest]) for digest in members if digest not in self._encoded}
         encoded = self._encoded | _encode(model, unknown)[0] if unknown else self._encoded
-        fresh = _read(model, encoded, members, self.protocol, as_tree=portion.as_tree)
+        fresh = _read(model, encoded, portion, self.protocol)
         yield Arrived(fresh, n_tokens=portion.n_tokens, notes=model.notes)
 
     def _answered_whole(self, pack: Sequence[str]) -> Iterator[Arrived]:
@@ -421,16 +422,14 @@ def _effort_of_reading(
 ) -> Effort:
     encoded, refused = _encode(model, distinct)
     passes = _passes(model, encoded, stored | refused)
-    n_tokens = sum(left.n_tokens for _, left in passes)
-    largest = max((left.n_tokens for _, left in passes), default=0)
+    n_tokens = sum(left.n_tokens for left in passes)
+    largest = max((left.n_tokens for left in passes), default=0)
     seconds = 0.0
     if passes:
-        members, timed = passes[len(passes) // 2]
-        _read(
-            model, encoded, members, protocol, as_tree=timed.as_tree
-        )  # the first pass also sets up kernels and threads
+        timed = passes[len(passes) // 2]
+        _read(model, encoded, timed, protocol)  # the first pass also sets up kernels and threads
         started = time.perf_counter()
-        _read(model, encoded, members, protocol, as_tree=timed.as_tree)
+        _read(model, encoded, timed, protocol)
         seconds = (time.perf_counter() - started) * n_tokens / timed.n_tokens
     return Effort(n_tokens, len(passes), seconds, model.memory_bytes(max(largest, 1)))
 
@@ -446,23 +445,23 @@ def _encode(model: TokenModel, distinct: dict[str, TextQuery]) -> tuple[dict[str
     return encoded, refused
 
 
-def _passes(model: TokenModel, encoded: dict[str, Encoded], answered: Collection[str]) -> list[tuple[list[str], Pack]]:
-    """The plan over all queries, less what is answered: (query digests, pack) of what is left to compute."""
+def _passes(model: TokenModel, encoded: dict[str, Encoded], answered: Collection[str]) -> list[Portion]:
+    """The plan over all queries, less what is answered."""
     digests = list(encoded)
     left = []
     for pack in plan(list(encoded.values()), model.limits):
-        members = [digests[index] for index in pack.queries if digests[index] not in answered]
+        members = tuple(digests[index] for index in pack.queries if digests[index] not in answered)
         if members:
-            left.append((members, pack))
+            left.append(Portion((members,), pack.n_tokens, pack.as_tree, model.limits.budget_tokens))
     return left
 
 
-def _read(
-    model: TokenModel, encoded: dict[str, Encoded], members: Sequence[str], protocol: str, *, as_tree: bool
-) -> dict[str, Answer]:
+def _read(model: TokenModel, encoded: dict[str, Encoded], portion: Portion, protocol: str) -> dict[str, Answer]:
+    (members,) = portion.packs
     queries = [encoded[digest] for digest in members]
     read_batch = partial(cast(TopModel, model).read_top, top=PAPER_TOP) if protocol == PAPER else model.read_batch
-    values = read_pack(queries, model.limits.budget_tokens, (model.read_tree, read_batch), as_tree=as_tree)
+    readers = model.read_tree, read_batch
+    values = read_pack(queries, portion.budget_tokens, readers, as_tree=bool(portion.as_tree))
     return {digest: _answer(query, reads) for digest, query, reads in zip(members, queries, values, strict=True)}
 
 

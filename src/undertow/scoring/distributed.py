@@ -14,9 +14,11 @@ Knows Ray, imported when a cluster is joined; knows no model family, and does no
 from __future__ import annotations
 
 import importlib.util
+import ipaddress
 import logging
 import os
 import re
+import secrets
 import socket
 import subprocess
 import sys
@@ -36,11 +38,13 @@ from undertow.types import Answer, ModelCard, Query, UndertowError
 
 Find: TypeAlias = Callable[[], Found]
 """Finds the model where it is called; it is sent to the workers, so it must be picklable."""
+Versions: TypeAlias = Callable[[], Mapping[str, str]]
+"""Tells the versions, by package, that must be the same wherever a model is asked; picklable too."""
 
 AT_EACH = 2
 """Portions under way at a worker: one that it answers, and one that waits, so that it is never without."""
 STRIKES = 3
-"""So many workers in a row may be lost over the same thing."""
+"""So many workers in a row may be lost over the same questions, or in the same place of the crew."""
 PLACED_S = 120.0
 """How long no worker at all may find a place in the cluster."""
 JOIN_S = 30.0
@@ -61,8 +65,10 @@ ON_START = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""What Ray reads in the environment. Its servers ask for no password, so those for this machine alone listen on its loopback
+"""What Ray reads in the environment. Its servers run what they are sent, so those for this machine alone listen on its loopback
 alone, as Ray has it on systems that it does not build clusters of."""
+LOOPBACK_SWITCH = "ENABLE_RAY_CLUSTER"
+"""Ray's own constant for the same, read from the environment when Ray was imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,11 @@ class Placed:
     def where(self) -> str:
         """In words."""
         return f"{self.host}, process {self.pid}"
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A worker is at what it was told to do, so if it is lost now, that may be why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +144,7 @@ def shares(nodes: Sequence[Mapping[str, float]], n_workers: int, *, on_gpu: bool
                 "fewer, or --device cpu"
             )
         share = min(n_cpus // n_gpus for n_cpus, n_gpus in zip(cpus, gpus, strict=True) if n_gpus)
-        return Shares(wanted, min(1, share), 1, max(1, share))
+        return Shares(wanted, share, 1, max(1, share))
     if not any(cpus):
         raise UndertowError("the cluster has no processor for a worker; join another with --address")
     wanted = n_workers or sum(1 for n_cpus in cpus if n_cpus)
@@ -162,13 +173,18 @@ class Worker:
         self.model: Any = None
         self.asker: Asker | None = None
 
-    def open(self, find: Find, key: str) -> Iterator[Placed | Opened | Refused]:
-        """Find the model, see that it is the driver's, and open it."""
+    def open(
+        self, find: Find, key: str, versions: Versions, expected: Mapping[str, str]
+    ) -> Iterator[Placed | Opened | Refused]:
+        """Find the model, see that it is the driver's, read by the same versions, and open it."""
         placed = Placed(socket.gethostname(), os.getpid())
         yield placed
-        yield from _or_refused(self._opened(find, key, placed.where))
+        yield from _or_refused(self._opened(find, key, (versions, expected), placed.where))
 
-    def _opened(self, find: Find, key: str, where: str) -> Iterator[Opened]:
+    def _opened(
+        self, find: Find, key: str, versions: tuple[Versions, Mapping[str, str]], where: str
+    ) -> Iterator[Opened]:
+        _check_versions(versions[0](), versions[1], where)
         found = find()
         if found.card.key(EXACT) != key:
             raise UndertowError(
@@ -182,15 +198,34 @@ class Worker:
         self.asker = Asker(self.model, queries, protocol)
         yield from ()
 
-    def plan(self, stored: frozenset[str]) -> Iterator[Portion | Arrived | Refused]:
+    def plan(self, stored: frozenset[str]) -> Iterator[Begun | Portion | Arrived | Refused]:
         """What there is to ask."""
-        if self.asker is not None:
-            yield from _or_refused(self.asker.portions(stored, MOST_FREE))
+        yield Begun()
+        yield from _or_refused(self._heard().portions(stored, MOST_FREE))
 
-    def answer(self, portion: Portion) -> Iterator[Arrived | Refused]:
+    def answer(self, portion: Portion) -> Iterator[Begun | Arrived | Refused]:
         """Ask it."""
-        if self.asker is not None:
-            yield from _or_refused(self.asker.answers(portion))
+        yield Begun()
+        yield from _or_refused(self._heard().answers(portion))
+
+    def _heard(self) -> Asker:
+        if self.asker is None:
+            raise RuntimeError("a worker was told to plan or answer before it heard the queries")
+        return self.asker
+
+
+def _check_versions(there: Mapping[str, str], expected: Mapping[str, str], where: str) -> None:
+    """Other versions may round otherwise, or mean something else by the same message.
+
+    Raises:
+        UndertowError: a package is another version here than where the run was started.
+    """
+    for package, wanted in expected.items():
+        has = there.get(package, "not installed")
+        if has != wanted:
+            raise UndertowError(
+                f"{package} on {where} is {has}, and {wanted} where the run was started; install the same on both"
+            )
 
 
 def _or_refused(said: Iterator[Any]) -> Iterator[Any]:
@@ -211,11 +246,13 @@ class _Call:
         what: the worker's method.
         said: what comes of it, as references that Ray will have.
         portion: that is answered, if it is one.
+        begun: whether the worker is at it.
     """
 
     what: str
     said: Any
     portion: Portion | None = None
+    begun: bool = False
 
     @property
     def subject(self) -> Portion | str:
@@ -233,6 +270,7 @@ class _Hired:
         placed: where it runs; None while it waits for a place.
         opened: whether it holds the model.
         notes: what its model said last about how it was read.
+        strikes: how many in a row were lost in its place, by what they were told to do.
     """
 
     actor: Any
@@ -240,6 +278,7 @@ class _Hired:
     placed: Placed | None = None
     opened: bool = False
     notes: tuple[str, ...] = ()
+    strikes: Counter[Portion | str] = field(default_factory=Counter)
 
     def tell(self, what: str, *given: Any, portion: Portion | None = None) -> None:
         """Have it do something, after all else."""
@@ -266,7 +305,8 @@ class Cluster:
         n_workers: 0 for as many as there are GPUs or machines.
         on_gpu: whether the models run on GPUs where there are any.
         patience_s: how long no worker at all may find a place.
-        n_hired: workers that were wanted, once a cluster was joined.
+        versions: what workers must have as this process has it.
+        n_hired: workers of the crew, once a cluster was joined: as many as were wanted, less those that were given up.
         n_replaced: lost workers that others took the place of.
     """
 
@@ -274,6 +314,7 @@ class Cluster:
     n_workers: int = 0
     on_gpu: bool = True
     patience_s: float = PLACED_S
+    versions: Versions = dict
     n_hired: int = 0
     n_replaced: int = 0
     _joined: bool = False
@@ -290,9 +331,7 @@ class Cluster:
             self._dismiss()
         finally:
             if self._joined:
-                import ray
-
-                ray.shutdown()
+                leave()
                 self._joined = False
 
     @property
@@ -317,13 +356,14 @@ class Cluster:
             yield from _Round(crew, distinct, frozenset(stored), protocol).arriving()
         finally:
             self.n_replaced += crew.n_replaced - before
+            self.n_hired = len(crew.hired)
 
     def _crew_for(self, find: Find, card: ModelCard) -> _Crew:
         """Workers that hold this model: those of the round before, or new ones in their place."""
         if self._crew is None or self._crew.card != card:
             self._join()
             self._dismiss()
-            self._crew = _Crew(find, card, self._shares(), self.patience_s)
+            self._crew = _Crew((find, card, self.versions), self._shares(), self.patience_s)
             self.n_hired = self._crew.shares.n_workers
         return self._crew
 
@@ -343,7 +383,10 @@ class Cluster:
         with _environment(ON_IMPORT):
             import ray
 
+        if self._joined:
+            return
         if ray.is_initialized():
+            _check_same(self.address, ray.get_runtime_context().gcs_address)
             return
         try:
             if self.address:
@@ -352,20 +395,25 @@ class Cluster:
                     ray.init(self.address, log_to_driver=False, logging_level=logging.CRITICAL)
             else:
                 start(_cores())
-        except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
-            ray.shutdown()
+        except (ray.exceptions.RayError, ImportError, OSError, RuntimeError, ValueError) as error:
+            leave()
             raise UndertowError(_not_joined(self.address, error)) from error
         self._joined = True
 
 
 def start(n_cpus: int) -> None:
-    """Start a cluster of this machine alone, of so many processors, which ends with this process."""
+    """Start a cluster of this machine and this process alone, of so many processors, which ends with this process.
+
+    Raises:
+        UndertowError: it can be reached from elsewhere.
+    """
     import ray
     from ray._private import ray_constants
 
-    before, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
+    before = getattr(ray_constants, LOOPBACK_SWITCH, True)
+    setattr(ray_constants, LOOPBACK_SWITCH, False)
     try:
-        with _environment(ON_START | LOOPBACK):
+        with _environment(ON_START | LOOPBACK), _token():
             ray.init(
                 "local",
                 num_cpus=n_cpus,
@@ -375,14 +423,60 @@ def start(n_cpus: int) -> None:
                 logging_level=logging.CRITICAL,
             )
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
+        setattr(ray_constants, LOOPBACK_SWITCH, before)
+    beyond = [node["NodeManagerAddress"] for node in ray.nodes() if not _is_loopback(node["NodeManagerAddress"])]
+    if beyond:
+        leave()
+        raise UndertowError(
+            f"this version of Ray ({ray.__version__}) listens on {beyond[0]}, where others can reach it, and not on the loopback "
+            "only; run `pip install ray==2.55.1`, or leave --engine out"
+        )
+
+
+def leave() -> None:
+    """Leave the cluster; one that this process has started ends."""
+    import ray
+
+    ray.shutdown()
+    _read_authentication()
+
+
+@contextmanager
+def _token() -> Iterator[None]:
+    """A password for what is started meanwhile, drawn anew, which its processes inherit and this one remembers.
+
+    What the user says of passwords in the environment stays. A Ray that has none, before 2.52, starts without.
+    """
+    if not _read_authentication():
+        yield
+        return
+    with _environment({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}):
+        _read_authentication()
+        yield
+
+
+def _read_authentication() -> bool:
+    """Have Ray read the environment again, which it does once, when it is imported; False if this Ray cannot."""
+    inside = importlib.import_module("ray._raylet")
+    if not hasattr(inside, "AuthenticationTokenLoader") or not hasattr(inside, "Config"):
+        return False
+    inside.Config.initialize("")
+    inside.AuthenticationTokenLoader.instance().reset_cache()
+    return True
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 class _Crew:
     """Workers that hold one model, from round to round."""
 
-    def __init__(self, find: Find, card: ModelCard, divided: Shares, patience_s: float) -> None:
-        self.find, self.card, self.shares, self.patience_s = find, card, divided, patience_s
+    def __init__(self, model: tuple[Find, ModelCard, Versions], divided: Shares, patience_s: float) -> None:
+        (self.find, self.card, self.versions), self.shares, self.patience_s = model, divided, patience_s
         self.hired: list[_Hired] = []
         self.facts: Mapping[str, str | float] | None = None
         self.n_replaced = 0
@@ -402,7 +496,7 @@ class _Crew:
             .remote(str(Path.cwd()), os.environ.get(THREADS) or str(self.shares.threads))
         )
         worker = _Hired(actor)
-        worker.tell("open", self.find, self.card.key(EXACT))
+        worker.tell("open", self.find, self.card.key(EXACT), self.versions, dict(self.versions()))
         self.hired.append(worker)
         return worker
 
@@ -449,7 +543,7 @@ class _Round:
         self.crew, self.protocol = crew, protocol
         self.queries, self.stored = ray.put(distinct), ray.put(stored)
         self.waiting: deque[Portion] = deque()
-        self.planned: set[Portion] = set()
+        self.planned: set[str] = set()
         self.all_planned = False
         self.strikes: Counter[Portion | str] = Counter()
         self.suspects: set[Portion] = set()
@@ -509,6 +603,7 @@ class _Round:
             said = ray.get(next(call.said))
         except StopIteration:
             worker.calls.popleft()
+            worker.strikes[call.what] = 0
             self.all_planned = self.all_planned or call.what == "plan"
             return
         except ray.exceptions.RayTaskError:
@@ -518,21 +613,29 @@ class _Round:
             return
         if isinstance(said, Refused):
             raise UndertowError(_told_from(worker, said.sentence))
-        if isinstance(said, Placed):
+        if isinstance(said, Begun):
+            call.begun = True
+        elif isinstance(said, Placed):
             worker.placed = said
         elif isinstance(said, Opened):
-            worker.opened, self.strikes["open"] = True, 0
+            worker.opened = True
             if self.crew.facts is None:
                 self.crew.facts = said.facts
                 yield said
         elif isinstance(said, Portion):
-            # A plan that is made again, since its maker was lost, is the same.
-            if said not in self.planned:
-                self.planned.add(said)
-                self.waiting.append(said)
+            self._take_in(said)
         else:
             worker.notes = said.notes
             yield replace(said, notes=self._notes())
+
+    def _take_in(self, portion: Portion) -> None:
+        """A part of the plan, less what has been planned: one that is made again, as its maker was lost, may cut otherwise."""
+        packs = (tuple(digest for digest in pack if digest not in self.planned) for pack in portion.packs)
+        left = replace(portion, packs=tuple(pack for pack in packs if pack))
+        if left.packs:
+            self.planned.update(digest for pack in left.packs for digest in pack)
+            self.waiting.append(left)
+            self.strikes["plan"] = 0
 
     def _notes(self) -> tuple[str, ...]:
         """What any worker has said so far about how it reads."""
@@ -540,23 +643,27 @@ class _Round:
         return tuple(dict.fromkeys([*self.gone_notes, *said]))
 
     def _lost(self, worker: _Hired, error: Exception) -> None:
-        """Replace a worker, and put back what it had; what it was at has a strike.
+        """Replace a worker, and put back what it had; what it was at has a strike, or else its place in the crew.
 
         Raises:
             UndertowError: too many were lost over the same thing.
         """
-        subject = worker.calls[0].subject
-        self.strikes[subject] += 1
+        call = worker.calls[0]
+        # One that was gone before it began, with its machine perhaps, says nothing of what it was to do.
+        strikes, subject = (self.strikes, call.subject) if call.begun else (worker.strikes, call.what)
+        strikes[subject] += 1
         self.suspects.update(worker.portions)
         self.waiting.extendleft(reversed(worker.portions))
         self.gone_notes = tuple(dict.fromkeys([*self.gone_notes, *worker.notes]))
         self.crew.let_go(worker)
-        if self.strikes[subject] >= STRIKES:
+        if strikes[subject] >= STRIKES:
             # One machine where the model does not fit does not keep the others from going on.
             if subject == "open" and any(other.opened for other in self.crew.hired):
                 return
             raise UndertowError(_hopeless(subject, error))
-        self.crew.hire().tell("hear", self.queries, self.protocol)
+        successor = self.crew.hire()
+        successor.strikes = worker.strikes
+        successor.tell("hear", self.queries, self.protocol)
         self.crew.n_replaced += 1
 
 
@@ -571,6 +678,7 @@ def _hopeless(subject: Portion | str, error: Exception) -> str:
         "open": "while it opened the model",
         "plan": "while it planned what to ask",
         "hear": "as it was sent the queries",
+        "answer": "before it could answer anything",
     }
     where = doing[subject] if isinstance(subject, str) else f"over the same {_counted(subject.n_queries, 'question')}"
     return (
@@ -622,6 +730,28 @@ def check_address(address: str) -> None:
         )
 
 
+def _check_same(address: str, joined: str) -> None:
+    """See that the cluster that a program is in is the one that was named, if any was.
+
+    Raises:
+        UndertowError: it is another.
+    """
+    if address not in ("", "auto") and _numeric(address) != _numeric(joined):
+        raise UndertowError(
+            f"this program has joined the Ray cluster at {joined}, and --address {address} is another; leave the address out, or "
+            "call ray.shutdown() before the run"
+        )
+
+
+def _numeric(address: str) -> str:
+    """With the number of a machine in place of its name."""
+    host, _, port = address.rpartition(":")
+    try:
+        return f"{socket.gethostbyname(host)}:{int(port)}"
+    except OSError:
+        return address
+
+
 # Ray tries for minutes, each time with a line on the terminal, so another process tries first.
 TRY = """
 import sys, ray
@@ -643,7 +773,12 @@ def _try_to_join(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=JOIN_S / 3).close()
     try:
         tried = subprocess.run(
-            [sys.executable, "-c", TRY, address], capture_output=True, text=True, timeout=JOIN_S, check=False
+            # Not with the user's folder among those that Python imports from: a ray.py there would be run.
+            [sys.executable, "-P", "-c", TRY, address],
+            capture_output=True,
+            text=True,
+            timeout=JOIN_S,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise OSError(f"what answers there is no Ray, or was silent for {JOIN_S:.0f} seconds") from error
@@ -655,7 +790,10 @@ def _try_to_join(address: str) -> None:
 def _not_joined(address: str, error: Exception) -> str:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")
     if not address:
-        return f"Ray cannot be started on this machine ({first})"
+        return (
+            f"Ray cannot be started on this machine ({first}); run `pip install --upgrade 'undertow[ray]'`, see that there is room for "
+            "its files and its shared memory, or leave --engine out"
+        )
     if address == "auto":
         return f"no Ray cluster was found on this machine ({first}); start it with `ray start`, or leave --address out"
     return f"no Ray cluster can be joined at {address} ({first}); start one there with `ray start --head`, or leave --address out"
