@@ -271,10 +271,9 @@ class EngineChoice:
 
     def opened(self, device: str) -> AbstractContextManager[Cluster | None]:
         """The cluster, which is joined when there is something to ask; None for this process."""
-        on_gpu = device != "cpu"
         if self.name != RAY:
             return nullcontext()
-        return Cluster(self.address, self.workers, on_gpu, versions=versions_that_answer)
+        return Cluster(self.address, self.workers, device != "cpu", versions=versions_that_answer)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -356,8 +355,8 @@ class _Rechecker:
     progress: Progress
 
     def __call__(self, found: Found, queries: list[Query]) -> Scores:
-        runs = self.cluster.engine(_finder(self.request, found)) if self.cluster is not None else here
-        return ask(found, queries, self.store, self.protocol, self.progress, engine=runs).scores
+        engine = _engine_of(self.cluster, self.request, found)
+        return ask(found, queries, self.store, self.protocol, self.progress, engine=engine).scores
 
 
 def _run(job: Job, requests: Requests, place: Place, progress: Progress, *, engine: EngineChoice) -> Run:
@@ -391,7 +390,7 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress, *, engi
     evidences, parts, agains = [], [], []
     with AnswerStore(store_file()) as store, engine.opened(requests.device) as cluster:
         for request, subject in zip(asked, subjects, strict=True):
-            runs = cluster.engine(_finder(request, subject.found)) if cluster is not None else here
+            runs = _engine_of(cluster, request, subject.found)
             answered = _ask_subject(subject, store, protocol, progress, engine=runs)
             evidences.append(probe.observe(subject.design, answered.items, answered.scores, request.name))
             parts.append(_part(request.name, subject, answered, said))
@@ -459,11 +458,13 @@ def _unasked(said: Mapping[str, Facts], names: Sequence[str]) -> list[str]:
     return [f"the file about models names {', '.join(strange)} too, which this run does not ask"] if strange else []
 
 
-def _finder(request: Request, found: Found) -> Callable[[], Found]:
-    """Finds the same model on another machine, where `auto` might be another precision."""
-    return partial(
-        models.find, replace(request, dtype=found.card.dtype if found.card.dtype in DTYPES else request.dtype)
-    )
+def _engine_of(cluster: Cluster | None, request: Request, found: Found) -> Engine:
+    """Where a model is asked: in this process, or by workers, which find it by themselves."""
+    if cluster is None:
+        return here
+    # On another machine `auto` might be another precision.
+    dtype = found.card.dtype if found.card.dtype in DTYPES else request.dtype
+    return cluster.engine(partial(models.find, replace(request, dtype=dtype)))
 
 
 def _ask_subject(

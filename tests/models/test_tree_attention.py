@@ -12,9 +12,10 @@ import torch
 
 from tiny import saved, tiny_gpt2, tiny_gpt_neo, tiny_llama
 from undertow.models import causal, tree_attention
-from undertow.models.base import Branches, Request, TokenTree
+from undertow.models.base import Branches, OutOfRoomError, Request, TokenTree
 from undertow.models.tree_attention import KEYWORD, Blocks
 from undertow.models.tree_cache import sight
+from undertow.types import UndertowError
 
 TOLERANCE = 1e-5
 
@@ -111,7 +112,7 @@ def test_a_network_that_does_not_hand_blocks_on_is_read_by_the_mask(tmp_path: Pa
     assert again.read_tree(tree) == pytest.approx(expected, abs=1e-4)
 
 
-def test_an_attention_that_is_told_more_than_it_knows_leaves_it_to_transformers(tmp_path: Path) -> None:
+def test_an_attention_that_is_told_more_than_it_knows_leaves_it_to_transformers() -> None:
     ends = grown(8, 150, 6).ends
     blocks = Blocks.of(ends, torch.float32, "cpu")
     query = key = value = torch.randn(1, 2, len(ends), 8)
@@ -129,3 +130,26 @@ def test_a_pass_is_bounded_by_the_size_of_the_model(tmp_path: Path) -> None:
     assert model.limits.budget_tokens == causal.BLOCK_BUDGET_TOKENS
     large = type("Network", (), {"num_parameters": lambda self: 7 * 10**9})()
     assert causal._processor_tokens(large) == causal.CPU_BUDGET_TOKENS
+
+
+def test_a_pass_that_has_no_room_when_the_model_is_opened_makes_narrower_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_tree = causal.CausalModel.read_tree
+
+    def with_room(self: causal.CausalModel, tree: TokenTree) -> Any:
+        if len(tree.tokens) > 500:
+            raise OutOfRoomError("memory ran out")
+        return read_tree(self, tree)
+
+    monkeypatch.setattr(causal.CausalModel, "read_tree", with_room)
+    model = opened(tmp_path, tiny_llama)
+    assert model.in_blocks
+    assert model.limits.budget_tokens == max(causal.BLOCK_BUDGET_TOKENS // 4, causal.CPU_BUDGET_TOKENS)
+    monkeypatch.setattr(causal.CausalModel, "read_tree", _full)
+    with pytest.raises(UndertowError, match="memory ran out"):
+        causal.CausalModel.of(model.card, model.network, model.tokenizer)
+
+
+def _full(self: causal.CausalModel, tree: TokenTree) -> Any:
+    raise OutOfRoomError("memory ran out")

@@ -32,6 +32,7 @@ from undertow.models.base import (
     Ints,
     Limits,
     LostError,
+    OutOfRoomError,
     Request,
     TokenBatch,
     TokenPath,
@@ -83,6 +84,9 @@ CPU_BUDGET_TOKENS = 400
 BLOCK_BUDGET_TOKENS, BLOCK_BUDGET_PRODUCTS = 1536, 3 * 10**11
 """In blocks it does not. What bounds a pass then is how much is lost with one: some seconds."""
 GPU_BUDGET_TOKENS = 8192
+SHARED, OWN = 4, 4
+LENGTH = SHARED + OWN
+"""Tokens of the texts that a network is tried with: what all share, what is each one's own, both."""
 SECTION = 16
 """Packs of choices and of writing that share a cache: what they begin with is read anew for the next sixteen."""
 
@@ -418,18 +422,24 @@ def _check_reading(model: CausalModel) -> str:
     found = ""
     # A network that does not hand on what it does not know would let each node see all others.
     for in_blocks in [True, False] if attend_in_blocks(model.network) else [False]:
-        model.in_blocks, budget = in_blocks, _budget(model, in_blocks=in_blocks)
-        model.limits = Limits(budget, model.limits.tree_depth)
-        tree = _tree_of(np.concatenate([draws[: _branches(budget) - 1], draws[-1:]]))
-        found = trouble(partial(model.read_tree, tree))
+        model.in_blocks = in_blocks
+        model.limits = Limits(_budget(model, in_blocks=in_blocks), model.limits.tree_depth)
+        found = trouble(partial(_read_ends, model, draws))
         if not found:
             break
     return found
 
 
-SHARED, OWN = 4, 4
-LENGTH = SHARED + OWN
-"""Tokens of the texts that a network is tried with: what all share, what is each one's own, both."""
+def _read_ends(model: CausalModel, draws: Ints) -> Floats:
+    """Read a tree as wide as the model's passes; narrower ones from then on, if that has no room."""
+    budget = model.limits.budget_tokens
+    try:
+        return model.read_tree(_tree_of(np.concatenate([draws[: _branches(budget) - 1], draws[-1:]])))
+    except OutOfRoomError:
+        if budget <= CPU_BUDGET_TOKENS:
+            raise
+    model.limits = Limits(max(budget // 2, CPU_BUDGET_TOKENS), model.limits.tree_depth)
+    return _read_ends(model, draws)
 
 
 def _branches(budget: int) -> int:

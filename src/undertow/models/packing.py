@@ -29,7 +29,8 @@ LEAST_WEIGHTS = 2**14
 """Smaller products gain nothing."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Names of glibc's malloc.h."""
-KEPT_BYTES = 2**29
+KEPT_BYTES, MOST_OF_OLDER_BYTES = 2**29, 2**25
+"""Arrays smaller than this are kept for the next; older versions of glibc allow no more than the second."""
 
 
 def opened_packed(network: Any, wrap: Callable[[], Model]) -> Model:
@@ -75,9 +76,9 @@ def _give_back() -> None:
         with suppress(OSError, AttributeError):
             libc = ctypes.CDLL("libc.so.6")
             libc.malloc_trim(0)
-            # Older ones take no more than 32 MiB here, and say so by a zero.
-            any(libc.mallopt(M_MMAP_THRESHOLD, size) for size in (KEPT_BYTES, 2**25))
             libc.mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+            if not libc.mallopt(M_MMAP_THRESHOLD, KEPT_BYTES):
+                libc.mallopt(M_MMAP_THRESHOLD, MOST_OF_OLDER_BYTES)
 
 
 def pack(network: Any) -> list[Callable[[], None]]:
