@@ -11,13 +11,11 @@ Knows torch; knows no family.
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from undertow.pages import keep_pages
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
@@ -27,10 +25,6 @@ Model = TypeVar("Model")
 TYPICAL_ROWS = 512
 LEAST_WEIGHTS = 2**14
 """Smaller products gain nothing."""
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Names of glibc's malloc.h."""
-KEPT_BYTES, MOST_OF_OLDER_BYTES = 2**29, 2**25
-"""Arrays smaller than this are kept for the next; older versions of glibc allow no more than the second."""
 
 
 def opened_packed(network: Any, wrap: Callable[[], Model]) -> Model:
@@ -55,7 +49,7 @@ def opened_packed(network: Any, wrap: Callable[[], Model]) -> Model:
         undo.clear()
         _leave_files(network)
     if network.device.type == "cpu":
-        _give_back()
+        keep_pages()
     return model
 
 
@@ -64,21 +58,6 @@ def _leave_files(network: Any) -> None:
     for parameter in network.parameters():
         if not parameter.is_mkldnn:
             parameter.data = parameter.data.clone()
-
-
-def _give_back() -> None:
-    """The old weights lie between the new ones, and glibc keeps such holes until it is told not to.
-
-    From here on it is to keep what passes leave: it would hand large arrays back to the system after each use, and clearing the
-    same pages again and again for the next one takes a sixth of a pass.
-    """
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            libc = ctypes.CDLL("libc.so.6")
-            libc.malloc_trim(0)
-            libc.mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
-            if not libc.mallopt(M_MMAP_THRESHOLD, KEPT_BYTES):
-                libc.mallopt(M_MMAP_THRESHOLD, MOST_OF_OLDER_BYTES)
 
 
 def pack(network: Any) -> list[Callable[[], None]]:

@@ -30,6 +30,7 @@ from undertow.models.base import (
     TopModel,
     UnscorableError,
 )
+from undertow.pages import give_back_pages
 from undertow.scoring.plan import plan, read_pack
 from undertow.scoring.store import AnswerStore
 from undertow.types import (
@@ -346,11 +347,13 @@ class Asker:
                 self.model.forget()
             for pack in portion.packs:
                 yield from self._answered_whole(pack)
+                give_back_pages()
             return
         model, (members,) = cast(TokenModel, self.model), portion.packs
         unknown = {digest: cast(TextQuery, self.distinct[digest]) for digest in members if digest not in self._encoded}
         encoded = self._encoded | _encode(model, unknown)[0] if unknown else self._encoded
         fresh = _read(model, encoded, portion, self.protocol)
+        give_back_pages()
         yield Arrived(fresh, n_tokens=portion.n_tokens, notes=model.notes)
 
     def _answered_whole(self, pack: Sequence[str]) -> Iterator[Arrived]:
