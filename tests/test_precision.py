@@ -109,7 +109,9 @@ def part(of: Run) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kind", "instructions", "cuda", "expected"),
     [
-        ("cpu", {"avx512f", "avx512_bf16"}, False, "bfloat16"),
+        ("cpu", {"AuthenticAMD", "avx512f", "avx512_bf16"}, False, "bfloat16"),
+        ("cpu", {"GenuineIntel", "avx512f", "avx512_bf16"}, False, "float32"),
+        ("cpu", {"GenuineIntel", "avx512_bf16", "amx_bf16"}, False, "bfloat16"),
         ("cpu", {"amx_bf16"}, False, "bfloat16"),
         ("cpu", {"asimd", "bf16"}, False, "bfloat16"),
         ("cpu", {"avx512f", "avx2"}, True, "float32"),
@@ -120,7 +122,7 @@ def part(of: Run) -> dict[str, Any]:
         ("xpu", {"bf16"}, True, "float32"),
     ],
 )
-def test_auto_is_bfloat16_where_the_machine_has_instructions_for_it(
+def test_auto_is_bfloat16_where_the_machine_is_fast_at_it(
     kind: str, instructions: set[str], cuda: bool, expected: str
 ) -> None:
     assert precisions.auto_dtype(kind, instructions, cuda_has_bfloat16=cuda) == expected
@@ -129,6 +131,7 @@ def test_auto_is_bfloat16_where_the_machine_has_instructions_for_it(
 def test_what_every_core_can_do_counts() -> None:
     x86 = "processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16\n\nprocessor\t: 1\nflags\t\t: fpu avx512f\n"
     assert precisions.told_instructions(x86) == {"fpu", "avx512f"}
+    assert precisions.told_instructions("vendor_id\t: GenuineIntel\n" + x86) == {"GenuineIntel", "fpu", "avx512f"}
     assert precisions.told_instructions("Features\t: fp asimd bf16\nCPU part: 0xd4f\n") == {"fp", "asimd", "bf16"}
     assert precisions.told_instructions("") == frozenset()
 

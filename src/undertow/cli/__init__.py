@@ -83,7 +83,7 @@ Graph = Annotated[
     ),
 ]
 Dtype = Annotated[
-    str, typer.Option(help="float32, bfloat16, float16, or auto: bfloat16 where this machine has instructions for it.")
+    str, typer.Option(help="float32, bfloat16, float16, or auto: bfloat16 where this machine is fast at it.")
 ]
 Protocol = Annotated[str, typer.Option("--protocol", help="exact or paper, where there is a choice.")]
 

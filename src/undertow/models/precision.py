@@ -1,4 +1,4 @@
-"""Which precision `auto` is: bfloat16 where this machine has instructions for it, else float32; and whether float32 has room.
+"""Which precision `auto` is: bfloat16 where this machine is fast at it, else float32; and whether float32 has room.
 
 Knows processors and GPUs by what they say of themselves; knows no model. Torch is asked only where there may be a GPU, or where the
 system does not say what its processor can do: a finished run is to be opened without waiting for torch.
@@ -21,8 +21,11 @@ REDUCED = (BFLOAT16, FLOAT16)
 WITHOUT_ARITHMETIC = ("toy", "uniform", "recorded", "openai")
 """Families that do no arithmetic on this machine, or the same in whatever precision they are told."""
 CPU, CUDA = "cpu", "cuda"
-BFLOAT16_INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16")
-"""Of x86 the first two, of ARM the last. Without them bfloat16 is emulated, and slower than float32."""
+FAST_INSTRUCTIONS = ("amx_bf16", "bf16")
+"""Of x86 and of ARM: with either, bfloat16 is faster than float32."""
+AVX512_BFLOAT16, INTEL = "avx512_bf16", "GenuineIntel"
+"""Twice as fast as float32 on AMD's processors. Intel's that have these instructions and no AMX (or hide it from a virtual machine) were
+measured at half the rate of float32. Without any of these bfloat16 is emulated, and slower than float32."""
 GPU_DEVICES = ("nvidiactl", "kfd", "dxg")
 """What Linux has under /dev where there is a GPU of NVIDIA, of AMD, or Windows' own."""
 BYTES = 4
@@ -43,10 +46,13 @@ def auto_dtype(kind: str, instructions: Collection[str], *, cuda_has_bfloat16: b
 
     Args:
         kind: of the device, as torch calls it: `cpu`, `cuda`, `mps`, ...
-        instructions: what the processor can do, by the names that Linux has for it.
+        instructions: what the processor can do, and who made it, by the names that Linux has for them.
         cuda_has_bfloat16: whether the GPU multiplies bfloat16 itself.
     """
-    fast = {CPU: any(name in instructions for name in BFLOAT16_INSTRUCTIONS), CUDA: cuda_has_bfloat16}
+    on_processor = any(name in instructions for name in FAST_INSTRUCTIONS) or (
+        AVX512_BFLOAT16 in instructions and INTEL not in instructions
+    )
+    fast = {CPU: on_processor, CUDA: cuda_has_bfloat16}
     return BFLOAT16 if fast.get(kind, False) else FLOAT32
 
 
@@ -94,7 +100,7 @@ def _cuda_has_bfloat16(device: str) -> bool:
 
 
 def processor_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """What the processor can do, by the names that Linux has for it; () where that cannot be said."""
+    """What the processor can do, and who made it, by the names that Linux has for them; () where that cannot be said."""
     if cpuinfo.is_file():
         return told_instructions(cpuinfo.read_text(encoding="utf-8", errors="replace"))
     with suppress(ImportError):
@@ -107,13 +113,11 @@ def processor_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[s
 
 
 def told_instructions(cpuinfo: str) -> frozenset[str]:
-    """The words of the lines `flags` (x86) or `Features` (ARM) that every core has in common."""
-    cores = [
-        frozenset(words.split())
-        for name, colon, words in (line.partition(":") for line in cpuinfo.splitlines())
-        if colon and name.strip() in ("flags", "Features")
-    ]
-    return frozenset.intersection(*cores) if cores else frozenset()
+    """The words of the lines `flags` (x86) or `Features` (ARM) that every core has in common, and those of `vendor_id`."""
+    lines = [(name.strip(), words.split()) for name, _, words in (line.partition(":") for line in cpuinfo.splitlines())]
+    cores = [frozenset(words) for name, words in lines if name in ("flags", "Features")]
+    makers = frozenset(word for name, words in lines if name == "vendor_id" for word in words)
+    return frozenset.intersection(*cores) | makers if cores else frozenset()
 
 
 def no_room(parameters: float, device: str, *, gguf: bool) -> str:
