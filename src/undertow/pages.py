@@ -19,7 +19,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Names of glibc's malloc.h."""
 KEPT_BYTES, MOST_OF_OLDER_BYTES = 2**29, 2**25
 """Arrays smaller than this are kept for the next; older versions of glibc allow no more than the second."""
-SECONDS_BETWEEN = 0.4
+SECONDS_BETWEEN = 0.2
 """Looking through all of the memory takes milliseconds: short passes share one look."""
 
 _due_s = math.inf

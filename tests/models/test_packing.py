@@ -126,6 +126,29 @@ def test_an_embedding_that_is_the_head_too_stays_an_embedding() -> None:
     assert not network.get_input_embeddings().weight.is_mkldnn
 
 
+@pytest.mark.parametrize("build", [tied, bert])
+def test_such_a_head_is_multiplied_with_in_blocks_of_columns(
+    build: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "COLUMNS_AT_ONCE", 100)  # of 320
+    network = build().eval()
+    expected = logits(network)
+    undo = packing.pack(network)
+    widths = []
+    plain = torch.nn.functional.linear
+
+    def watched(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        widths.append(len(weight))
+        return plain(rows, weight, bias)
+
+    monkeypatch.setattr(torch.nn.functional, "linear", watched)
+    assert (logits(network) - expected).abs().max() < TOLERANCE
+    assert widths[-4:] == [100, 100, 100, 20]
+    for restore in undo:
+        restore()
+    assert torch.equal(logits(network), expected)
+
+
 def test_small_layers_and_other_precisions_are_left_alone() -> None:
     assert (
         packing.pack(

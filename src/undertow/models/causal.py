@@ -81,12 +81,14 @@ ARCHITECTURES = ("ForCausalLM", "LMHeadModel")
 ASKS = {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
 CPU_BUDGET_TOKENS = 400
 """Beyond this the tree's attention, where it grows with the square, costs more than larger matrices save."""
-BLOCK_BUDGET_TOKENS, BLOCK_BUDGET_PRODUCTS = 1536, 3 * 10**11
+BLOCK_BUDGET_TOKENS, BLOCK_BUDGET_PRODUCTS = 1152, 3 * 10**11
 """In blocks it does not. What bounds a pass then is how much is lost with one: some seconds."""
 GPU_BUDGET_TOKENS = 8192
 SHARED, OWN = 4, 4
 LENGTH = SHARED + OWN
 """Tokens of the texts that a network is tried with: what all share, what is each one's own, both."""
+N_TRIED = 16
+"""Texts that a tree is compared at."""
 SECTION = 16
 """Packs of choices and of writing that share a cache: what they begin with is read anew for the next sixteen."""
 
@@ -379,13 +381,14 @@ def _window(config: Any) -> int:
 
 
 def _check_reading(model: CausalModel) -> str:
-    """Read two texts in every way and compare with the network's plain forward; "" or why the tree must not be used.
+    """Read some texts in every way and compare with the network's plain forward; "" or why the tree must not be used.
 
         text 0   p p p p a a a a          tree   p p p p a a a a  x x x x  ...  x x x x  b b b b
         text 1   p p p p b b b b
 
     The tree is filled up to the width of a real one, since some networks attend by the place in the pack, and read at the end of
-    each branch, so that the head is applied as it will be. What it finds out is set on the model, and how wide a pack may be.
+    each branch, so that the head is applied as it will be. Several branches are compared: of some tokens a network says nearly
+    the same whatever came before. What it finds out is set on the model, and how wide a pack may be.
 
     Raises:
         UndertowError: the network looks at what comes after, so it is no causal model.
@@ -393,7 +396,8 @@ def _check_reading(model: CausalModel) -> str:
     import torch
 
     draws = _draws(model, _budget(model, in_blocks=True))
-    fed, last = draws[[0, -1], :LENGTH], draws[[0, -1], LENGTH]
+    tried = _tried_branches()
+    fed, last = draws[tried, :LENGTH], draws[tried, LENGTH]
     with torch.inference_mode():
         logits = model.network(input_ids=torch.from_numpy(fed).to(model.network.device), use_cache=False).logits.float()
         shared_logits = logits[:, SHARED - 1]
@@ -401,22 +405,22 @@ def _check_reading(model: CausalModel) -> str:
             raise UndertowError(
                 f"{model.card.name}: its weights give probabilities that are not numbers; fetch it again"
             )
-        if (shared_logits[0] - shared_logits[1]).abs().max() > AGREEMENT_NATS[model.card.dtype]:
+        if (shared_logits[0] - shared_logits[-1]).abs().max() > AGREEMENT_NATS[model.card.dtype]:
             raise UndertowError(
                 f"{model.card.name}: what it says of a token depends on those after it, so it is no causal model"
             )
-        expected = logits[:, -1].log_softmax(-1).cpu().numpy()[[0, 1], last]
+        expected = logits[:, -1].log_softmax(-1).cpu().numpy()[range(len(last)), last]
 
     def trouble(read: Callable[[], Floats]) -> str:
         try:
-            differs = not np.abs(read()[[0, -1]] - expected).max() <= AGREEMENT_NATS[model.card.dtype]
+            differs = not np.abs(read() - expected).max() <= AGREEMENT_NATS[model.card.dtype]
         except REFUSALS as error:
             if ran_out(error):
                 raise
             return f"its attention takes no tree ({type(error).__name__})"
         return "it reads a tree of texts differently from the texts one by one" if differs else ""
 
-    batch = TokenBatch(fed, np.array([0, 1]), np.array([LENGTH - 1, LENGTH - 1]), last)
+    batch = TokenBatch(fed, np.arange(len(fed)), np.full(len(fed), LENGTH - 1), last)
     model.head_apart = True
     model.head_apart = not trouble(lambda: model.read_batch(batch))
     found = ""
@@ -424,7 +428,7 @@ def _check_reading(model: CausalModel) -> str:
     for in_blocks in [True, False] if attend_in_blocks(model.network) else [False]:
         model.in_blocks = in_blocks
         model.limits = Limits(_budget(model, in_blocks=in_blocks), model.limits.tree_depth)
-        found = trouble(partial(_read_ends, model, draws))
+        found = trouble(lambda: _read_ends(model, draws)[tried])
         if not found:
             break
     return found
@@ -440,6 +444,11 @@ def _read_ends(model: CausalModel, draws: Ints) -> Floats:
             raise
     model.limits = Limits(max(budget // 2, CPU_BUDGET_TOKENS), model.limits.tree_depth)
     return _read_ends(model, draws)
+
+
+def _tried_branches() -> list[int]:
+    """Which branches are compared: some of those that the narrowest tree has, and the last."""
+    return [*np.linspace(0, _branches(CPU_BUDGET_TOKENS) - 2, N_TRIED - 1).round().astype(int).tolist(), -1]
 
 
 def _branches(budget: int) -> int:

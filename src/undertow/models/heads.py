@@ -14,15 +14,15 @@ import numpy as np
 
 from undertow.models.base import Ints, TokenBatch
 from undertow.models.devices import logits_at_once, on_device
-from undertow.models.packing import can_pack, linear, packed_weight
+from undertow.models.packing import COLUMNS_AT_ONCE, can_pack, linear, packed_weight
 from undertow.models.running import AGREEMENT_NATS, REFUSALS, among_top, ran_out
 from undertow.types import Floats, UndertowError
 
 if TYPE_CHECKING:
     import torch
 
-COLUMNS_AT_ONCE, ROWS_AT_ONCE = 4096, 512
-"""Of a head that is read in columns: 8 MiB of logits in float32."""
+ROWS_AT_ONCE = 512
+"""Of a head that is read in columns: with so many of those, 4 MiB of logits in float32."""
 LEAST_ROWS = 256
 """Packing a head takes as long as some fifty rows of its product."""
 

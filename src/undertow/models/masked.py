@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "any AutoModelForMaskedLM: a hub id or a folder; read at its mask"
 ARCHITECTURES = ("ForMaskedLM",)
-CPU_BUDGET_TOKENS = 768
+CPU_BUDGET_TOKENS = 512
 GPU_BUDGET_TOKENS = 32_768
 READOUT = "mask"
 

@@ -25,6 +25,8 @@ Model = TypeVar("Model")
 TYPICAL_ROWS = 512
 LEAST_WEIGHTS = 2**14
 """Smaller products gain nothing."""
+COLUMNS_AT_ONCE = 2048
+"""Of a head that is the embedding too."""
 
 
 def opened_packed(network: Any, wrap: Callable[[], Model]) -> Model:
@@ -63,7 +65,7 @@ def _leave_files(network: Any) -> None:
 def pack(network: Any) -> list[Callable[[], None]]:
     """Pack the weights of every plain linear layer; returns what undoes it, [] where nothing was done.
 
-    A head that is the embedding too is left alone: it would need memory twice.
+    A head that is the embedding too would need memory twice. It keeps its layout, and is multiplied with in blocks of columns.
     """
     import torch
 
@@ -81,6 +83,8 @@ def pack(network: Any) -> list[Callable[[], None]]:
             continue
         if owners[id(module.weight)] == 1:
             undo.append(_pack_module(module, turned=type(module) is Conv1D))
+        elif type(module) is torch.nn.Linear and len(module.weight) > COLUMNS_AT_ONCE:
+            undo.append(_multiply_in_columns(module))
     return undo + [restore for module in network.modules() if undo for restore in _gate_in_place(module)]
 
 
@@ -150,6 +154,26 @@ def can_pack(dtype: torch.dtype) -> bool:
     if dtype != torch.float32 and not (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
         return False
     return all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
+
+
+def _multiply_in_columns(module: Any) -> Callable[[], None]:
+    """One layer, and what undoes it: MKL lays out anew what it multiplies with, all of it at once, and keeps that memory."""
+    import torch
+
+    def forward(self: Any, rows: torch.Tensor) -> torch.Tensor:
+        found = rows.new_empty(*rows.shape[:-1], len(self.weight))
+        for left in range(0, len(self.weight), COLUMNS_AT_ONCE):
+            block = slice(left, left + COLUMNS_AT_ONCE)
+            bias = None if self.bias is None else self.bias[block]
+            found[..., block] = torch.nn.functional.linear(rows, self.weight[block], bias)
+        return found
+
+    module.forward = MethodType(forward, module)
+
+    def restore() -> None:
+        del module.forward
+
+    return restore
 
 
 def _pack_module(module: Any, *, turned: bool) -> Callable[[], None]:
