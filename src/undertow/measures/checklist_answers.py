@@ -8,7 +8,7 @@ section "Experiments". Knows tables of answers; knows nothing about how they wer
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -189,15 +189,27 @@ def _panel(frame: pd.DataFrame, axes: tuple[Sequence[str], Sequence[str], Sequen
 def _unscored(frame: pd.DataFrame, axes: tuple[Sequence[str], Sequence[str], Sequence[str]]) -> NDArray[np.bool_]:
     """Items of which a question was asked and has no answer, or was not asked in every order [pair, occupation]."""
     found = np.zeros((len(axes[0]), len(axes[1])), dtype=np.bool_)
-    asked: dict[tuple[tuple[int, int], str], set[str]] = {}  # orders, by item and who was asked about
-    columns = ["pair", "occupation", "subject", "order", "unscored"]
-    for pair, occupation, subject, order, unscored in frame[columns].itertuples(index=False):
-        at = axes[0].index(pair), axes[1].index(occupation)
-        found[at] |= bool(unscored)
-        asked.setdefault((at, subject), set()).add(order)
-    for (at, _), orders in asked.items():
-        found[at] |= len(orders) < len(axes[2])
+    if frame.empty:
+        return found
+    pair, occupation, order = (_at(frame[name], axis) for name, axis in zip(_AXES, axes, strict=True))
+    lacking = np.array([bool(reason) for reason in frame["unscored"]])
+    found[pair[lacking], occupation[lacking]] = True
+    # How many orders there are of each item and who was asked about, each order counted once.
+    subject, n_orders = numbered(frame["subject"].tolist()), len(axes[2])
+    n_subjects = int(subject.max()) + 1
+    asked = (pair * len(axes[1]) + occupation) * n_subjects + subject
+    items, counts = np.unique(np.unique(asked * n_orders + order) // n_orders, return_counts=True)
+    found.ravel()[items[counts < n_orders] // n_subjects] = True
     return found
+
+
+_AXES = ("pair", "occupation", "order")
+
+
+def _at(column: Iterable[str], axis: Sequence[str]) -> NDArray[np.int64]:
+    """Places of names on an axis [row]."""
+    places = {name: at for at, name in enumerate(axis)}
+    return np.array([places[name] for name in column], dtype=np.int64)
 
 
 def _asked(frame: pd.DataFrame, axes: tuple[Sequence[str], Sequence[str], Sequence[str]]) -> NDArray[np.bool_]:
@@ -225,10 +237,7 @@ def _shares(
     """Probabilities in 0 to 1, by the axes of the design [pair, occupation, order, column]."""
     found = np.full((*map(len, axes), len(columns)), math.nan)
     if len(frame):
-        pair, occupation, order = (
-            np.array([axis.index(one) for one in frame[name]])
-            for axis, name in zip(axes, ("pair", "occupation", "order"), strict=True)
-        )
+        pair, occupation, order = (_at(frame[name], axis) for name, axis in zip(_AXES, axes, strict=True))
         said = frame["said"].to_numpy()
         scored = (frame["unscored"] == "").to_numpy()
         for at, column in enumerate(columns):

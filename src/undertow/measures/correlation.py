@@ -469,8 +469,8 @@ def _no_interval(series: _Series, drawn: Floats) -> str:
     """Why the bootstrap distribution [draw] gives no interval; "" where it does."""
     if series.cells.n_clusters < 2:
         return "All scored rows are in a single cluster, so there is no interval."
-    if not math.isnan(percentile_interval(drawn)[0]):
-        return ""
+    if not drawn.size or not math.isnan(percentile_interval(drawn)[0]):
+        return ""  # without draws none was wanted
     return f"No interval is given: in {np.isnan(drawn).mean():.0%} of the bootstrap draws the number is not defined."
 
 

@@ -8,13 +8,14 @@ population standard deviation over them, and an interval over documents. Knows t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.measures.text_overlap import bleu_stats, meteor_scorer, token_f1
+from undertow.measures.text_overlap import Meteor, bleu_stats, meteor_scorer, token_f1
 from undertow.stats.agreement import (
     Estimate,
     bleu_over_cells,
@@ -26,6 +27,7 @@ from undertow.stats.agreement import (
     random_f1,
 )
 from undertow.stats.multiplicity import benjamini_hochberg
+from undertow.stats.points import kept, only_points
 from undertow.types import Floats, Result
 
 if TYPE_CHECKING:
@@ -137,14 +139,35 @@ def _with_scores(frame: pd.DataFrame, task: str, *, whole: bool) -> tuple[pd.Dat
     pairs = list(zip(answers, gold, strict=True))
     place = _places(list(dict.fromkeys(pairs)))
     at = np.array([place[pair] for pair in pairs], dtype=np.int64)
-    scores = {TOKEN_F1: token_f1} | ({METEOR: meteor_scorer().score} if whole else {})
+    # Whoever measures these texts many times has them scored once.
+    scores: dict[str, Callable[[str, str], float]] = {TOKEN_F1: kept(TOKEN_F1, lambda: cache(token_f1))}
+    if whole:
+        scores[METEOR] = _meteor().score
     for name, score in scores.items():
         values = np.array([100 * score(*pair) for pair in place], dtype=np.float64)
         columns[name] = np.where(known, values[at], math.nan)
-    statistics = None
-    if whole:
-        statistics = bleu_stats([pair[0] for pair in place], [pair[1] for pair in place])
+    statistics = _bleu_statistics(list(place)) if whole else None
     return frame.assign(**columns, _pair=at), statistics
+
+
+def _meteor() -> Meteor:
+    """METEOR, which remembers texts while it is kept."""
+
+    def made() -> Meteor:
+        found = meteor_scorer()
+        return replace(found, score=cache(found.score))
+
+    return kept(METEOR, made)
+
+
+def _bleu_statistics(pairs: list[tuple[str, str]]) -> Floats:
+    """Of each pair of texts [pair, 10]."""
+    of_pair: dict[tuple[str, str], Floats] = kept(BLEU4, dict)
+    fresh = [pair for pair in pairs if pair not in of_pair]
+    if fresh:
+        counted = bleu_stats([answer for answer, _ in fresh], [right for _, right in fresh])
+        of_pair |= dict(zip(fresh, counted, strict=True))
+    return np.array([of_pair[pair] for pair in pairs], dtype=np.float64).reshape(len(pairs), 10)
 
 
 def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) -> Scored:
@@ -250,7 +273,7 @@ def _result(measure: str, group: Mapping[str, str], found: Estimate, of: Scored,
     if n and measure in (F1, F1_MACRO):
         note = _f1_note(of, found)
     if n and measure == METEOR:
-        note = meteor_scorer().used
+        note = _meteor().used
     return Result(
         measure=measure,
         group=group,
@@ -370,6 +393,8 @@ class Baselines:
         task = str(design["task"])
         rows = frame.drop_duplicates("document")
         documents = _places(rows["document"].astype(str).tolist())
+        if only_points():
+            return cls(documents)  # no model's answers are in them, and scoring spans at random takes long
         if task in (DIAGNOSIS, IDENTIFICATION):
             values, whole = _of_labels(rows["gold"].astype(str).tolist(), list(design["labels"]), task)
         else:

@@ -27,6 +27,7 @@ from undertow.measures.understanding import (
     group_of,
 )
 from undertow.stats.agreement import mean_over_cells
+from undertow.stats.points import only_points
 from undertow.stats.shares import factor_shares, level_means, variance_shares
 from undertow.types import Floats, Result
 
@@ -117,7 +118,7 @@ def _mean(values: Floats) -> Floats:
 
 def _flip_p(differences: Floats, seed: int) -> float:
     """How often random signs of the documents' differences give a mean as large; 1 where there is nothing to flip."""
-    if len(differences) < 2:
+    if len(differences) < 2 or only_points():
         return math.nan
     observed = abs(differences.mean())
     signs, hits = _signs(len(differences), seed), 0

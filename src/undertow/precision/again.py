@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from undertow import models
+from undertow.comparing.replicates import key_of, point_results, without_each
 from undertow.models.base import FLOAT32, Found, Request
 from undertow.models.precision import costs_precision, no_room
 from undertow.models.weights import is_gguf
@@ -27,7 +28,6 @@ from undertow.types import (
     Item,
     ModelCard,
     Query,
-    Result,
     Scores,
     UndertowError,
     Writing,
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 AskAll: TypeAlias = Callable[[Found, list[Query]], Scores]
 """Has a model asked, whatever is stored not asked again."""
-Key: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
-"""What a result is: its measure, and its group without empty levels."""
 
 SHARE, LEAST_ITEMS = 0.1, 200
 """What is read again if nobody says how much: a tenth, and no fewer items where there are as many."""
@@ -294,25 +292,19 @@ class _Sample:
         if self.n_groups < FEWEST_CLUSTERS:
             return
         dealt = dealt_groups(len(self.chosen), self.n_groups, np.random.default_rng(self.seed))
-        group = frame["cluster"].map(dict(zip(self.chosen, dealt.tolist(), strict=True)))
-        for number in range(self.n_groups):
-            yield frame[group != number].reset_index(drop=True)
-
-
-def key_of(result: Result) -> Key:
-    """What a result is. An empty level says as much as none, and a table has no other way to write it."""
-    return result.measure, tuple(sorted((name, level) for name, level in result.group.items() if level))
+        group = dict(zip(self.chosen, dealt.tolist(), strict=True))
+        yield from without_each(frame, [group[name] for name in frame["cluster"]], self.n_groups)
 
 
 def _errors(probe: Probe, reduced: Evidence, full: Evidence, sample: _Sample) -> Iterator[dict[str, Any]]:
     """A row for each result of the sample: its value in both precisions, and their difference with its interval."""
     from undertow.stats.jackknife import jackknife_interval
 
-    told = probe.measure(reduced, sample.seed)
+    told = point_results(probe, reduced, sample.seed)
     keys = [key_of(result) for result in told]
 
     def values(evidence: Evidence) -> Floats:
-        of_key = {key_of(result): result.value for result in probe.measure(evidence, sample.seed)}
+        of_key = {key_of(result): result.value for result in point_results(probe, evidence, sample.seed)}
         return np.array([of_key.get(key, math.nan) for key in keys], dtype=np.float64)
 
     first, second = np.array([result.value for result in told], dtype=np.float64), values(full)

@@ -8,6 +8,7 @@ from undertow.stats.bootstrap import bootstrap_means, percentile_interval
 from undertow.stats.line import Line, fit_line, fit_rows
 from undertow.stats.multiplicity import benjamini_hochberg
 from undertow.stats.permutation import LabelOrders, label_orders, slope_p_values
+from undertow.stats.points import only_points, point_estimates
 from undertow.stats.power import detectable_slope
 
 __all__ = [
@@ -19,6 +20,8 @@ __all__ = [
     "fit_line",
     "fit_rows",
     "label_orders",
+    "only_points",
     "percentile_interval",
+    "point_estimates",
     "slope_p_values",
 ]

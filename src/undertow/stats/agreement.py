@@ -19,6 +19,7 @@ from scipy.stats import binom
 
 from undertow.stats.bootstrap import percentile_interval
 from undertow.stats.detection import cluster_weights
+from undertow.stats.points import only_points
 from undertow.stats.shares import population_sd
 
 Floats = NDArray[np.float64]
@@ -287,14 +288,17 @@ def _estimate(per_cell: Floats, draws: Floats, n_documents: int) -> Estimate:
     return Estimate(float(known.mean()), low, high, population_sd(known), n_documents)
 
 
-@lru_cache(maxsize=1)
 def _weights(n_documents: int, seed: int) -> Floats:
-    """How often each document is in each draw [draw, document]; no draws of fewer than two, which say nothing of others.
+    """How often each document is in each draw [draw, document]; no draws of fewer than two, which say nothing of others."""
+    if only_points() or n_documents < 2:
+        return np.zeros((0, n_documents))
+    return _drawn(n_documents, N_DRAWS, seed)
 
-    Kept from call to call, since a report asks for many estimates over the same documents.
-    """
-    n_draws = N_DRAWS if n_documents >= 2 else 0
-    weights = cluster_weights(max(n_documents, 1), n_draws, np.random.default_rng(seed))[:, :n_documents]
+
+@lru_cache(maxsize=1)
+def _drawn(n_documents: int, n_draws: int, seed: int) -> Floats:
+    """Kept from call to call, since a report asks for many estimates over the same documents."""
+    weights = cluster_weights(n_documents, n_draws, np.random.default_rng(seed))
     weights.flags.writeable = False
     return weights
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from undertow.stats.points import only_points
+
 Floats = NDArray[np.float64]
 
 # Draws are made in chunks of about this many (draw, cluster) cells, so that memory does not grow with clusters.
@@ -38,7 +40,7 @@ def bootstrap_means(sums: ArrayLike, counts: ArrayLike, n_draws: int, rng: np.ra
         rng: source of randomness. One cluster draw serves all W values and all leading axes.
 
     Returns:
-        W means [..., draw, w].
+        W means [..., draw, w]; no draws within `point_estimates`.
 
     Raises:
         ValueError: shapes differ, or there is no cluster or w axis.
@@ -47,6 +49,8 @@ def bootstrap_means(sums: ArrayLike, counts: ArrayLike, n_draws: int, rng: np.ra
     if totals.shape != sizes.shape or totals.ndim < 2:
         raise ValueError(f"sums and counts must both be [..., cluster, w]; got {totals.shape} and {sizes.shape}")
     *leading, n_clusters, n_w = totals.shape
+    if only_points():
+        n_draws = 0
     means = np.full((*leading, n_draws, n_w), math.nan)
     observed_clusters = np.count_nonzero((sizes > 0).any(axis=-1), axis=-1)  # [...]
     if n_clusters < 2:

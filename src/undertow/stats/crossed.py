@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from undertow.stats.points import only_points
 from undertow.stats.rates import wilson_interval
 
 Floats = NDArray[np.float64]
@@ -124,6 +125,8 @@ def ratio_interval(  # noqa: PLR0913 - the four arrays of the design, and two ch
     if not len(numerator):
         return Estimate(math.nan, math.nan, math.nan, 0)
     value, influence, share = _ratio(numerator, denominator)
+    if only_points():
+        return Estimate(value, math.nan, math.nan, len(numerator))
     items = _items(influence, share, row[counts], column[counts])
     interval = (
         _wilson_interval(value, float(denominator.sum()), items, level) if bounded else _t_interval(value, items, level)
@@ -175,6 +178,8 @@ def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
     if not all(denominator.any() for _, denominator in sides):
         return Estimate(math.nan, math.nan, math.nan, n)
     (value1, influence1, share1), (value2, influence2, share2) = (_ratio(*side) for side in sides)
+    if only_points():
+        return Estimate(value1 - value2, math.nan, math.nan, n)
     items = _items(influence1 - influence2, (share1 + share2) / 2, first[2][counts], first[3][counts])
     value = value1 - value2
     low, high = _t_interval(value, items, 0.95)
@@ -221,6 +226,8 @@ def correlation(x: ArrayLike, y: ArrayLike, clusters: ArrayLike, seed: int) -> C
         return Correlation(math.nan, math.nan, math.nan, math.nan, n)
     in_x, in_y = _standardised(xs), _standardised(ys)
     r = float(np.clip(in_x @ in_y, -1.0, 1.0))
+    if only_points():
+        return Correlation(r, math.nan, math.nan, math.nan, n)
     shuffled = np.abs(in_y[_cluster_orders(of, np.random.default_rng(seed))] @ in_x)  # [order]
     hits = np.count_nonzero(shuffled >= abs(r) - ROUNDING_SHARE)
     return Correlation(r, *_jackknife_interval(in_x, in_y, of), (1 + hits) / (1 + N_SHUFFLES), n)

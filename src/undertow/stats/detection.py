@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
+from undertow.stats.points import only_points
+
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
@@ -126,13 +128,13 @@ def auroc_p_value(
 
     The marks are shuffled within clusters, since what differs between clusters is not what is tested. Where no cluster
     holds both kinds, whole clusters are shuffled, since their members are not independent. The observed order is counted
-    in, so that p is never 0.
+    in, so that p is never 0. NaN within `point_estimates`.
 
     Raises:
         ValueError: as `rates`.
     """
     values, marks = _checked(scores, positive)
-    if not marks.any() or marks.all():
+    if not marks.any() or marks.all() or only_points():
         return math.nan
     _, of = np.unique(np.asarray(cluster), return_inverse=True)
     positives = np.bincount(of, weights=marks)
@@ -176,8 +178,12 @@ def _p_of_whole_clusters(
 
 
 def cluster_weights(n_clusters: int, n_draws: int, rng: np.random.Generator) -> Floats:
-    """How often each cluster is drawn when as many as there are are drawn with replacement [draw, cluster]."""
-    return rng.multinomial(n_clusters, np.full(n_clusters, 1 / n_clusters), size=n_draws).astype(np.float64)
+    """How often each cluster is drawn when as many as there are are drawn with replacement [draw, cluster].
+
+    No draws within `point_estimates`.
+    """
+    size = 0 if only_points() else n_draws
+    return rng.multinomial(n_clusters, np.full(n_clusters, 1 / n_clusters), size=size).astype(np.float64)
 
 
 def best_threshold(scores: ArrayLike, positive: ArrayLike) -> float:

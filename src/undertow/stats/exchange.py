@@ -12,6 +12,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from undertow.stats.points import only_points
+
 Floats = NDArray[np.float64]
 
 MOST_EXACT = 13
@@ -27,7 +29,8 @@ def exchange_ps(first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLike, Arr
 
     The share of exchanges whose difference is at least as large as the observed one, in absolute value; all exchanges where
     there are few clusters, else random ones with the observed one counted in. An exchange in which a side counts nothing is
-    counted as one that differs as much. NaN where a side counts nothing, or fewer than two clusters count anything.
+    counted as one that differs as much. NaN where a side counts nothing, or fewer than two clusters count anything, and within
+    `point_estimates`.
 
     Args:
         first: sums [cluster, test] and counts [cluster, test] of one side; 0 where a cluster has none.
@@ -40,6 +43,8 @@ def exchange_ps(first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLike, Arr
     y1, d1, y2, d2 = (np.asarray(one, dtype=np.float64) for one in (*first, *second))
     if y1.ndim != 2 or not y1.shape == d1.shape == y2.shape == d2.shape:
         raise ValueError(f"need four [cluster, test] of one shape; got {y1.shape}, {d1.shape}, {y2.shape}, {d2.shape}")
+    if only_points():
+        return np.full(y1.shape[1], math.nan)
     counting = (d1 + d2 > 0).any(axis=1)
     y1, d1, y2, d2 = (one[counting] for one in (y1, d1, y2, d2))
     exact = len(y1) <= MOST_EXACT
@@ -52,6 +57,14 @@ def exchange_ps(first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLike, Arr
     p = (hits + extra) / (len(exchanged) + extra)
     too_few = np.count_nonzero(d1 + d2 > 0, axis=0) < 2
     return np.where(np.isnan(observed) | too_few, math.nan, p)
+
+
+def exchange_patterns(n_clusters: int, seed: int) -> Floats:
+    """Which clusters have their sides exchanged: all patterns of up to `MOST_EXACT` of them, else random ones [pattern, cluster].
+
+    1 for those that are exchanged, and 0 for the others; it cannot be written to.
+    """
+    return _exchanges(n_clusters, seed)
 
 
 def _difference(y1: Floats, d1: Floats, y2: Floats, d2: Floats, exchanged: Floats) -> Floats:

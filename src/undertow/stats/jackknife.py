@@ -24,6 +24,34 @@ def dealt_groups(n_clusters: int, n_groups: int, rng: np.random.Generator) -> ND
     return dealt
 
 
+def jackknife_variance(
+    whole: ArrayLike, without: ArrayLike, counting: ArrayLike | None = None
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Variances of estimates, and the number of groups that each rests on: both [estimate].
+
+    (groups - 1) / groups times the sum of squared deviations from the estimate of all groups. NaN where an estimate is, with all
+    groups or without one that counts, or where fewer than two count.
+
+    Args:
+        whole: estimates from all groups [estimate].
+        without: estimates without one group each [group, estimate].
+        counting: whether a group has anything of an estimate [group, estimate]; all have if not given.
+
+    Raises:
+        ValueError: the shapes do not go together.
+    """
+    estimates, left = np.asarray(whole, dtype=np.float64), np.asarray(without, dtype=np.float64)
+    counts = np.ones(left.shape, dtype=np.bool_) if counting is None else np.asarray(counting, dtype=np.bool_)
+    if left.ndim != 2 or left.shape[1:] != estimates.shape or counts.shape != left.shape:
+        raise ValueError(
+            f"need [estimate] and [group, estimate]; got {estimates.shape}, {left.shape} and {counts.shape}"
+        )
+    n_groups = counts.sum(axis=0)
+    share = np.where(n_groups > 1, (n_groups - 1) / np.maximum(n_groups, 1), np.nan)
+    squares = np.where(counts, (left - estimates) ** 2, 0.0).sum(axis=0)
+    return share * squares, n_groups
+
+
 def jackknife_interval(
     whole: ArrayLike, without: ArrayLike, *, sampled: float = 0.0, level: float = 0.95
 ) -> tuple[Floats, Floats]:
@@ -44,17 +72,11 @@ def jackknife_interval(
     """
     from scipy.stats import t
 
-    estimates, left = np.asarray(whole, dtype=np.float64), np.asarray(without, dtype=np.float64)
-    if left.ndim != 2 or left.shape[1:] != estimates.shape:
-        raise ValueError(f"need [estimate] and [group, estimate]; got {estimates.shape} and {left.shape}")
+    estimates = np.asarray(whole, dtype=np.float64)
+    variance, n_groups = jackknife_variance(estimates, without)
     if not 0 <= sampled <= 1:
         raise ValueError(f"a sample has a share between 0 and 1 of the whole, not {sampled}")
     if sampled == 1:
         return estimates.copy(), estimates.copy()
-    n_groups = len(left)
-    if n_groups < 2:
-        nothing = np.full_like(estimates, np.nan)
-        return nothing, nothing.copy()
-    variance = (n_groups - 1) / n_groups * ((left - estimates) ** 2).sum(axis=0) * (1 - sampled)
-    half = float(t.ppf((1 + level) / 2, n_groups - 1)) * np.sqrt(variance)
+    half = t.ppf((1 + level) / 2, np.maximum(n_groups - 1, 1)) * np.sqrt(variance * (1 - sampled))
     return estimates - half, estimates + half

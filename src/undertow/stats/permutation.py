@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from undertow.stats.points import only_points
+
 Floats = NDArray[np.float64]
 
 # Orders that give the same statistic on paper differ in its last digits, and so do equal values of y that were summed
@@ -37,11 +39,15 @@ class LabelOrders:
 def label_orders(n_labels: int, n_permutations: int, rng: np.random.Generator) -> LabelOrders:
     """All orders of the labels where there are at most `n_permutations` of them, random orders otherwise.
 
+    Within `point_estimates` the labels as they are, and no other order.
+
     Raises:
         ValueError: fewer than one label or permutation.
     """
     if n_labels < 1 or n_permutations < 1:
         raise ValueError(f"need at least one label and one permutation; got {n_labels} and {n_permutations}")
+    if only_points():
+        return LabelOrders(np.arange(n_labels, dtype=np.intp)[np.newaxis], exact=False)
     # 21! is past any number of permutations that fits in memory, so larger factorials need not be computed.
     if n_labels <= 20 and math.factorial(n_labels) <= n_permutations:
         return LabelOrders(np.array(list(itertools.permutations(range(n_labels))), dtype=np.intp), exact=True)
@@ -54,7 +60,7 @@ def slope_p_values(x: ArrayLike, y: ArrayLike, orders: LabelOrders) -> Floats:
 
     The share of orders whose |slope| is at least the observed one; for random orders the observed one is
     counted in, (1 + hits) / (1 + orders), so that p is never 0. A row with a NaN, and any row where x is
-    constant, has no slope to test and is NaN. A constant row is all ties: p is 1.
+    constant, has no slope to test and is NaN. A constant row is all ties: p is 1. NaN within `point_estimates`.
 
     Raises:
         ValueError: y's last axis, x and the orders do not have one length.
@@ -63,6 +69,8 @@ def slope_p_values(x: ArrayLike, y: ArrayLike, orders: LabelOrders) -> Floats:
     n_labels = orders.orders.shape[1]
     if xs.shape != (n_labels,) or ys.ndim != 2 or ys.shape[1] != n_labels:
         raise ValueError(f"need x [{n_labels}] and y [row, {n_labels}] for these orders; got {xs.shape} and {ys.shape}")
+    if only_points():
+        return np.full(len(ys), math.nan)
     from_mean_x = xs - xs.mean()
     from_mean_y = ys - ys.mean(axis=1, keepdims=True)
     # The slope is this product over the squares of x, which no shuffle changes: comparing products is enough.

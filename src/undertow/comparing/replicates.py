@@ -1,0 +1,82 @@
+"""Measuring over and over: results by what they are, of a table and of the table without each group of its clusters.
+
+Knows a probe by its `measure` and a table by its rows; knows nothing about what is measured, or what it is compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from undertow.probes.base import Evidence, Probe
+from undertow.types import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+Key: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
+"""What a result is: its measure, and its group without empty levels."""
+
+
+def key_of(result: Result) -> Key:
+    """What a result is. An empty level says as much as none, and a table has no other way to write it."""
+    return result.measure, tuple(sorted((name, level) for name, level in result.group.items() if level))
+
+
+def point_results(probe: Probe, evidence: Evidence, seed: int) -> list[Result]:
+    """What a probe measures, with the values that it always has and without what only errors need.
+
+    A probe that does not know of `undertow.stats.points` gives the same values, and takes its time.
+    """
+    from undertow.stats.points import only_points, point_estimates
+
+    if only_points():
+        return list(probe.measure(evidence, seed))
+    with point_estimates():
+        return list(probe.measure(evidence, seed))
+
+
+def by_key(results: Sequence[Result]) -> dict[Key, Result]:
+    """Results by what they are; of several that are alike the last."""
+    return {key_of(result): result for result in results}
+
+
+def quick(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same table, its texts as plain objects: parts of it are taken and gone through in half the time."""
+    import pandas as pd
+
+    texts = [name for name in frame if pd.api.types.is_string_dtype(frame[name])]
+    return frame.astype(dict.fromkeys(texts, object))
+
+
+def without_each(frame: pd.DataFrame, group: Sequence[int] | NDArray[Any], n_groups: int) -> Iterator[pd.DataFrame]:
+    """The table without each group of rows.
+
+    Args:
+        frame: rows.
+        group: of each row, from 0 on [row].
+        n_groups: how many there are.
+    """
+    import numpy as np
+
+    numbers = np.asarray(group)
+    for number in range(n_groups):
+        yield frame[numbers != number].reset_index(drop=True)
+
+
+def groups_of(labels: Sequence[str], n_most: int, seed: int) -> tuple[NDArray[Any], int]:
+    """Which group each row is in, by the labels of its cluster: a group for each cluster, or as many as may be, dealt at random.
+
+    Returns:
+        Groups from 0 on [row], and how many there are.
+    """
+    import numpy as np
+
+    from undertow.stats.jackknife import dealt_groups
+
+    number: Mapping[str, int] = {name: at for at, name in enumerate(dict.fromkeys(labels))}
+    of_row = np.array([number[name] for name in labels], dtype=np.int64)
+    if len(number) <= n_most:
+        return of_row, len(number)
+    return dealt_groups(len(number), n_most, np.random.default_rng(seed))[of_row], n_most

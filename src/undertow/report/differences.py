@@ -1,0 +1,152 @@
+"""Differences of two runs beside each other: a row for each, with its interval, around no difference.
+
+Knows how rows are laid out and told; knows nothing about how differences were got. A forest plot, as meta-analyses have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from undertow.report.drawing import lettering
+from undertow.report.sheet import EDGE_PX, GREY, GRID, SMALL_SIZE, Sheet, even_ticks, height_px, line_px
+from undertow.report.spectrum import COLOURS, text_width_px
+from undertow.report.words import number, plain, significant_decimals
+from undertow.types import UndertowError
+
+FOUND_COLOUR, OTHER_COLOUR = COLOURS[0], GREY
+"""Told from zero, and not; the mark is filled or hollow too, so that nothing rests on colour."""
+_ROW_PX, _LABEL_PX, _BELOW_PX = 22, 300, 44
+_SAID_ROWS = 12
+"""Rows that the text alternative tells one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnDifference:
+    """One row.
+
+    Attributes:
+        label: what differs.
+        value: by how much.
+        low, high: 95% interval; NaN where there is none.
+        found: whether it is told from zero.
+    """
+
+    label: str
+    value: float
+    low: float
+    high: float
+    found: bool
+
+
+def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, n_all: int = 0) -> Figure:
+    """Draw differences with their intervals, one below the other, in the order given.
+
+    Args:
+        rows: at least one, each with a value.
+        title: broken into lines where it is too long.
+        unit: of the values.
+        n_all: how many there are, where these are some of them.
+
+    Returns:
+        A figure 800 pixels wide at 100 dots per inch, as high as its rows need.
+
+    Raises:
+        UndertowError: there is no row, or one has no value.
+    """
+    if not rows or not all(math.isfinite(row.value) for row in rows):
+        raise UndertowError("the figure cannot be drawn: every row needs a difference, and there must be one at least")
+    shown = f"The {len(rows)} strongest of {n_all:,} are shown." if len(rows) < n_all else ""
+    with lettering("".join([title, unit, *(row.label for row in rows)])):
+        lead = "Each mark is a difference, with its 95% interval; the line is no difference."
+        sheet = Sheet(title, lead, [shown] if shown else [])
+        legend = sheet.legend(
+            {
+                "told from zero after correction": Line2D([], [], **_mark(found=True)),
+                "not told from zero": Line2D([], [], **_mark(found=False)),
+            },
+            columns=2,
+        )
+        labels = [sheet.fit(plain(row.label) or "all", _LABEL_PX) for row in rows]
+        left = EDGE_PX + max(text_width_px(sheet.figure, label, SMALL_SIZE, "normal") for label in labels) + 14
+        body_px = _ROW_PX * len(rows) + 8
+        top = sheet.settle(height_px(legend) + 14 + body_px + _BELOW_PX)
+        sheet.put(legend, EDGE_PX, top)
+        top -= height_px(legend) + 14
+        axes = sheet.axes(left, top - body_px, sheet.width_px - left - EDGE_PX - 10, body_px)
+        _draw_rows(axes, rows, body_px)
+        for place, label in enumerate(labels):
+            at = top - 4 - (place + 0.5) * _ROW_PX
+            sheet.write(left - 10, at, label, size=SMALL_SIZE, ha="right", va="center_baseline")
+        middle = left + (sheet.width_px - left - EDGE_PX - 10) / 2
+        under = top - body_px - _BELOW_PX + line_px(SMALL_SIZE)
+        sheet.write(
+            middle,
+            under,
+            f"difference, {plain(unit)}" if unit else "difference",
+            size=SMALL_SIZE,
+            ha="center",
+            va="top",
+        )
+    return sheet.figure
+
+
+def _mark(*, found: bool) -> dict[str, Any]:
+    colour = FOUND_COLOUR if found else OTHER_COLOUR
+    return {
+        "color": colour,
+        "marker": "o" if found else "D",
+        "markersize": 6.0 if found else 5.0,
+        "markerfacecolor": colour if found else "white",
+        "markeredgecolor": colour,
+        "linewidth": 1.6 if found else 1.2,
+    }
+
+
+def _draw_rows(axes: Axes, rows: Sequence[DrawnDifference], body_px: float) -> None:
+    low, high = _range(rows)
+    ticks = even_ticks(low, high)
+    axes.set(xlim=(low, high), ylim=(0, body_px), yticks=[])
+    axes.set_xticks(list(ticks), list(ticks.values()))
+    axes.xaxis.grid(visible=True, color=GRID, linewidth=0.7)
+    axes.axvline(0, color="#222222", linewidth=1.0, zorder=2)
+    for place, row in enumerate(rows):
+        at = body_px - 4 - (place + 0.5) * _ROW_PX
+        look = _mark(found=row.found)
+        if math.isfinite(row.low):
+            axes.plot([row.low, row.high], [at, at], color=look["color"], linewidth=look["linewidth"], zorder=3)
+        axes.plot([row.value], [at], linestyle="none", zorder=4, **{k: v for k, v in look.items() if k != "linewidth"})
+
+
+def _range(rows: Sequence[DrawnDifference]) -> tuple[float, float]:
+    """Ends of the x axis: around 0, every difference and every interval."""
+    ends = [
+        0.0,
+        *(row.value for row in rows),
+        *(end for row in rows for end in (row.low, row.high) if math.isfinite(end)),
+    ]
+    air = 0.06 * (max(ends) - min(ends)) or 1.0
+    return min(ends) - air, max(ends) + air
+
+
+def describe_differences(rows: Sequence[DrawnDifference], title: str, unit: str) -> str:
+    """The figure in words, for those who cannot see it."""
+    found = sum(row.found for row in rows)
+    told = [_told(row) for row in rows[:_SAID_ROWS]]
+    more = f" And {len(rows) - _SAID_ROWS} more." if len(rows) > _SAID_ROWS else ""
+    units = f", in {plain(unit)}" if unit else ""
+    return f"Differences of {plain(title)}{units}: {found} of {len(rows)} told from zero. {'; '.join(told)}.{more}"
+
+
+def _told(row: DrawnDifference) -> str:
+    half = (row.high - row.low) / 2
+    places = significant_decimals(half if math.isfinite(half) and half > 0 else row.value)
+    interval = f" ({number(row.low, places)} to {number(row.high, places)})" if math.isfinite(row.low) else ""
+    label = plain(row.label)
+    return f"{label}{' ' if label else ''}{number(row.value, places)}{interval}"

@@ -1,0 +1,165 @@
+"""Differences of two estimates from the same clusters: intervals that know the clusters, and a test that exchanges the two.
+
+A difference is measured anew without each group of clusters, both sides losing the same ones. The interval is that of the
+delete-a-group jackknife; the test flips the signs of what the groups contribute, which is what exchanging the two sides of a
+group does. Arrays in, arrays out; knows nothing about what is estimated, or how.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from undertow.stats.exchange import AT_ONCE, MOST_EXACT, exchange_patterns
+from undertow.stats.jackknife import jackknife_variance
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Counts = NDArray[np.int64]
+
+ROUNDING_SHARE = 1e-9
+"""Sums that are nearer than this share of what they add up are equal, which errs on the side of not finding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left of differences without each group of clusters, in one way of putting items into clusters.
+
+    Attributes:
+        without: the differences [group, difference].
+        counting: whether a group has anything of a difference; one that has not leaves it as it is [group, difference].
+    """
+
+    without: Floats
+    counting: Bools
+
+
+@dataclass(frozen=True, slots=True)
+class PairedErrors:
+    """The errors of differences, each [difference].
+
+    Attributes:
+        low, high: of the interval; NaN where there is none.
+        p: two-sided; NaN where nothing can be exchanged.
+        n_clusters: groups of clusters that it rests on; where items are in clusters in two ways, of the way that has fewer.
+    """
+
+    low: Floats
+    high: Floats
+    p: Floats
+    n_clusters: Counts
+
+
+def paired_errors(
+    whole: ArrayLike, ways: Sequence[Left], cells: Left | None = None, *, seed: int = 0, level: float = 0.95
+) -> PairedErrors:
+    """Intervals and p-values of differences, clustered in one way or in two.
+
+    One way: the interval is t with one degree of freedom fewer than there are groups (Kott 2001, as in
+    `undertow.stats.jackknife`). Two ways: the variance is that of the cells (clusters of items that are alike in both), and what rows
+    and columns add to it (Cameron, Gelbach and Miller 2011, "Robust Inference With Multiway Clustering"), with
+    Satterthwaite's degrees of freedom; a way of a single cluster adds nothing. p is that of `flip_p_values`; of two ways it is the
+    larger of both, and never below that of the t interval, since flipping whole rows does not know that columns differ too.
+
+    A difference that no group changes has an interval without width.
+
+    Args:
+        whole: differences with all clusters [difference].
+        ways: without each group of clusters, in one way or in two.
+        cells: without each group of cells; needed for two ways.
+        seed: of the flips, where there are too many groups to try all.
+        level: of the intervals.
+
+    Raises:
+        ValueError: there are other than one or two ways, two without cells, or shapes do not go together.
+    """
+    from scipy.stats import t
+
+    differences = np.asarray(whole, dtype=np.float64)
+    if len(ways) not in (1, 2) or (len(ways) == 2) != (cells is not None):
+        raise ValueError(f"need one way, or two and their cells; got {len(ways)} ways")
+    parts = [jackknife_variance(differences, one.without, one.counting) for one in ways]
+    ps = np.stack([flip_p_values(differences, one, seed) for one in ways])
+    if cells is None:
+        (variance, n_clusters), (p,) = parts[0], ps
+        df = n_clusters - 1.0
+    else:
+        of_cells = jackknife_variance(differences, cells.without, cells.counting)
+        variance, df = _crossed(parts, of_cells)
+        n_clusters = _fewest([n for _, n in parts])
+        sizes = np.divide(np.abs(differences), np.sqrt(variance), out=np.zeros_like(variance), where=variance > 0)
+        of_interval = np.where(variance > 0, 2 * t.sf(sizes, np.maximum(df, 1)), 0.0)
+        p = np.maximum(np.where(np.isnan(ps), -np.inf, ps).max(axis=0), of_interval)
+        p = np.where(np.isnan(variance) | np.isnan(ps).all(axis=0), np.nan, p)
+    half = t.ppf((1 + level) / 2, np.maximum(df, 1)) * np.sqrt(variance)
+    return PairedErrors(differences - half, differences + half, p, n_clusters)
+
+
+def flip_p_values(whole: ArrayLike, left: Left, seed: int = 0) -> Floats:
+    """Two-sided p-values of differences [difference]: how often flipped signs of the groups' contributions add up to as much.
+
+    If the two sides do not differ, they can be exchanged within each cluster. Of a difference of sums or means that flips the sign
+    of what the cluster contributes; of others it does so as far as they are sums near their value. What a group contributes is its
+    pseudo-value, all of them moved so that their mean is the difference itself. All flips where a difference rests on 13 groups
+    or fewer; else random ones, the observed signs counted in, so that p is never 0. NaN where fewer than two groups count, or
+    one without which there is no difference.
+
+    Args:
+        whole: differences with all groups [difference].
+        left: without each group.
+        seed: of random flips.
+    """
+    contributions = _contributions(np.asarray(whole, dtype=np.float64), left)
+    p = np.full(contributions.shape[1], math.nan)
+    masks, of = np.unique(left.counting.T, axis=0, return_inverse=True)
+    of = of.reshape(-1)
+    for at, mask in enumerate(masks):
+        if mask.sum() > 1:
+            chosen = of == at
+            p[chosen] = _flipped(contributions[np.ix_(mask, chosen)], seed)
+    return p
+
+
+def _contributions(whole: Floats, left: Left) -> Floats:
+    """What each group contributes to a difference; 0 where it does not count [group, difference]."""
+    n_groups = left.counting.sum(axis=0)
+    sums = np.where(left.counting, left.without, 0.0).sum(axis=0)
+    means = np.divide(sums, n_groups, out=np.full(len(whole), math.nan), where=n_groups > 0)
+    found: Floats = np.where(left.counting, whole + (n_groups - 1) * (means - left.without), 0.0)
+    return found
+
+
+def _flipped(contributions: Floats, seed: int) -> Floats:
+    """p-values of the sums of contributions [group, difference]: [difference]."""
+    n_groups = len(contributions)
+    observed = np.abs(contributions.sum(axis=0)) - ROUNDING_SHARE * np.abs(contributions).sum(axis=0)
+    patterns, hits = exchange_patterns(n_groups, seed), np.zeros(contributions.shape[1])
+    for start in range(0, len(patterns), AT_ONCE):
+        signs = 1 - 2 * patterns[start : start + AT_ONCE]
+        hits += np.count_nonzero(np.abs(signs @ contributions) >= observed, axis=0)
+    extra = 0 if n_groups <= MOST_EXACT else 1
+    return np.where(np.isnan(observed), math.nan, (hits + extra) / (len(patterns) + extra))
+
+
+def _crossed(parts: Sequence[tuple[Floats, Counts]], of_cells: tuple[Floats, Counts]) -> tuple[Floats, Floats]:
+    """Variances, and their degrees of freedom, of items in clusters in two ways."""
+    base, n_cells = of_cells
+    added = [np.where(n > 1, np.maximum(variance - base, 0.0), 0.0) for variance, n in parts]
+    missing = [np.isnan(variance) & (n > 1) for variance, n in parts]
+    variance = base + sum(added)
+    squares = base**2 / np.maximum(n_cells - 1, 1)
+    squares = squares + sum(part**2 / np.maximum(n - 1, 1) for part, (_, n) in zip(added, parts, strict=True))
+    df = np.divide(variance**2, squares, out=np.full_like(variance, math.inf), where=squares > 0)
+    unknown = np.logical_or.reduce([*missing, _fewest([n for _, n in parts]) < 2])
+    return np.where(unknown, math.nan, variance), df
+
+
+def _fewest(counts: Sequence[Counts]) -> Counts:
+    """The smaller of both numbers of clusters; a way of one cluster leaves it to the other [difference]."""
+    first, second = counts
+    either = np.where(first < 2, second, np.where(second < 2, first, np.minimum(first, second)))
+    return either.astype(np.int64)
