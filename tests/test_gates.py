@@ -1,0 +1,691 @@
+"""Gates: what is read, what is judged by which number, what does not pass though nothing failed, and what JUnit readers get."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import undertow.comparing
+from conftest import ROOT
+from undertow import gates
+from undertow.gates import ERROR, FAILED, PASSED, SKIPPED, Judged, check, read_rules, write_junit, write_refusal
+from undertow.gates.words import labels, printable, shown
+from undertow.records import Record, write_record
+from undertow.types import Result, UndertowError
+
+MANIFEST: Mapping[str, Any] = {
+    "schema_version": 1, "probe": "spurious-correlation", "model": "M", "design": {}, "run_key": "k" * 64, "asked_key": "a",
+    "seed": 0, "protocol": "exact", "command": "undertow", "python": "undertow", "created": "2026-01-01", "versions": {},
+    "machine": {},
+}  # fmt: skip
+DATE = {"model": "M", "challenge": "mgc", "prompt": "", "w_name": "date", "pronoun": "female-male"}
+GAP = Result(
+    "slope_gap", DATE, 1.25, 1.0, 1.5, n=90, n_unscored=10, unit="percent per step", neutral=0.0, p=0.04, q=0.06,
+    detail={"detectable_slope": 0.2},
+)  # fmt: skip
+RESULTS = [
+    GAP,
+    replace(GAP, group={**DATE, "w_name": "place"}, value=-0.5, low=-0.75, high=0.25),
+    replace(GAP, group={**DATE, "pronoun": "neutral-male"}, value=0.125, low=0.0625, high=0.25),
+    Result("mean_mass", {**DATE, "pronoun": "unclaimed"}, 40.0, 39.0, 41.0, n=100, unit="percent"),
+    Result(
+        "pearson_r", {**DATE, "pronoun": "female"}, math.nan, n=0, n_unscored=100, unit="r", neutral=0.0, note="Nothing was scored."
+    ),
+]  # fmt: skip
+PAYLOADS = [
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror='alert(1)'>",
+    "]]> <!-- -- --> <![CDATA[ &amp; &undefined;",
+    "{{ 7 * 7 }} %s ${PATH}",
+    "\x1b[31mred\x1b[0m \x00\x07 \ufffe",
+    "two\nlines\r\n\ttab",
+    "\ud800 half a sign",
+    "Türe 门 \U0001f469",
+]
+
+
+def run_folder(folder: Path, results: Sequence[Result] = RESULTS, **manifest: object) -> Path:
+    """A run folder with these results."""
+    write_record(
+        Record({**MANIFEST, **manifest}, pd.DataFrame({"item": ["a"], "unscored": [""]}), results),
+        folder,
+        lambda _: None,
+    )
+    return folder
+
+
+def rule(**keys: object) -> str:
+    """A rule of a file; a measure and a threshold unless it says otherwise."""
+    return "\n".join(["[[rule]]", *(f"{key} = {toml(value)}" for key, value in keys.items())]) + "\n"
+
+
+def toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml(one)}" for key, one in value.items()) + " }"
+    return json.dumps(value)
+
+
+WHERE = {"w_name": "date", "pronoun": "female-male"}
+
+
+def gap_rule(**keys: object) -> str:
+    return rule(**{"name": "gap", "measure": "slope_gap", "where": WHERE, "at_most": 10, **keys})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder with a run and a place for rules."""
+
+    folder: Path
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "run"
+
+    def rules(self, text: str) -> Path:
+        path = self.folder / "rules.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def judged(self, text: str, **options: Any) -> list[Judged]:
+        return [one for run in check([self.run], self.rules(text), **options).runs for one in run.judged]
+
+    def one(self, **keys: object) -> Judged:
+        (judged,) = self.judged(gap_rule(**keys))
+        return judged
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    run_folder(tmp_path / "run")
+    return Place(tmp_path)
+
+
+# Which number is judged.
+
+
+@pytest.mark.parametrize(
+    ("of", "number"),
+    [
+        ("value", 1.25),
+        ("low", 1.0),
+        ("high", 1.5),
+        ("magnitude", 1.25),
+        ("magnitude_low", 1.0),
+        ("magnitude_high", 1.5),
+        ("p", 0.04),
+        ("q", 0.06),
+        ("n", 90.0),
+        ("n_unscored", 10.0),
+        ("unscored_percent", 10.0),
+        ("detectable_slope", 0.2),
+    ],
+)
+def test_each_number_is_judged_by_both_thresholds_which_themselves_pass(of: str, number: float, place: Place) -> None:
+    for keys, outcome in [
+        ({"at_most": number}, PASSED),
+        ({"at_most": number - 0.001}, FAILED),
+        ({"at_least": number}, PASSED),
+        ({"at_least": number + 0.001}, FAILED),
+        ({"at_least": number, "at_most": number}, PASSED),
+    ]:
+        text = rule(name="gap", measure="slope_gap", where=WHERE, of=of, **keys)
+        (judged,) = place.judged(text)
+        assert (judged.number, judged.outcome) == (number, outcome), keys
+        assert judged.group == DATE
+
+
+@pytest.mark.parametrize(
+    ("interval", "neutral", "magnitudes"),
+    [
+        ((-0.75, -0.5, 0.25), 0.0, (0.5, 0.0, 0.75)),
+        ((-1.5, -1.25, -1.0), 0.0, (1.25, 1.0, 1.5)),
+        ((40.0, 45.0, 56.0), 50.0, (5.0, 0.0, 10.0)),
+        ((60.0, 62.0, 63.0), 50.0, (12.0, 10.0, 13.0)),
+        # A bootstrap interval need not hold its estimate; what is farthest is the estimate then.
+        ((1.0, 2.0, 1.5), 0.0, (2.0, 1.0, 2.0)),
+    ],
+)
+def test_magnitudes_are_distances_from_neutral(
+    interval: tuple[float, float, float], neutral: float, magnitudes: tuple[float, float, float], tmp_path: Path
+) -> None:
+    low, value, high = interval
+    run_folder(tmp_path / "run", [replace(GAP, value=value, low=low, high=high, neutral=neutral)])
+    for of, expected in zip(("magnitude", "magnitude_low", "magnitude_high"), magnitudes, strict=True):
+        assert Place(tmp_path).one(of=of).number == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        (
+            {"at_most": 0.5},
+            "slope gap (date, female-male) of M is 1.25 percent per step, and rule 'gap' allows at most 0.5",
+        ),
+        (
+            {"of": "magnitude_high", "at_most": 0.5},
+            "slope gap (date, female-male) of M is up to 1.5 percent per step from neutral (0), by its interval, and rule 'gap' "
+            "allows at most 0.5",
+        ),
+        (
+            {"of": "low", "at_least": 2, "at_most": 3},
+            "the low end of the 95% interval of slope gap (date, female-male) of M is 1 percent per step, and rule 'gap' allows "
+            "2 to 3",
+        ),
+        (
+            {"of": "unscored_percent", "at_most": 5},
+            "the unscored share of slope gap (date, female-male) of M is 10 percent, and rule 'gap' allows at most 5",
+        ),
+        (
+            {"of": "q", "at_most": 0.05},
+            "q of slope gap (date, female-male) of M is 0.06, and rule 'gap' allows at most 0.05",
+        ),
+        (
+            {"of": "detectable_slope", "at_most": 0.1},
+            "detectable_slope of slope gap (date, female-male) of M is 0.2, and rule 'gap' allows at most 0.1",
+        ),
+    ],
+)
+def test_a_failure_says_what_is_and_what_is_allowed(keys: dict[str, object], sentence: str, place: Place) -> None:
+    text = rule(**{"name": "gap", "measure": "slope_gap", "where": WHERE, **keys})
+    (judged,) = place.judged(text)
+    assert (judged.outcome, judged.sentence, judged.name) == (FAILED, sentence, "gap[date-female-male]")
+
+
+@given(
+    st.floats(allow_nan=False, allow_infinity=False).filter(lambda number: abs(number) < 1e14),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+def test_a_number_is_shown_on_its_own_side_of_a_threshold(number: float, threshold: float) -> None:
+    for at in (threshold, math.nextafter(number, math.inf), math.nextafter(number, -math.inf), number):
+        said = float(shown(number, [at]))
+        assert (said > at, said < at) == (number > at, number < at)
+
+
+def test_digits_are_those_that_are_needed() -> None:
+    assert [shown(one) for one in (0.0, 90.0, 1834.0, 1834.6, 0.123456, -1.2e-9)] == [
+        *("0", "90", "1834", "1835", "0.123", "-1.2e-09"),
+    ]
+    assert shown(0.50004, [0.5]) == "0.50004"
+
+
+def test_a_rule_is_asked_of_every_result_that_it_matches(place: Place) -> None:
+    judged = place.judged(rule(name="gap", measure="slope_gap", of="magnitude_high", at_most=0.5))
+    assert [(one.label, one.outcome) for one in judged] == [
+        ("date-female-male", FAILED),
+        ("place-female-male", FAILED),
+        ("date-neutral-male", PASSED),
+    ]
+
+
+def test_of_a_list_any_level_will_do_and_each_must_be_there(place: Place) -> None:
+    where = {"pronoun": ["female-male", "neutral-male"], "w_name": "date"}
+    judged = place.judged(gap_rule(where=where))
+    assert [one.label for one in judged] == ["date-female-male", "date-neutral-male"]
+    judged = place.judged(gap_rule(where={**where, "pronoun": ["female-male", "neutral-mal"]}))
+    assert [one.outcome for one in judged] == [ERROR, PASSED]
+    assert "'neutral-mal', which slope_gap of" in judged[0].sentence
+    assert "(did you mean 'neutral-male'?)" in judged[0].sentence
+    # Each level is there, but not together with the others.
+    judged = place.judged(gap_rule(where={**where, "w_name": "place"}))
+    assert [one.outcome for one in judged] == [ERROR, PASSED]
+    assert "no slope_gap with pronoun 'neutral-male' and the other levels of the rule together" in judged[0].sentence
+
+
+def test_numbers_and_empty_levels_can_be_named(tmp_path: Path) -> None:
+    run_folder(
+        tmp_path / "run", [replace(GAP, group={**DATE, "shots": "5"}), replace(GAP, group={**DATE, "prompt": "A"})]
+    )
+    place = Place(tmp_path)
+    assert [one.group["prompt"] for one in place.judged(gap_rule(where={"prompt": ""}))] == [""]
+    assert [one.group.get("shots") for one in place.judged(gap_rule(where={"shots": 5}))] == ["5"]
+
+
+def test_of_several_models_each_is_told_once(tmp_path: Path) -> None:
+    run_folder(tmp_path / "run", [GAP, replace(GAP, group={**DATE, "model": "N"})])
+    judged = Place(tmp_path).judged(gap_rule(at_most=1))
+    assert [one.label for one in judged] == ["M-date-female-male", "N-date-female-male"]
+    assert judged[1].sentence.startswith("slope gap (date, female-male) of N is 1.25 percent per step, ")
+
+
+def test_labels_tell_results_apart() -> None:
+    groups = [{"model": "A", "w": "date", "x": ""}, {"model": "B", "w": "date", "x": ""}]
+    assert labels(groups, ["model"]) == [("model=A", "w=date"), ("model=B", "w=date")]
+    assert labels(groups, []) == [("A", "date"), ("B", "date")]
+    assert labels([{"a": "1"}, {"a": "1"}], []) == [("a=1",), ("a=1", "#2")]
+
+
+# What does not pass though nothing failed.
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"measure": "slope_gp"}, ["no measure 'slope_gp' (did you mean 'slope_gap'?)", "it has slope_gap, mean_mass"]),
+        ({"where": {"w_nam": "date"}}, ["where.w_nam is no key of slope_gap", "(did you mean 'w_name'?)"]),
+        ({"where": {"w_name": "dat"}}, ["where.w_name is 'dat'", "(did you mean 'date'?)", "it has date, place"]),
+        ({"where": {"model": "N"}}, ["where.model is 'N'", "it has M"]),
+        ({"where": {"w_name": "place", "pronoun": "neutral-male"}}, ["no slope_gap with", "together"]),
+        ({"probe": "spurious-corelation"}, ["(did you mean 'spurious-correlation'?)"]),
+        ({"of": "detectable_slop"}, ["of is 'detectable_slop'", "(did you mean 'detectable_slope'?)"]),
+        ({"of": "magnitud"}, ["(did you mean 'magnitude'?)"]),
+    ],
+)
+def test_a_rule_that_tests_nothing_is_an_error(keys: dict[str, object], words: list[str], place: Place) -> None:
+    gate = check([place.run], place.rules(gap_rule(**keys)))
+    ((judged,),) = (run.judged for run in gate.runs)
+    assert (judged.outcome, gate.status) == (ERROR, 2)
+    assert judged.sentence.startswith(f"{place.folder / 'rules.toml'}, rule 1 ('gap'): ")
+    for word in words:
+        assert word in judged.sentence
+    if "of" not in keys:
+        gate = check([place.run], place.rules(gap_rule(**keys, optional=True)))
+        assert [(one.outcome, gate.status) for one in gate.runs[0].judged] == [(SKIPPED, 0)]
+
+
+def test_a_measure_without_neutral_value_has_no_magnitude(place: Place) -> None:
+    keys: dict[str, Any] = {"name": "x", "measure": "mean_mass", "of": "magnitude", "at_most": 5, "allow_missing": True}
+    (judged,) = place.judged(rule(**keys))
+    assert judged.outcome == ERROR
+    assert "has no neutral value to be far from, so no magnitude; judge another number" in judged.sentence
+
+
+@pytest.mark.parametrize(
+    ("of", "measure", "reason"),
+    [
+        ("value", "pearson_r", "Nothing was scored"),
+        ("magnitude_high", "pearson_r", "Nothing was scored"),
+        ("p", "mean_mass", "it is not tested"),
+    ],
+)
+def test_a_missing_number_fails_with_the_reason(of: str, measure: str, reason: str, place: Place) -> None:
+    # Either bound: NaN is neither at most nor at least anything.
+    for bound in ({"at_most": 0.5}, {"at_least": 0.5}):
+        keys: dict[str, Any] = {"name": "x", "measure": measure, "of": of, **bound}
+        (judged,) = place.judged(rule(**keys))
+        assert judged.outcome == FAILED
+        assert f"is missing ({reason}), and rule 'x' needs it" in judged.sentence
+        (judged,) = place.judged(rule(**keys, allow_missing=True))
+        assert judged.outcome == SKIPPED
+
+
+def test_an_estimate_without_interval_and_a_detail_of_others_are_missing(tmp_path: Path) -> None:
+    lonely = replace(GAP, low=math.nan, high=math.nan)
+    other = replace(GAP, group={**DATE, "w_name": "place"}, detail={})
+    run_folder(tmp_path / "run", [lonely, other])
+    place = Place(tmp_path)
+    assert "is missing (it has no interval)" in place.one(of="low").sentence
+    assert "is missing (it has no interval)" in place.one(of="magnitude_high").sentence
+    judged = place.judged(rule(name="x", measure="slope_gap", of="detectable_slope", at_most=1))
+    assert [one.outcome for one in judged] == [PASSED, FAILED]
+
+
+def test_rules_for_another_audit_are_not_asked(tmp_path: Path) -> None:
+    first, second = (
+        run_folder(tmp_path / "run"),
+        run_folder(tmp_path / "other", RESULTS[:1], probe="task-specification"),
+    )
+    text = gap_rule(name="a", probe="task-specification") + gap_rule(name="b")
+    gate = check([first, second], Place(tmp_path).rules(text))
+    assert [[one.rule.name for one in run.judged] for run in gate.runs] == [["b"], ["a", "b"]]
+    assert gate.status == 0
+
+
+def test_each_run_must_have_what_the_rules_ask_for(tmp_path: Path) -> None:
+    runs = [run_folder(tmp_path / "run"), run_folder(tmp_path / "other", RESULTS[3:])]
+    gate = check(runs, Place(tmp_path).rules(gap_rule()))
+    assert [[one.outcome for one in run.judged] for run in gate.runs] == [[PASSED], [ERROR]]
+    assert (gate.status, gate.counts) == (2, {PASSED: 1, FAILED: 0, SKIPPED: 0, ERROR: 1})
+
+
+def test_a_failure_is_the_status_even_where_another_rule_could_not_be_judged(place: Place) -> None:
+    gate = check([place.run], place.rules(gap_rule(at_most=1) + gap_rule(name="b", measure="nosuch")))
+    assert gate.status == 1
+
+
+# What is refused before a run is opened.
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ["holds no rule", "[[rule]]"]),
+        ("rule = [", ["is not valid TOML"]),
+        ("[[rules]]\nname = 'a'\n", ["'rules' is not known (did you mean 'rule'?)"]),
+        ("[rule]\nname = 'a'\n", ["rule must be a list of tables", "[[rule]]"]),
+        ("rule = [1]", ["rule must be a list of tables"]),
+        ("schema = 2\n" + gap_rule(), ["newer Undertow (schema 2)"]),
+        ("schema = '1'\n" + gap_rule(), ["schema is '1'"]),
+        ("schema = true\n" + gap_rule(), ["schema is True"]),
+        ("description = 3\n" + gap_rule(), ["description is 3; it must be text"]),
+        (rule(measure="slope", at_most=1), ["rule 1: name is missing"]),
+        (gap_rule(name=" "), ["name is empty"]),
+        (gap_rule(name=3), ["rule 1: name is 3; it must be text"]),
+        (gap_rule(name="a\nb"), ["name holds a line break"]),
+        (gap_rule(name="a\x1b[31m"), ["name holds a line break or a sign that cannot be shown"]),
+        (rule(name="x", at_most=1), ["rule 1 ('x'): measure is missing"]),
+        (gap_rule() + gap_rule(), ["rule 2 ('gap'): has the name of rule 1"]),
+        (gap_rule(at_mos=3), ["rule 1 ('gap'): 'at_mos' is not known (did you mean 'at_most'?)"]),
+        (gap_rule(at_most="3"), ["at_most is '3'; it must be a number"]),
+        (gap_rule(at_most=True), ["at_most is True; it must be a number"]),
+        (gap_rule().replace("= 10", "= nan"), ["at_most is nan; it must be a finite number"]),
+        (gap_rule().replace("= 10", "= -inf"), ["at_most is -inf; it must be a finite number"]),
+        (gap_rule(at_most=10**400), ["at_most is 1000", "it must be a finite number"]),
+        (gap_rule().replace("= 10", "= 1" + "0" * 5000), ["is no file of rules"]),
+        (rule(name="x", measure="slope"), ["sets no threshold; give at_most, at_least or both"]),
+        (gap_rule(at_least=11), ["at_least 11 is above at_most 10, so nothing can pass"]),
+        (gap_rule(of="p", at_most=1), ["p lies between 0 and 1, so at most 1 is something that nothing can fail"]),
+        (
+            gap_rule(of="q", at_most=-0.1),
+            ["q lies between 0 and 1, so at most -0.1 is something that nothing can pass"],
+        ),
+        (gap_rule(of="magnitude", at_most=-1), ["magnitude is never below 0, so at most -1"]),
+        (rule(name="x", measure="slope", of="n", at_least=0), ["n is never below 0", "nothing can fail"]),
+        (gap_rule(of="unscored_percent", at_least=101, at_most=102), ["101 to 102 is something that nothing can pass"]),
+        (gap_rule(of=""), ["of is empty"]),
+        (gap_rule(of=["p"]), ["of is ['p']; it must be text"]),
+        (gap_rule(against="base"), ["against is 'base'; it must be 'baseline'"]),
+        (gap_rule(optional=1), ["optional is 1; it must be true or false"]),
+        (gap_rule(allow_missing="yes"), ["allow_missing is 'yes'; it must be true or false"]),
+        (gap_rule(where="date"), ["where is 'date'; it must be a table"]),
+        (gap_rule(where={"w_name": []}), ["where.w_name is []", "a list of levels"]),
+        (gap_rule(where={"w_name": [True]}), ["where.w_name is [True]"]),
+        (gap_rule(where={"w_name": 1.5}), ["where.w_name is 1.5"]),
+        ("a = " + "[" * 20_000, ["rules.toml: is no"]),
+    ],
+)
+def test_what_is_wrong_with_rules_is_one_sentence(text: str, words: list[str], tmp_path: Path) -> None:
+    with pytest.raises(UndertowError) as refused:
+        check([tmp_path / "no such run"], Place(tmp_path).rules(text))
+    said = str(refused.value)
+    assert said.startswith(f"{tmp_path / 'rules.toml'}"), said
+    assert said.count("\n") == 0
+    for word in words:
+        assert word in said, said
+
+
+def test_a_file_of_rules_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    for content, word in [(b"\xff", "byte 0 is not UTF-8"), (b" " * (2**20 + 1), "1 MiB is too large")]:
+        path.write_bytes(content)
+        with pytest.raises(UndertowError, match=word):
+            read_rules(path)
+    for missing in (tmp_path / "nosuch.toml", tmp_path):
+        with pytest.raises(UndertowError, match=r"cannot be read .*; check the path"):
+            read_rules(missing)
+    path.write_bytes(b"\xef\xbb\xbf" + gap_rule().encode())
+    assert read_rules(path).rules[0].name == "gap"
+
+
+def test_runs_are_named_once_and_at_all(place: Place) -> None:
+    rules = place.rules(gap_rule())
+    with pytest.raises(UndertowError, match="is named twice"):
+        check([place.run, place.run], rules)
+    with pytest.raises(UndertowError, match="no run is named"):
+        check([], rules)
+    with pytest.raises(UndertowError, match="there is no such run folder"):
+        check([place.folder / "nosuch"], rules)
+
+
+def test_the_example_and_the_rules_of_the_page_are_read() -> None:
+    assert len(read_rules(ROOT / "examples/rules.toml").rules) == 5
+
+
+def test_the_rules_of_the_page_are_read(tmp_path: Path) -> None:
+    page = (ROOT / "docs/gates.md").read_text(encoding="utf-8")
+    text, settings = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert [one.name for one in read_rules(Place(tmp_path).rules(text)).rules] == [
+        "answers were had",
+        "she and he hardly move with the date",
+        "no gap becomes wider",
+    ]
+    assert "undertow_rules" in settings
+
+
+# Against a baseline.
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a comparison has, for changes that are known by hand."""
+
+    differences: Sequence[Result]
+
+
+def change(start: float, by: tuple[float, float, float], **more: Any) -> Result:
+    """A difference of two runs: what the baseline has, and low end, value and high end of the change."""
+    low, value, high = by
+    group = {key: level for key, level in DATE.items() if key != "model"}
+    detail = {"baseline": start, "candidate": start + value}
+    fields: dict[str, Any] = {
+        "n": 80,
+        "unit": "percent per step",
+        "neutral": 0.0,
+        "p": 0.01,
+        "q": 0.02,
+        "detail": detail,
+    }
+    return Result("slope_gap", group, value, low, high, **(fields | more))
+
+
+@pytest.fixture
+def changed(place: Place, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Judges a rule by a change that the test makes up."""
+    run_folder(place.folder / "base")
+
+    def judged(difference: Result, **keys: object) -> Judged:
+        monkeypatch.setattr(undertow.comparing, "compare", lambda *_, **__: Compared([difference]))
+        text = gap_rule(against="baseline", **keys)
+        (one,) = place.judged(text, baseline=place.folder / "base")
+        return one
+
+    return judged
+
+
+@pytest.mark.parametrize(
+    ("start", "by", "expected"),
+    [
+        # Above neutral, moving on: as the change.
+        (1.0, (0.25, 0.5, 0.75), {"value": 0.5, "magnitude": 0.5, "magnitude_low": 0.25, "magnitude_high": 0.75}),
+        # Below neutral, the same change mends it.
+        (-1.0, (0.25, 0.5, 0.75), {"value": 0.5, "magnitude": -0.5, "magnitude_low": -0.75, "magnitude_high": -0.25}),
+        # From 1 to -5: fallen by 6, and 4 worse.
+        (1.0, (-7.0, -6.0, -5.0), {"value": -6.0, "magnitude": 4.0, "magnitude_low": 3.0, "magnitude_high": 5.0}),
+        # The interval holds the way back to neutral and beyond.
+        (1.0, (-1.5, -0.5, 0.25), {"magnitude": -0.5, "magnitude_low": -1.0, "magnitude_high": 0.25}),
+    ],
+)
+def test_worse_is_farther_from_neutral(
+    start: float, by: tuple[float, float, float], expected: dict[str, float], changed: Any
+) -> None:
+    for of, number in expected.items():
+        assert changed(change(start, by), of=of).number == pytest.approx(number), of
+
+
+@pytest.mark.parametrize(
+    ("of", "number"),
+    [("low", 0.25), ("high", 0.75), ("p", 0.01), ("q", 0.02), ("n", 80), ("baseline", 1.0), ("candidate", 1.5)],
+)
+def test_numbers_of_a_change(of: str, number: float, changed: Any) -> None:
+    judged = changed(change(1.0, (0.25, 0.5, 0.75)), of=of, at_most=0.9 if of in "pq" else 100)
+    assert (judged.number, judged.outcome) == (number, PASSED)
+
+
+def test_a_change_is_told_with_its_baseline(changed: Any, place: Place) -> None:
+    base = place.folder / "base"
+    judged = changed(change(1.0, (0.25, 0.5, 0.75)), at_most=0.25)
+    assert judged.sentence == (
+        f"the change of slope gap (date, female-male) of M against {base} is 0.5 percent per step, and rule 'gap' allows at most 0.25"
+    )
+    assert judged.group == DATE
+    judged = changed(change(1.0, (0.25, 0.5, 0.75)), of="magnitude_high", at_most=0)
+    assert judged.sentence == (
+        f"slope gap (date, female-male) of M is up to 0.75 percent per step farther from neutral (0) than in {base}, by the interval "
+        "of the change, and rule 'gap' allows at most 0"
+    )
+
+
+def test_each_run_is_as_far_as_it_is_from_its_own_neutral_value(changed: Any, place: Place) -> None:
+    """Where chance would have it depends on the run, as for shares of variance."""
+    run_folder(place.folder / "base2", [replace(GAP, neutral=0.5)])
+    shutil.rmtree(place.folder / "base")
+    (place.folder / "base2").rename(place.folder / "base")
+    # The baseline lies 0.5 from its 0.5, the run 1.5 from its 0.
+    assert changed(change(1.0, (0.25, 0.5, 0.75)), of="magnitude").number == 1.0
+
+
+def test_the_model_of_the_run_can_be_named(changed: Any) -> None:
+    assert changed(change(1.0, (0.25, 0.5, 0.75)), where={"model": "M"}).outcome == PASSED
+
+
+def test_a_change_that_is_missing_fails(changed: Any) -> None:
+    lost = change(1.0, (math.nan, math.nan, math.nan), note="No item was asked of both.")
+    assert changed(lost).outcome == FAILED
+    assert "is missing (No item was asked of both), and rule 'gap' needs it" in changed(lost, of="magnitude").sentence
+
+
+def test_a_baseline_is_needed_and_used(place: Place) -> None:
+    with pytest.raises(
+        UndertowError, match=r"rule 1 \('gap'\): judges the change against a baseline, and none is given"
+    ):
+        check([place.run], place.rules(gap_rule(against="baseline")))
+    (judged,) = place.judged(gap_rule(against="baseline", optional=True))
+    assert judged.outcome == SKIPPED
+    with pytest.raises(UndertowError, match="no rule judges a change against the baseline"):
+        check([place.run], place.rules(gap_rule()), place.run)
+
+
+# JUnit.
+
+
+def parsed(path: Path) -> ET.Element:
+    """The file as a parser reads it, its counts those of what is in it."""
+    root = ET.parse(path).getroot()
+    assert root.tag == "testsuites"
+    suites = root.findall("testsuite")
+    for suite in suites:
+        cases = suite.findall("testcase")
+        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            assert int(suite.attrib[name]) == sum(case.find(tag) is not None for case in cases)
+        assert int(suite.attrib["tests"]) == len(cases)
+    for name in ("tests", "failures", "errors", "skipped"):
+        assert int(root.attrib[name]) == sum(int(suite.attrib[name]) for suite in suites)
+    return root
+
+
+FOUR = (
+    gap_rule(name="passes")
+    + gap_rule(name="fails", at_most=1, why="Because\nwe said so.")
+    + gap_rule(name="errs", measure="nosuch")
+    + gap_rule(name="skips", measure="nosuch", optional=True)
+)
+
+
+def test_a_junit_file_has_a_suite_for_each_run_and_a_case_for_each_rule_and_result(tmp_path: Path) -> None:
+    runs = [run_folder(tmp_path / "run"), run_folder(tmp_path / "other", model="org/Model-1.7B")]
+    gate = check(runs, Place(tmp_path).rules(FOUR))
+    out = tmp_path / "new" / "folder" / "gate.xml"
+    write_junit(gate, out)
+    root = parsed(out)
+    assert root.attrib["failures"] == "2"
+    first, second = root
+    assert [first.attrib["name"], second.attrib["name"]] == [str(run) for run in runs]
+    assert [case.attrib["name"] for case in first.findall("testcase")] == [
+        "passes[date-female-male]",
+        "fails[date-female-male]",
+        "errs",
+        "skips",
+    ]
+    failure = first.find("testcase/failure")
+    assert failure is not None
+    assert failure.attrib["message"].startswith(
+        "slope gap (date, female-male) of M is 1.25 percent per step, and rule 'fails'"
+    )
+    assert failure.text == failure.attrib["message"] + "\nBecause\nwe said so."
+    assert {case.attrib["classname"] for case in second.iter("testcase")} == {
+        "undertow.spurious-correlation.org/Model-1_7B"
+    }
+    kept = {one.attrib["name"]: one.attrib["value"] for one in first.iter("property")}
+    assert kept["rules_sha256"] == gate.rules.sha256
+    assert kept["model"] == "M"
+    before = out.read_bytes()
+    write_junit(gate, out)
+    assert out.read_bytes() == before
+    assert [path.name for path in out.parent.iterdir()] == ["gate.xml"]
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_whatever_a_name_holds_the_file_is_xml_and_the_name_is_text(payload: str, tmp_path: Path) -> None:
+    group = {**DATE, "model": payload, "w_name": payload}
+    written = payload.encode("utf-8", "replace").decode(
+        "utf-8"
+    )  # a run folder is UTF-8, so half a sign cannot come from one
+    run_folder(
+        tmp_path / "run", [replace(GAP, group={key: one.replace(payload, written) for key, one in group.items()})]
+    )
+    gate = check([tmp_path / "run"], Place(tmp_path).rules(rule(name="x", measure="slope_gap", at_most=1)))
+    run = replace(gate.runs[0], folder=Path(payload.replace("\x00", "")), model=payload)
+    judged = [replace(one, rule=replace(one.rule, name=payload, why=payload)) for one in run.judged]
+    write_junit(replace(gate, runs=(replace(run, judged=tuple(judged)),)), tmp_path / "gate.xml")
+    root = parsed(tmp_path / "gate.xml")
+    (case,) = root.iter("testcase")
+    assert case.attrib["name"] == printable(f"{payload}[{printable(written)}-female-male]")
+    failure = case.find("failure")
+    assert failure is not None
+    assert printable(written) in failure.attrib["message"]
+    assert {one.tag for one in root.iter()} == {
+        *("testsuites", "testsuite", "properties", "property", "testcase", "failure")
+    }
+    (sentence,) = {one.sentence for one in judged}
+    assert sentence.isprintable() or "\ufffd" in sentence
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=())))
+def test_what_is_printable_is_xml_and_one_line(text: str) -> None:
+    element = ET.Element("a", {"b": printable(text)})
+    element.text = printable(text)
+    back = ET.fromstring(ET.tostring(element, encoding="utf-8"))
+    assert (back.attrib["b"], back.text or "") == (printable(text), printable(text))
+    assert len(printable(text).splitlines()) <= 1
+
+
+def test_a_refusal_is_an_error_in_place_of_an_earlier_file(tmp_path: Path) -> None:
+    out = tmp_path / "gate.xml"
+    out.write_text("all passed", encoding="utf-8")
+    write_refusal("rules.toml: <b>nothing</b> & more", out)
+    (case,) = parsed(out).iter("testcase")
+    error = case.find("error")
+    assert error is not None
+    assert error.attrib["message"] == "rules.toml: <b>nothing</b> & more"
+
+
+def test_a_junit_file_that_cannot_be_written(place: Place) -> None:
+    gate = check([place.run], place.rules(gap_rule()))
+    (place.folder / "file").touch()
+    for out in (place.folder, place.folder / "file" / "gate.xml", place.folder / ("x" * 300)):
+        with pytest.raises(UndertowError, match=r"cannot be written .*--junit"):
+            write_junit(gate, out)
+    assert sorted(path.name for path in place.folder.iterdir()) == ["file", "rules.toml", "run"]
+
+
+def test_others_may_read_the_file_as_any_other(place: Place) -> None:
+    write_junit(check([place.run], place.rules(gap_rule())), place.folder / "gate.xml")
+    (place.folder / "plain").touch()
+    modes = {oct((place.folder / name).stat().st_mode) for name in ("gate.xml", "plain")}
+    assert len(modes) == 1
+
+
+def test_what_is_public_is_there() -> None:
+    assert all(hasattr(gates, name) for name in gates.__all__)

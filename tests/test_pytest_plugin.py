@@ -1,0 +1,224 @@
+"""The pytest plugin: rules are tests like any other, what cannot be judged is wrong usage, and nothing happens until it is asked for."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+import undertow.gates.pytest_items  # noqa: F401 - see `finished`
+from test_gates import FOUR, RESULTS, gap_rule, parsed, run_folder
+from undertow.gates import check, write_junit
+
+pytest_plugins = ["pytester"]
+slow = pytest.mark.slow
+LOADED = [] if entry_points(group="pytest11", name="undertow") else ["-p", "undertow.pytest_plugin"]
+"""An installation that is older than the entry point has to be told; one that has it must not load the plugin twice."""
+ASKED = ["--undertow-rules", "rules.toml", "--undertow-run", "run"]
+OWN_TESTS = "def test_own():\n    pass\n\ndef test_other():\n    pass\n"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, judged once: `pytester` forgets whatever is imported first during a test, and pyarrow cannot be read twice."""
+    run = run_folder(tmp_path_factory.mktemp("finished") / "run")
+    rules = run.parent / "rules.toml"
+    rules.write_text(FOUR, encoding="utf-8")
+    check([run], rules)
+    return run.parent
+
+
+@pytest.fixture
+def place(finished: Path, pytester: pytest.Pytester) -> pytest.Pytester:
+    """A folder with a run and four rules: one passes, one fails, one errs and one is skipped."""
+    shutil.copytree(finished, pytester.path, dirs_exist_ok=True)
+    return pytester
+
+
+def inside(place: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return place.runpytest_inprocess(*LOADED, "-p", "no:cacheprovider", *arguments)
+
+
+def test_rules_are_tests(place: pytest.Pytester) -> None:
+    done = inside(place, *ASKED, "-v", "-rA")
+    done.assert_outcomes(passed=1, failed=1, errors=1, skipped=1)
+    assert done.ret == pytest.ExitCode.TESTS_FAILED
+    done.stdout.fnmatch_lines(
+        [
+            "*collected 4 items",
+            "undertow::passes[[]date-female-male] PASSED*",
+            "undertow::fails[[]date-female-male] FAILED*",
+            "undertow::errs ERROR*",
+            "undertow::skips SKIPPED*",
+        ]
+    )
+
+
+def test_a_failure_is_a_sentence_without_a_traceback(place: pytest.Pytester) -> None:
+    done = inside(place, *ASKED, "-k", "fails")
+    shown = done.stdout.str()
+    assert "slope gap (date, female-male) of M is 1.25 percent per step, and rule 'fails' allows at most 1" in shown
+    assert "Because\nwe said so." in shown
+    for word in ("Traceback", "pytest_items.py", "Failed:", "def runtest"):
+        assert word not in shown.partition("short test summary")[0]
+
+
+def test_an_error_is_a_sentence_too(place: pytest.Pytester) -> None:
+    shown = inside(place, *ASKED, "-k", "errs").stdout.str()
+    assert "rule 3 ('errs'): " in shown
+    assert "has no measure 'nosuch'" in shown
+    assert "def setup" not in shown
+
+
+def test_they_stand_beside_other_tests(place: pytest.Pytester) -> None:
+    place.makepyfile(test_own=OWN_TESTS)
+    inside(place, *ASKED).assert_outcomes(passed=3, failed=1, errors=1, skipped=1)
+    inside(place, *ASKED, "test_own.py::test_own").assert_outcomes(passed=2, failed=1, errors=1, skipped=1)
+
+
+def test_they_are_chosen_like_other_tests(place: pytest.Pytester) -> None:
+    place.makepyfile(test_own=OWN_TESTS)
+    done = inside(place, *ASKED, "-k", "passes or own")
+    done.assert_outcomes(passed=3, deselected=3)
+    done.stdout.fnmatch_lines(["collected 6 items / 3 deselected / 3 selected"])
+    inside(place, *ASKED, "-m", "undertow", "--strict-markers").assert_outcomes(
+        passed=1, failed=1, errors=1, skipped=1, deselected=2
+    )
+    inside(place, *ASKED, "-m", "not undertow").assert_outcomes(passed=2, deselected=4)
+    inside(place, *ASKED, "--deselect", "undertow::fails", "--deselect", "undertow::errs").assert_outcomes(
+        passed=3, skipped=1, deselected=2
+    )
+
+
+def test_collecting_only_lists_them(place: pytest.Pytester) -> None:
+    done = inside(place, *ASKED, "--collect-only", "-q")
+    assert done.ret == pytest.ExitCode.OK
+    assert done.outlines[:4] == [
+        "undertow::passes[date-female-male]",
+        "undertow::fails[date-female-male]",
+        "undertow::errs",
+        "undertow::skips",
+    ]
+
+
+def test_the_junit_file_of_pytest_has_them(place: pytest.Pytester) -> None:
+    inside(place, *ASKED, "--junitxml", "out.xml")
+    (suite,) = parsed_suites(place.path / "out.xml")
+    assert [suite[name] for name in ("tests", "failures", "errors", "skipped")] == ["4", "1", "1", "1"]
+    text = (place.path / "out.xml").read_text(encoding="utf-8")
+    assert 'classname="undertow"' in text
+    assert '<property name="measure" value="slope_gap"' in text
+    assert '<property name="number" value="1.25"' in text
+
+
+def parsed_suites(path: Path) -> list[dict[str, str]]:
+    return [dict(suite.attrib) for suite in ET.parse(path).getroot().iter("testsuite")]
+
+
+def test_of_several_runs_each_is_named(place: pytest.Pytester) -> None:
+    run_folder(place.path / "other", RESULTS[:1])
+    (place.path / "rules.toml").write_text(gap_rule(), encoding="utf-8")
+    done = inside(place, *ASKED, "--undertow-run", "other", "--collect-only", "-q")
+    assert done.outlines[:2] == ["undertow::run::gap[date-female-male]", "undertow::other::gap[date-female-male]"]
+    below = place.mkdir("below")
+    done = inside(
+        place, *ASKED, "--undertow-run", str(place.path / "other"), "--rootdir", str(below), "--collect-only", "-q"
+    )
+    assert done.outlines[0] == f"undertow::{place.path / 'run'}::gap[date-female-male]"
+    inside(place, *ASKED, "--undertow-run", "other").assert_outcomes(passed=2)
+
+
+def test_names_of_any_kind_are_text(place: pytest.Pytester) -> None:
+    name = "<b>a::b</b> [x] Türe"
+    (place.path / "rules.toml").write_text(gap_rule(name=name), encoding="utf-8")
+    done = inside(place, *ASKED, "--collect-only", "-q")
+    assert done.outlines[0] == "undertow::<b>a:b</b> [x] Türe[date-female-male]"
+    inside(place, *ASKED, "--junitxml", "out.xml").assert_outcomes(passed=1)
+    assert parsed_suites(place.path / "out.xml")[0]["tests"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--undertow-rules", "rules.toml"], "no run to judge by them; name one with --undertow-run"),
+        (["--undertow-run", "run"], "by no rules; name them with --undertow-rules"),
+        (["--undertow-baseline", "run"], "by no rules"),
+        (["--undertow-rules", "nosuch.toml", "--undertow-run", "run"], "nosuch.toml: cannot be read"),
+        (["--undertow-rules", "rules.toml", "--undertow-run", "nosuch"], "nosuch: there is no such run folder"),
+        ([*ASKED, "--undertow-baseline", "run"], "no rule judges a change against the baseline"),
+    ],
+)
+def test_wrong_usage_is_a_sentence(arguments: list[str], words: str, place: pytest.Pytester) -> None:
+    done = inside(place, *arguments)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    (said,) = (line for line in done.errlines if line)
+    assert said.startswith("ERROR: ")
+    assert words in said
+    assert "Traceback" not in done.stdout.str() + done.stderr.str()
+
+
+def test_settings_are_taken_from_the_folder_of_their_file(place: pytest.Pytester) -> None:
+    place.makeini("[pytest]\nundertow_rules = rules.toml\nundertow_runs =\n    run\n")
+    below = place.mkdir("below")
+    done = inside(place, "--rootdir", str(place.path), "-c", str(place.path / "tox.ini"), str(below))
+    done.assert_outcomes(passed=1, failed=1, errors=1, skipped=1)
+    # An option replaces its setting.
+    (place.path / "other.toml").write_text(gap_rule(), encoding="utf-8")
+    inside(place, "--undertow-rules", "other.toml").assert_outcomes(passed=1)
+    place.makeini("[pytest]\nundertow_rules = rules.toml other.toml\nundertow_runs = run\n")
+    done = inside(place)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["ERROR: undertow_rules names 2 paths; name one"])
+
+
+def test_nothing_happens_until_rules_are_named(place: pytest.Pytester) -> None:
+    place.makepyfile(
+        test_own="import sys\n\ndef test_own(request):\n    assert not request.config.pluginmanager.hasplugin('undertow-gate')\n"
+    )
+    inside(place).assert_outcomes(passed=1)
+
+
+def test_loading_it_imports_nothing(tmp_path: Path) -> None:
+    """It is loaded in every pytest session of the environment."""
+    heavy = ("numpy", "pandas", "pytest", "tomllib", "undertow.gates", "undertow.records", "xml")
+    code = f"import sys; import undertow.pytest_plugin; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@slow
+def test_workers_of_xdist_share_them(place: pytest.Pytester) -> None:
+    place.makepyfile(test_own=OWN_TESTS)
+    done = place.runpytest_subprocess(*LOADED, *ASKED, "-n", "2", "-v")
+    done.assert_outcomes(passed=3, failed=1, errors=1, skipped=1)
+    assert "[gw1]" in done.stdout.str()
+    done = place.runpytest_subprocess(*LOADED, "--undertow-rules", "nosuch.toml", "--undertow-run", "run", "-n", "2")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["ERROR: *nosuch.toml: cannot be read*"])
+
+
+@slow
+def test_a_session_of_its_own_fails_and_then_asks_the_failed_ones(place: pytest.Pytester) -> None:
+    done = place.runpytest_subprocess(*LOADED, *ASKED, "-W", "error")
+    done.assert_outcomes(passed=1, failed=1, errors=1, skipped=1)
+    assert done.ret == pytest.ExitCode.TESTS_FAILED
+    done = place.runpytest_subprocess(*LOADED, *ASKED, "--lf")
+    done.assert_outcomes(failed=1, errors=1, deselected=2)
+    (place.path / "rules.toml").write_text(gap_rule(), encoding="utf-8")
+    done = place.runpytest_subprocess(*LOADED, *ASKED)
+    assert done.ret == pytest.ExitCode.OK
+
+
+def test_the_gate_writes_the_same_counts_as_pytest(place: pytest.Pytester) -> None:
+    write_junit(check([place.path / "run"], place.path / "rules.toml"), place.path / "gate.xml")
+    inside(place, *ASKED, "--junitxml", "out.xml")
+    (of_pytest,) = parsed_suites(place.path / "out.xml")
+    own = parsed(place.path / "gate.xml").attrib
+    assert {name: own[name] for name in ("tests", "failures", "errors", "skipped")} == {
+        name: of_pytest[name] for name in ("tests", "failures", "errors", "skipped")
+    }
