@@ -91,6 +91,13 @@ class Run:
         told = probe_of(self.record).told(evidence_of(self.record), self.record.results)
         return [table for table in told.shown if not table.warning]
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: findings first, then the numbers, every text as text."""
+        from undertow.notebook import run_html
+
+        head = f"{self.manifest['probe']}: {self.manifest['model']}"
+        return run_html(head, self.findings, self.record.results, self.report)
+
     def figure(self, index: int = 0) -> Figure:
         """One of the figures, drawn anew; figures are numbered in the order of the report.
 
@@ -316,7 +323,7 @@ class _Subject:
     @classmethod
     def of(cls, job: Job, request: Request) -> _Subject:
         """Find the model and what it will be asked; refuse what it cannot be asked."""
-        probe, settings, protocol = _prepared(job)
+        probe, settings, protocol = prepared(job)
         found = models.find(request)
         settings = getattr(probe, "suited", lambda given, _: given)(settings, found.asks)
         rounds = probe.rounds(settings, Sampling(job.limit, job.seed))
@@ -365,7 +372,7 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress, *, engi
     said = read_about(Path(job.about) if job.about else None)
     graph = named_graph(job.probe, job.graph)
     # What is wrong with the probe's options is said before any model is looked for.
-    probe, settings, protocol = _prepared(job)
+    probe, settings, protocol = prepared(job)
     next(probe.rounds(settings, Sampling(job.limit, job.seed)))
     asked = requests.each()
     subjects, keys = _subjects(job, asked)
@@ -599,7 +606,12 @@ def _ask_rounds(items: list[Item], rounds: Rounds, ask_all: Callable[[list[Query
     return answered
 
 
-def _prepared(job: Job) -> tuple[Probe, Any, str]:
+def prepared(job: Job) -> tuple[Probe, Any, str]:
+    """The audit of a job, its settings and its protocol, checked.
+
+    Raises:
+        UndertowError: there is no such audit, option or protocol.
+    """
     probe = probes.load(job.probe)
     options = _checked_options(job, {option.name: type(option.default) for option in fields(probe.Settings)})
     protocol = job.protocol or probe.PROTOCOLS[0]

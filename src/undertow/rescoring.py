@@ -1,6 +1,6 @@
-"""Runs without a model: a recorded table measured, a saved run measured anew, told anew, or opened.
+"""Runs without a model: answers got elsewhere measured, a saved run measured anew, told anew, or opened.
 
-Knows run folders and tables; asks nothing.
+Knows run folders, tables, and logs of other tools; asks nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from undertow import probes
 from undertow.audit import Place, Run, evidence_of, finish, key_of_run, probe_of, safe_name, tell_with
+from undertow.exports import MARK
+from undertow.imports.columns import read_mapped, read_names
+from undertow.imports.lm_eval import is_log, read_log
 from undertow.named_graphs import named_graph
+from undertow.probes.base import Evidence
 from undertow.provenance import call_with, circumstances, code_sha256, command_with, score_call, score_command
 from undertow.records import MANIFEST, SCHEMA_VERSION, check_place, read_record, write_record
 from undertow.subjects import read_about
@@ -31,18 +35,21 @@ def score(  # noqa: PLR0913 - likewise
     seed: int | None = None,
     about: str | Path = "",
     graph: str | Path = "",
+    columns: str | Path = "",
     out: str | Path | None = None,
     overwrite: bool = False,
 ) -> Run:
-    """Measure a saved run, or a recorded table of answers, without asking any model.
+    """Measure a saved run, a recorded table of answers, or a log of lm-evaluation-harness, without asking any model.
 
     Args:
-        path: a run folder, or a table (CSV, TSV, Parquet; gzip allowed).
+        path: a run folder, a table (CSV, TSV, Parquet; gzip allowed), or samples that the harness logged of exported tasks: the
+            folder that they were written to, or one file.
         probe: which audit a table belongs to; a run folder knows.
         protocol: `paper` or `exact`, where the recorded data allow a choice.
-        seed: of bootstrap and permutations; the run's own, or 0, if not given.
+        seed: of bootstrap and permutations; that of the run or export, or 0, if not given.
         about: a TOML file that says the parameters, objective and post_training of the models of a table.
         graph: the causal graph that the findings are to be read under, by name, file or text; a run's own if not given.
+        columns: a TOML file that says which column of a table is which of ours (docs/neighbours.md).
         out: the run folder to write; a run folder is rewritten in place if not given.
         overwrite: replace a folder that holds another run.
 
@@ -51,28 +58,37 @@ def score(  # noqa: PLR0913 - likewise
     """
     source = Path(path)
     said = read_about(Path(about) if about else None)
-    if source.is_dir():
+    logged = is_log(source)
+    if columns and (logged or source.is_dir()):
+        raise UndertowError(f"{source}: --columns is for tables; leave it out")
+    if (source / MARK).is_file():
+        raise UndertowError(
+            f"{source}: holds questions that were exported, and no answers; name the folder that the other tool wrote"
+        )
+    if source.is_dir() and not logged:
         if said:
             raise UndertowError(f"{source}: a run knows its models; leave --about out, or run the audit again with it")
         asked = _Asked(probe, protocol, seed, str(graph))
         return _score_run(source, asked, Place(Path(out) if out else source, overwrite))
     if not source.exists():
         raise UndertowError(f"{source}: there is no such run folder or recorded table; check the path")
-    if not probe:
-        raise UndertowError(
-            f"{source}: name the audit that the table belongs to, for example --probe spurious-correlation"
-        )
+    if probe:  # what is wrong with an option is said before anything is read
+        probes.load(probe)
+        named_graph(probe, str(graph))
+    got = _logged(source, probe, protocol) if logged else _recorded(source, probe, protocol, str(columns))
+    probe, evidence, chosen_seed = got.probe, got.evidence, got.seed if seed is None else seed
     chosen = probes.load(probe)
     named = named_graph(probe, str(graph))
-    evidence, recorded = chosen.read_table(source, protocol)
-    evidence = replace(evidence, design={**evidence.design, "models": said}) if said else evidence
+    if said:
+        known = {name: {**facts, **said.get(name, {})} for name, facts in evidence.design.get("models", {}).items()}
+        evidence = replace(evidence, design={**evidence.design, "models": {**said, **known}})
     models_asked = list(dict.fromkeys(evidence.frame["model"].astype(str)))
-    table_sha256 = hashlib.sha256(source.read_bytes()).hexdigest()
-    asked_key = digest([probe, recorded, table_sha256, *([said] if said else [])])
-    run_key = key_of_run(asked_key, seed or 0)
+    asked_key = digest([probe, got.protocol, got.sha256, *([said] if said else [])])
+    run_key = key_of_run(asked_key, chosen_seed)
     folder = Path(out) if out else Path("runs") / f"{probe}_{safe_name(source.name)}_{run_key[:8]}"
     check_place(folder, run_key, overwrite=overwrite)
-    given = {"probe": probe, "protocol": protocol, "seed": seed or "", "about": str(about), "graph": str(graph)}
+    given = {"probe": probe, "protocol": protocol, "seed": "" if chosen_seed == got.seed else chosen_seed}
+    given |= {"about": str(about), "graph": str(graph), "columns": str(columns)}
     changed = {name: value for name, value in given.items() if value != ""}
     manifest = {
         "schema_version": SCHEMA_VERSION,
@@ -82,17 +98,64 @@ def score(  # noqa: PLR0913 - likewise
         "asked_key": asked_key,
         **({"graph": named} if named else {}),
         "recorded": source.name,
-        "challenge_sha256": table_sha256,
-        "protocol": recorded,
-        "seed": seed or 0,
+        "challenge_sha256": got.sha256,
+        "protocol": got.protocol,
+        "seed": chosen_seed,
         "design": dict(evidence.design),
         "counts": {"items": len(evidence.frame), "unscored": int((evidence.frame["unscored"] != "").sum())},
-        "notes": ["measured from recorded answers; no model was asked"],
+        "notes": list(got.notes),
         "command": score_command(str(source), changed),
         "python": score_call(str(source), changed),
         **circumstances(),
     }
     return finish(chosen, evidence, manifest, Place(folder, overwrite))
+
+
+@dataclass(frozen=True, slots=True)
+class _Got:
+    """Answers that were got elsewhere.
+
+    Attributes:
+        probe: whose questions they answer.
+        evidence: the answers.
+        protocol: that they were got under.
+        sha256: of the files that hold them, and of what says how these are to be read.
+        notes: what a reader should know of them.
+        seed: that the questions were chosen by, which is that of the measures too if no other is given.
+    """
+
+    probe: str
+    evidence: Evidence
+    protocol: str
+    sha256: str
+    notes: Sequence[str]
+    seed: int = 0
+
+
+def _recorded(source: Path, probe: str, protocol: str, columns: str) -> _Got:
+    if not probe:
+        raise UndertowError(
+            f"{source}: name the audit that the table belongs to, for example --probe spurious-correlation"
+        )
+    chosen, sha256 = probes.load(probe), hashlib.sha256(source.read_bytes()).hexdigest()
+    if columns:
+        names = read_names(Path(columns))
+        evidence, recorded = read_mapped(source, names, chosen, protocol)
+        sha256 = digest([sha256, names.sha256])
+    else:
+        evidence, recorded = chosen.read_table(source, protocol)
+    return _Got(probe, evidence, recorded, sha256, ["measured from recorded answers; no model was asked"])
+
+
+def _logged(source: Path, probe: str, protocol: str) -> _Got:
+    logged = read_log(source, probe)
+    recorded = str(logged.evidence.design["protocol"])
+    if protocol and protocol != recorded:
+        raise UndertowError(
+            f"{source}: holds log-likelihoods of whole texts (protocol {recorded}), from which {protocol} cannot be had; leave "
+            "--protocol out"
+        )
+    return _Got(logged.probe, logged.evidence, recorded, logged.sha256, logged.notes, logged.seed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,121 @@
+"""`undertow export FORMAT PROBE`: the questions of an audit in the form of another tool.
+
+Knows options and what a terminal shows; what is asked, and how each form is written, is for `undertow.exports`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from undertow.cli.options import parameters_of
+from undertow.cli.terminal import Json
+
+FORMATS = ("datasets", "inspect", "lm-eval")
+"""As `undertow.exports.names()`, which takes long to import; a test compares them."""
+HELP = "Write the questions of an audit for another tool to ask."
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """Options that every `undertow export FORMAT PROBE` has."""
+
+    out: Annotated[Path, typer.Option("--out", help="Folder to write.")]
+    seed: Annotated[int, typer.Option(help="Chooses the questions, where there is a limit.")] = 0
+    limit: Annotated[int, typer.Option(help="About so many items, whole sentences over W; 0 for all.")] = 0
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a folder that holds another export.")] = False
+    as_json: Json = False
+
+
+class ProbesOfFormat(TyperGroup):
+    """`undertow export FORMAT`: a subcommand for each probe, with the probe's own options."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: D102
+        from undertow import probes
+
+        return probes.names()
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: D102
+        from undertow import probes
+
+        probe = probes.load(cmd_name)
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command(name=cmd_name, help=f"{probe.SUMMARY[:1].upper()}{probe.SUMMARY[1:]}")(
+            _command_of(str(self.name), cmd_name, probe.Settings)
+        )
+        return typer.main.get_command(single)
+
+
+class Formats(TyperGroup):
+    """`undertow export`: a group for each format, whose summary is told when help is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: D102
+        return list(FORMATS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: D102
+        from undertow import exports
+
+        summary = exports.load(cmd_name).SUMMARY
+        group = typer.Typer(
+            name=cmd_name,
+            cls=ProbesOfFormat,
+            help=f"{summary[:1].upper()}{summary[1:]}.",
+            no_args_is_help=True,
+            add_completion=False,
+            rich_markup_mode=None,
+        )
+        group.callback()(lambda: None)
+        command = typer.main.get_command(group)
+        command.name = cmd_name
+        return command
+
+
+def _command_of(format_name: str, probe: str, settings: type[Any]) -> Callable[..., None]:
+    """A function whose signature is the common options followed by the probe's own."""
+    own = {option.name: option.default for option in dataclasses.fields(settings)}
+
+    def command(**given: Any) -> None:
+        options = {name: given.pop(name) for name in own}
+        _export(
+            format_name,
+            probe,
+            ExportOptions(**given),
+            {name: value for name, value in options.items() if value != own[name]},
+        )
+
+    parameters = [*parameters_of(ExportOptions), *parameters_of(settings)]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def _export(format_name: str, probe: str, common: ExportOptions, options: dict[str, Any]) -> None:
+    from undertow import exports
+
+    exported = exports.export(
+        format_name,
+        probe,
+        common.out,
+        seed=common.seed,
+        limit=common.limit,
+        overwrite=common.overwrite,
+        **options,
+    )
+    if common.as_json:
+        plain = dataclasses.asdict(exported) | {"folder": str(exported.folder)}
+        typer.echo(json.dumps(plain, ensure_ascii=False))
+        return
+    typer.echo(f"{exported.n_items:,} items of {probe} for {format_name}, named {', '.join(exported.names)}")
+    for step in exported.next_steps:
+        typer.echo(f"  {step}")
+    typer.echo(f"Written to {exported.folder}")
+
+
+export_app = typer.Typer(cls=Formats, help=HELP, no_args_is_help=True)

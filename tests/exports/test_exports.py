@@ -1,0 +1,193 @@
+"""What is exported and what is refused, whatever the form."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from undertow import exports, probes
+from undertow.cli.export import FORMATS
+from undertow.exports.base import Asked, Exported
+from undertow.exports.carried import carried_texts, read_carried
+from undertow.probes.base import Sampling
+from undertow.types import Blank, Factor, Generation, Item, Option, UndertowError
+
+SMALL: dict[str, Any] = {"w": "date", "date_count": 3}
+
+
+def test_formats_are_files_and_the_command_line_knows_them() -> None:
+    assert exports.names() == list(FORMATS) == ["datasets", "inspect", "lm-eval"]
+    with pytest.raises(UndertowError, match=r"no export format called 'lm-evil'.*did you mean 'lm-eval'"):
+        exports.load("lm-evil")
+
+
+def test_listing_and_exporting_load_no_heavy_package_that_they_need_not(tmp_path: Path) -> None:
+    code = (
+        "import sys; from undertow import exports; exports.names();"
+        "exports.export('lm-eval', 'spurious-correlation', sys.argv[1], w='date', date_count=3);"
+        "print([name for name in ('torch', 'pandas', 'matplotlib', 'datasets') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "out"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_folder_is_written_whole_and_says_what_it_is(in_folder: Path) -> None:
+    exported = exports.export("lm-eval", "spurious-correlation", "out", limit=6, seed=3, **SMALL)
+    assert (exported.folder, exported.format, exported.probe) == (Path("out"), "lm-eval", "spurious-correlation")
+    marked = json.loads((in_folder / "out/undertow-export.json").read_text())
+    assert marked["options"] == {"w": "date", "date_count": 3}
+    assert (marked["items"], marked["seed"], marked["limit"]) == (exported.n_items, 3, 6)
+    assert marked["command"] == (
+        "undertow export lm-eval spurious-correlation --seed 3 --limit 6 --w date --date-count 3 --out out"
+    )
+    assert [path.name for path in in_folder.iterdir()] == ["out"]
+
+
+def test_the_command_that_repeats_it_is_one_that_a_shell_takes(in_folder: Path) -> None:
+    exports.export(
+        "inspect", "spurious-correlation", "a b", w=["date", "place"], date_count=3, limit=9, chat=True, prompts="A"
+    )
+    command = json.loads((in_folder / "a b/undertow-export.json").read_text())["command"]
+    assert command == (
+        "undertow export inspect spurious-correlation --limit 9 --w date,place --date-count 3 --prompts A --chat --out 'a b'"
+    )
+
+
+def test_a_folder_is_replaced_only_where_that_is_asked_for(in_folder: Path) -> None:
+    exports.export("lm-eval", "spurious-correlation", "out", limit=6, **SMALL)
+    (in_folder / "out/left.yaml").write_text("task: old")
+    with pytest.raises(UndertowError, match=r"holds an export; .*--overwrite"):
+        exports.export("datasets", "spurious-correlation", "out", limit=6, **SMALL)
+    exports.export("datasets", "spurious-correlation", "out", limit=6, overwrite=True, **SMALL)
+    assert sorted(path.name for path in (in_folder / "out").iterdir()) == ["README.md", "data", "undertow-export.json"]
+
+
+def test_a_folder_of_something_else_is_left_alone(in_folder: Path) -> None:
+    (in_folder / "mine").mkdir()
+    (in_folder / "mine/thesis.tex").write_text("x")
+    (in_folder / "file").write_text("x")
+    for place, why in (("mine", "is not empty and holds no export"), ("file", "is a file")):
+        with pytest.raises(UndertowError, match=why):
+            exports.export("lm-eval", "spurious-correlation", place, limit=6, overwrite=True, **SMALL)
+    assert (in_folder / "mine/thesis.tex").read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    ("format_name", "probe", "options", "said"),
+    [
+        ("lm-eval", "occupation-checklist", {}, "asks its later questions by the answers to earlier ones"),
+        ("datasets", "occupation-checklist", {}, "asks its later questions by the answers to earlier ones"),
+        (
+            "lm-eval",
+            "bias-identification",
+            {},
+            "asks prompts that are answered with a label here, and a task of lm-eval",
+        ),
+        ("inspect", "bias-extraction", {}, "asks prompts that are answered in writing here, and an Inspect task reads"),
+        ("lm-eval", "spurious-correlation", {"prompts": "A"}, "leave --prompts out"),
+        ("lm-eval", "spurious-correlation", {"chat": True}, "--chat is for prompts"),
+        ("lm-eval", "spurious-correlation", {"nonsense": 1}, "has no option 'nonsense'"),
+        ("lm-eval", "spurious-correlation", {"date_count": "3"}, "must be of type int"),
+        ("datasets", "bias-diagnosis", {"challenge": "cad"}, "are abusive, and their publisher's to hand out"),
+        ("lm-eval", "no-such-probe", {}, "there is no probe called 'no-such-probe'"),
+    ],
+)
+def test_what_cannot_be_held_is_refused_in_a_sentence(
+    format_name: str, probe: str, options: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UndertowError) as refused:
+        exports.export(format_name, probe, tmp_path / "out", **options)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_texts_of_cad_are_refused_under_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "cad-files"
+    folder.mkdir()
+    (folder / "cad_v1_1.tsv").write_text("x")
+    with pytest.raises(UndertowError, match="are abusive"):
+        exports.export("datasets", "bias-diagnosis", tmp_path / "out", challenge=str(folder))
+
+
+# What every question carries.
+
+
+def asked(*items: Item) -> Asked:
+    return Asked("spurious-correlation", {"w": "date"}, 1, 9, items, {"groups": ["a"]}, "f00", "undertow export ...")
+
+
+FACTORS: dict[str, Factor] = {
+    "challenge": "c",
+    "w_name": "date",
+    "w": "1900-01-01",
+    "w_index": 0,
+    "flag": True,
+    "share": 0.5,
+}
+BLANK = Item("c/1", Blank(('"', ' said "', "."), (Option("a", ("he", "she")),)), FACTORS, "k", None)
+PROMPT = Item("c/2", Generation("Fill: <mask>\n", (Option("a", ("x",)),), 5, chat=True), FACTORS, "k", "a")
+
+
+def test_questions_come_back_as_they_left() -> None:
+    found = [read_carried(text) for text in carried_texts(asked(BLANK, PROMPT))]
+    assert [one.item for one in found] == [BLANK, PROMPT]
+    assert [one.place for one in found] == [0, 1]
+    assert type(found[0].item.factors["w_index"]) is int
+    assert found[0].item.factors["flag"] is True
+    assert found[0].origin == found[1].origin
+    assert found[0].origin.options == {"w": "date"}
+    assert (found[0].origin.n_items, found[0].origin.seed, found[0].origin.limit) == (2, 1, 9)
+    assert found[0].origin.design == {"groups": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"version": 1', '"version": 2', "newer Undertow"),
+        ('"version": 1', '"version": "1"', "no question of undertow export"),
+        ('"place": 0', '"place": null', "does not hold together"),
+        ('"pieces"', '"bits"', "it has no 'pieces'"),
+        ('"kind": "blank"', '"kind": "dance"', "unknown kind, 'dance'"),
+        ('["he", "she"]', '["he"]', "pieces need one fill fewer"),
+        ('"share": 0.5', '"share": [0.5]', "factor 'share'"),
+        ("{", "[[", "delimiter"),
+    ],
+)
+def test_a_damaged_question_is_told_from_a_good_one(old: str, new: str, said: str) -> None:
+    (text,) = carried_texts(asked(BLANK))
+    assert old in text
+    with pytest.raises(ValueError, match=said):
+        read_carried(text.replace(old, new, 1))
+    with pytest.raises(ValueError, match="nested too deeply"):
+        read_carried('{"version": 1, "probe": ' + "[" * 100_000)
+
+
+def test_a_question_without_options_to_compare_is_not_carried() -> None:
+    items = next(probes.load("bias-identification").rounds(probes.load("bias-identification").Settings(), Sampling()))
+    with pytest.raises(TypeError, match="Choice"):
+        carried_texts(asked(items[0]))
+
+
+# In a notebook.
+
+
+def test_an_export_shows_itself_and_nothing_else() -> None:
+    payload = "<script>alert(1)</script>"
+    html = Exported(Path(payload), "lm-eval", payload, [payload], 3, [f"run {payload} & go"])._repr_html_()
+    assert "<script" not in html
+    assert html.count("&lt;script&gt;") == 4
+    assert "&amp; go" in html
+    assert not math.isnan(len(html))

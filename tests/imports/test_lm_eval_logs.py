@@ -1,0 +1,367 @@
+"""Logs of lm-evaluation-harness: the same slopes as a run, and one sentence for each that is not whole."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import undertow
+from lm_eval_log import DATE, Edit, docs_of, write_log
+from undertow import audit, exports
+from undertow.imports.lm_eval import NO_ANSWER, is_log, read_log
+from undertow.types import UndertowError
+
+OPTIONS: dict[str, Any] = {"w": "date", "date_count": 6}
+LIMIT = 60
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export, and the toy's run of the very same questions."""
+    folder = tmp_path_factory.mktemp("asked")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
+        patch.setattr(audit, "tell_with", lambda *_: lambda place: None)
+        undertow.run("spurious-correlation", "toy", limit=LIMIT, out=folder / "run", **OPTIONS)
+    exports.export("lm-eval", "spurious-correlation", folder / "tasks", limit=LIMIT, **OPTIONS)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def untold_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures and page are no matter here, and take most of the time."""
+    monkeypatch.setattr(audit, "tell_with", lambda *_: lambda folder: None)
+
+
+@pytest.fixture
+def nats(asked: Path) -> dict[str, list[float]]:
+    """What the toy said of each sentence."""
+    observations = undertow.open_run(asked / "run").observations
+    return {row["item"]: list(row["logprobs_nats"]) for row in observations.to_dict("records")}
+
+
+Log = Callable[..., Path]
+
+
+@pytest.fixture
+def log(asked: Path, nats: dict[str, list[float]], tmp_path: Path) -> Log:
+    def write(edit: Edit = lambda sample: sample, **how: Any) -> Path:
+        return write_log(asked / "tasks", tmp_path / "logs", nats, edit=edit, **how)
+
+    return write
+
+
+def test_a_log_gives_the_results_of_the_run_to_the_letter(asked: Path, log: Log, tmp_path: Path) -> None:
+    log()
+    scored = undertow.score(tmp_path / "logs", probe="spurious-correlation", out=tmp_path / "scored")
+    run = undertow.open_run(asked / "run")
+    keep = [one for one in run.record.results if one.group["pronoun"] != "unclaimed"]
+    found = [one for one in scored.record.results if one.group["pronoun"] != "unclaimed"]
+    assert len(keep) == len(found) == 10
+    assert [repr(one) for one in found] == [repr(one) for one in keep]
+    columns = ["item", "w_name", "w_index", "w", "cluster", "text", "female", "male", "neutral", "unscored", "model"]
+    pd.testing.assert_frame_equal(scored.observations[columns], run.observations[columns])
+    assert scored.observations["unclaimed"].isna().all()
+    assert scored.manifest["protocol"] == "exact"
+    assert scored.manifest["counts"] == {"items": len(run.observations), "unscored": 0}
+    assert [one.text for one in scored.findings] == [one.text for one in run.findings]
+
+
+def test_other_numbers_give_other_slopes(asked: Path, nats: dict[str, list[float]], log: Log, tmp_path: Path) -> None:
+    """Else the test above could pass with whatever is read."""
+    for place, item in enumerate(nats):
+        nats[item] = [-1.0, -1.0 - 0.01 * place, -9.0]
+    log()
+    scored = undertow.score(tmp_path / "logs", out=tmp_path / "scored").results
+    run = undertow.open_run(asked / "run").results
+    slopes = [one.loc[one["measure"] == "slope", "value"].to_numpy(dtype=float)[:3] for one in (scored, run)]
+    assert not np.allclose(slopes[0], slopes[1], atol=1e-3)
+
+
+def test_one_file_will_do_and_the_audit_need_not_be_named(log: Log) -> None:
+    folder = log()
+    (file,) = folder.glob("samples_*.jsonl")
+    (folder / f"results_{DATE}.json").unlink()
+    assert is_log(file)
+    assert is_log(folder)
+    logged = read_log(file)
+    assert logged.probe == "spurious-correlation"
+    assert set(logged.evidence.frame["model"]) == {"toy"}
+
+
+def test_the_older_way_to_log_is_read_too(log: Log, asked: Path) -> None:
+    def older(sample: dict[str, Any]) -> dict[str, Any]:
+        sample["arguments"] = [list(one.values()) for one in sample["arguments"].values()]
+        del sample["filtered_resps"]
+        sample["resps"] = [[[float(nats), False]] for ((nats, _),) in sample["resps"]]
+        return sample
+
+    frame = read_log(log(older)).evidence.frame
+    run = undertow.open_run(asked / "run").observations
+    np.testing.assert_array_equal(frame["female"], run["female"])
+
+
+def test_models_of_several_folders_stand_beside_each_other(log: Log, tmp_path: Path) -> None:
+    log(model="org/one", config={"model_num_parameters": 1000, "model_dtype": "torch.bfloat16"})
+    log(model="/somewhere/two", config={"model_num_parameters": "unknown"})
+    log(model="/elsewhere/two")
+    logged = read_log(tmp_path / "logs")
+    assert set(logged.evidence.frame["model"]) == {"org/one", "two", "/somewhere/two"}
+    assert logged.evidence.design["models"]["org/one"] == {"parameters": 1000.0}
+    assert "org/one: the harness ran it in bfloat16" in logged.notes
+
+
+def test_logs_of_other_tasks_beside_ours_are_left_alone(log: Log, tmp_path: Path) -> None:
+    folder = log()
+    other = {"doc_id": 0, "doc": {"question": "?"}, "resps": [[["-1", "True"]]]}
+    (folder / f"samples_hellaswag_{DATE}.jsonl").write_text(json.dumps(other) + "\n")
+    assert set(read_log(tmp_path / "logs").evidence.frame["challenge"]) == {"mgc"}
+    for path in folder.glob("samples_undertow*"):
+        path.unlink()
+    with pytest.raises(UndertowError, match="holds no samples of tasks that undertow export lm-eval wrote"):
+        read_log(tmp_path / "logs")
+
+
+def test_the_seed_is_that_of_the_export_unless_another_is_given(tmp_path: Path) -> None:
+    exports.export("lm-eval", "spurious-correlation", tmp_path / "tasks", seed=5, limit=9, **OPTIONS)
+    known = {doc["item"]: [-1.0, -2.0, -3.0] for docs in docs_of(tmp_path / "tasks").values() for doc in docs}
+    write_log(tmp_path / "tasks", tmp_path / "logs", known)
+    own = undertow.score(tmp_path / "logs", out=tmp_path / "own").manifest
+    other = undertow.score(tmp_path / "logs", seed=0, out=tmp_path / "other").manifest
+    assert (own["seed"], other["seed"]) == (5, 0)
+    assert "--seed" not in own["command"]
+    assert "--seed 0" in other["command"]
+
+
+def test_what_the_log_lacks_is_unscored_and_counted(log: Log, tmp_path: Path) -> None:
+    def few(sample: dict[str, Any]) -> dict[str, Any] | None:
+        return sample if sample["doc_id"] < 7 else None
+
+    log(few)
+    scored = undertow.score(tmp_path / "logs", out=tmp_path / "scored")
+    counts = scored.manifest["counts"]
+    assert counts == {"items": LIMIT, "unscored": LIMIT - 7}
+    assert set(scored.observations["unscored"]) == {"", NO_ANSWER}
+    assert scored.observations["w_index"].is_monotonic_increasing
+    assert any("answers 7 of the 60 sentences" in note for note in scored.manifest["notes"])
+
+
+def test_sentences_of_an_own_file_that_are_lacking_are_told_in_a_note(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(
+        'title = "Own"\ntemplates = ["In {w}, {blank} {verb}."]\nw = ["date"]\nwords = "pronouns"\n[slots]\nverb = ["ran", "sat"]\n',
+        encoding="utf-8",
+    )
+    options: dict[str, Any] = {"challenge": str(tmp_path / "own.toml"), "date_count": 3}
+    exported = exports.export("lm-eval", "spurious-correlation", tmp_path / "tasks", **options)
+    assert exported.n_items == 6
+    known = {doc["item"]: [-1.0, -2.0, -3.0] for docs in docs_of(tmp_path / "tasks").values() for doc in docs}
+    write_log(tmp_path / "tasks", tmp_path / "logs", known, edit=lambda sample: sample if sample["doc_id"] else None)
+    (tmp_path / "own.toml").unlink()
+    logged = read_log(tmp_path / "logs")
+    assert len(logged.evidence.frame) == 5
+    assert logged.notes[1] == "toy: the log answers 5 of the 6 sentences that were exported"
+    # Hand-computed: shares of e^-1, e^-2 and e^-3.
+    total = math.exp(-1) + math.exp(-2) + math.exp(-3)
+    assert logged.evidence.frame["female"].to_numpy() == pytest.approx(100 * math.exp(-1) / total)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (["nan", "-1", "-1"], "the log has no log-likelihood for one of the words"),
+        (["", "-1", "-1"], "the log has no log-likelihood for one of the words"),
+        (["2.5", "-1", "-1"], "the log has no log-likelihood for one of the words"),
+        (["-inf", "-inf", "-inf"], "the log says that none of the words is possible"),
+    ],
+)
+def test_answers_without_numbers_are_unscored_with_a_reason(said: list[str], reason: str, log: Log) -> None:
+    def spoil(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["doc_id"] == 4:
+            sample["filtered_resps"] = [[one, "False"] for one in said]
+        return sample
+
+    frame = read_log(log(spoil)).evidence.frame
+    assert list(frame["unscored"]) == ["" if place != 4 else reason for place in range(LIMIT)]
+    assert math.isnan(frame["female"].iloc[4])
+
+
+def test_a_word_that_is_impossible_has_no_mass(log: Log) -> None:
+    def sure(sample: dict[str, Any]) -> dict[str, Any]:
+        sample["filtered_resps"] = [["-1.5", "True"], ["-inf", "False"], ["-inf", "False"]]
+        return sample
+
+    frame = read_log(log(sure)).evidence.frame
+    assert list(frame[["female", "male", "neutral"]].iloc[0]) == [100.0, 0.0, 0.0]
+
+
+def test_capitals_that_a_model_does_not_see_count_once(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("sentence\n_ ran.\n_ sat.\n_ left.\n".replace("_", "____"), encoding="utf-8")
+    (tmp_path / "own.toml").write_text(
+        'templates = ["In {w}, {blank} ran."]\nw = ["date"]\n[groups]\nfemale = ["she", "She"]\nmale = ["he"]\n',
+        encoding="utf-8",
+    )
+    exports.export(
+        "lm-eval", "spurious-correlation", tmp_path / "tasks", challenge=str(tmp_path / "own.toml"), date_count=3
+    )
+    known = {doc["item"]: [-1.0, -1.0, -1.0] for docs in docs_of(tmp_path / "tasks").values() for doc in docs}
+    write_log(tmp_path / "tasks", tmp_path / "logs", known)
+    frame = read_log(tmp_path / "logs").evidence.frame
+    assert frame["female"].to_numpy() == pytest.approx([50.0] * 3)
+
+
+# Logs that are not what they should be.
+
+
+def changed(name: str, value: Any, at: int = 3) -> Edit:
+    """One key of one sample, a path with dots, set to something else."""
+
+    def edit(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["doc_id"] == at:
+            place, *rest = name.split(".")
+            target: Any = sample
+            for key in rest:
+                target, place = target[place], key
+            target[place] = value
+        return sample
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (changed("doc.context", "In 1700,"), "its text is not that of its question"),
+        (changed("doc.choices", [" she."]), "its text is not that of its question"),
+        (changed("doc.undertow", "{}"), "its question is damaged: it is no question of undertow export"),
+        (changed("doc.undertow", '{"version": 1}'), "its question is damaged: it has no 'probe'"),
+        (changed("arguments.gen_args_0", {"arg_0": "Q: In 1801,", "arg_1": " she"}), "was not asked as it stands"),
+        (changed("filtered_resps", [["-1", "False"]]), "holds 1 log-likelihoods for 3 choices"),
+        (changed("filtered_resps", "x"), "holds no log-likelihoods for 3 choices"),
+        (changed("doc", {"question": "?"}), "is a sample of another task"),
+    ],
+)
+def test_a_damaged_log_is_refused_with_its_line(edit: Edit, said: str, log: Log) -> None:
+    folder = log(edit)
+    with pytest.raises(UndertowError, match=r"samples_undertow_mgc_date_.*\.jsonl, line 4: ") as refused:
+        read_log(folder)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_design_that_lacks_something_is_refused(log: Log) -> None:
+    def less(sample: dict[str, Any]) -> dict[str, Any]:
+        carried = json.loads(sample["doc"]["undertow"])
+        del carried["design"]["gaps"]
+        sample["doc"]["undertow"] = json.dumps(carried)
+        return sample
+
+    with pytest.raises(UndertowError, match=r"do not say what spurious-correlation needs to know \(gaps\)"):
+        read_log(log(less))
+
+
+def test_a_log_that_was_cut_off_is_refused_until_the_line_is_gone(log: Log, asked: Path) -> None:
+    (file,) = log().glob("samples_*")
+    lines = file.read_text(encoding="utf-8").splitlines()
+    file.write_text("\n".join([*lines[:10], lines[10][:100]]), encoding="utf-8")
+    with pytest.raises(UndertowError, match=r"line 11: is cut off or damaged; .* remove this line"):
+        read_log(file)
+    file.write_text("\n".join(lines[:10]), encoding="utf-8")
+    frame = read_log(file).evidence.frame
+    assert (frame["unscored"] == NO_ANSWER).sum() == LIMIT - 10
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[1, 2]\n", b"[" * 100_000 + b"\n", b"3\n"])
+def test_files_that_are_no_log_are_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "samples_x.jsonl").write_bytes(content)
+    with pytest.raises(UndertowError, match="line 1: is "):
+        read_log(tmp_path)
+
+
+def test_the_same_sentence_twice_is_refused_with_both_places(log: Log, tmp_path: Path) -> None:
+    folder = log()
+    log(date="2026-02-01T10-00-00.000000")
+    with pytest.raises(UndertowError) as refused:
+        read_log(tmp_path / "logs")
+    assert re.search(
+        r"2026-02-01.*line 1: 'mgc/date/1801.*of toy was logged in .*2026-01-31.*line 1 already", str(refused.value)
+    )
+    newer = next(folder.glob("samples_*2026-02-01*"))
+    assert len(read_log(newer).evidence.frame) == LIMIT
+
+
+def test_answers_to_two_exports_are_not_mixed(log: Log, tmp_path: Path) -> None:
+    log()
+    exports.export("lm-eval", "spurious-correlation", tmp_path / "other", w="date", date_count=3, limit=9)
+    known = {doc["item"]: [-1.0] * 3 for docs in docs_of(tmp_path / "other").values() for doc in docs}
+    write_log(tmp_path / "other", tmp_path / "logs", known, model="another")
+    with pytest.raises(UndertowError, match="answers another export than"):
+        read_log(tmp_path / "logs")
+
+
+def test_questions_are_not_taken_for_answers(asked: Path) -> None:
+    with pytest.raises(UndertowError, match="holds questions that were exported, and no answers"):
+        undertow.score(asked / "tasks")
+    with pytest.raises(UndertowError, match="holds no samples of tasks that undertow export lm-eval wrote"):
+        undertow.score(asked / "tasks/undertow_mgc_date.jsonl")
+
+
+def test_another_audit_protocol_or_mapping_is_refused(log: Log, tmp_path: Path) -> None:
+    folder = log()
+    with pytest.raises(UndertowError, match="holds answers to spurious-correlation, not to task-specification"):
+        undertow.score(folder, probe="task-specification", out=tmp_path / "out")
+    with pytest.raises(UndertowError, match="from which paper cannot be had"):
+        undertow.score(folder, protocol="paper", out=tmp_path / "out")
+    with pytest.raises(UndertowError, match="--columns is for tables"):
+        undertow.score(folder, columns="x.toml", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_log_of_task_specification_is_measured_like_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "cache"))
+    run = undertow.run("task-specification", "toy", limit=60, plain=True, out=tmp_path / "run")
+    exports.export("lm-eval", "task-specification", tmp_path / "tasks", limit=60, plain=True)
+    known = {row["item"]: list(row["logprobs_nats"]) for row in run.observations.to_dict("records")}
+    write_log(tmp_path / "tasks", tmp_path / "logs", known)
+    scored = undertow.score(tmp_path / "logs", out=tmp_path / "scored")
+    assert [repr(one) for one in scored.record.results] == [repr(one) for one in run.record.results]
+
+
+def test_a_long_way_to_put_w_in_is_no_file(tmp_path: Path) -> None:
+    inject = "In {w}, " + "as it is told, " * 40
+    exports.export(
+        "lm-eval",
+        "spurious-correlation",
+        tmp_path / "tasks",
+        challenge="undertow-schemas",
+        inject=inject,
+        limit=9,
+        date_count=3,
+    )
+    known = {doc["item"]: [-1.0] * len(doc["choices"]) for docs in docs_of(tmp_path / "tasks").values() for doc in docs}
+    write_log(tmp_path / "tasks", tmp_path / "logs", known, edit=lambda one: one if one["doc_id"] else None)
+    frame = read_log(tmp_path / "logs").evidence.frame
+    assert list(frame["unscored"]) == [NO_ANSWER] + [""] * (len(frame) - 1)
+
+
+def test_options_of_a_log_open_and_fetch_nothing(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log may come from anywhere."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret").write_text("one\ntwo\nthree\n")
+
+    def told(sample: dict[str, Any]) -> dict[str, Any] | None:
+        carried = json.loads(sample["doc"]["undertow"])
+        carried["options"] = {"w": "secret"}
+        sample["doc"]["undertow"] = json.dumps(carried)
+        return sample if sample["doc_id"] else None
+
+    folder = log(told)
+    monkeypatch.setattr("undertow.challenge.spectra.read_text", lambda path: pytest.fail(f"{path} was opened"))
+    assert len(read_log(folder).evidence.frame) == LIMIT - 1

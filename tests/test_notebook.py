@@ -1,0 +1,53 @@
+"""What a notebook shows of a run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import undertow
+from undertow import audit
+from undertow.notebook import FINDINGS_SHOWN, RESULTS_SHOWN, run_html
+from undertow.types import Finding, Result
+
+PAYLOADS = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a & b", "</table></div>", "{{ 7*7 }}"]
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_every_text_is_shown_as_text(payload: str) -> None:
+    result = Result(payload, {payload: payload}, 1.0, unit=payload)
+    html = run_html(payload, [Finding(payload, found=True, strength=1.0)], [result], Path(payload))
+    tags = set(re.findall(r"</?([a-z0-9]+)[^>]*>", html))
+    assert tags == {"div", "p", "b", "ul", "li", "table", "thead", "tr", "th", "tbody", "td"}
+    assert "onerror" not in html or "&lt;img" in html
+    assert html.count("<table>") == html.count("</table>") == 1
+
+
+def test_numbers_are_shown_and_missing_ones_are_not_nan() -> None:
+    known = Result("slope", {"pronoun": "female"}, 0.5, 0.25, 0.75, n=1200, unit="percent per step", q=0.0123)
+    html = run_html("p: m", [], [known, Result("slope", {}, float("nan"))], Path("report.html"))
+    cells = re.findall(r"<td>(.*?)</td>", html)
+    assert cells[:8] == ["slope", "female", "0.50", "0.25 to 0.75", "1,200", "0", "0.012", "percent per step"]
+    assert "nan" not in html
+
+
+def test_what_is_left_out_is_told() -> None:
+    findings = [Finding(f"f{at}", found=at == 0, strength=1.0) for at in range(FINDINGS_SHOWN + 1)]
+    results = [Result(f"m{at}", {}, 1.0) for at in range(RESULTS_SHOWN + 5)]
+    html = run_html("p: m", findings, results, Path("run/report.html"))
+    assert html.count("<li>") == FINDINGS_SHOWN
+    assert html.count("<td>m") == RESULTS_SHOWN
+    assert "<li><b>f0</b></li><li>f1</li>" in html
+    assert "10 of 11 findings, 40 of 45 results; the whole report: run/report.html" in html
+
+
+def test_a_run_shows_its_findings_above_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "tell_with", lambda *_: lambda folder: None)
+    run = undertow.run("spurious-correlation", "toy", w="date", date_count=4, limit=24, out=tmp_path / "run")
+    html = run._repr_html_()
+    assert html.index("<li>") < html.index("<table>")
+    assert "spurious-correlation: toy" in html
+    assert html.count("<li>") == min(len(run.findings), FINDINGS_SHOWN)
+    assert html.count("<tr>") == 1 + min(len(run.record.results), RESULTS_SHOWN)
