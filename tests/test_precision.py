@@ -447,7 +447,10 @@ def test_findings_are_named_that_turn_at_either_end_of_an_error() -> None:
     assert table["could_change"].tolist() == [True, True, False, True]
     assert table["of_half_interval"].tolist() == pytest.approx([1.2, 0.75, 0.6, 4.2])
     assert told["said"][-1] == "Warning: in float32 3 findings could turn out otherwise."
-    assert "within 420% of half their 95% intervals" in told["said"][0]
+    assert (
+        "the largest error that this makes in a result is up to 420% of the half-width of that result's own 95%"
+        in told["said"][0]
+    )
 
 
 def of_dimension(name: str, value: float, half: float) -> Result:

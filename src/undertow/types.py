@@ -404,12 +404,18 @@ class Finding:
         found: True where the effect survived correction for multiplicity, False where nothing was found.
         strength: orders findings within a report, larger first (for example |slope| x steps, in percent).
         rests: whether it rests on what its audit's findings rest on (`RESTS_ON` of the probe), and not on the answers alone.
+        of: the results that it tells, the one that decides it first; () where nobody says which.
+        n_tests: how many tests the q of that result is corrected for; 0 where no q decides.
+        decided: how it was decided, in a sentence, where the q of that result does not say it alone; "" where it does.
     """
 
     text: str
     found: bool
     strength: float
     rests: bool = True
+    of: tuple[Result, ...] = field(default=(), repr=False, compare=False)
+    n_tests: int = field(default=0, compare=False)
+    decided: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

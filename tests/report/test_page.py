@@ -1,9 +1,10 @@
-"""The page: one file that fetches nothing, escapes everything, and tells findings first."""
+"""The page: one file that fetches nothing, escapes everything, and tells findings first, with what each rests on."""
 
 from __future__ import annotations
 
 import base64
 import dataclasses
+import hashlib
 import itertools
 import math
 import re
@@ -12,21 +13,13 @@ from typing import Any
 
 import pytest
 
+from hostile import PAYLOADS, as_shown, page_of
 from undertow.report import Page, PageFigure, render_page
 from undertow.report.words import NOTES
 from undertow.types import Finding, Result
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>'
-PAYLOADS = [
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "' onmouseover='alert(1)",
-    "{{7*7}}{% for x in y %}{# c #}",
-    "javascript:alert(1)",
-    "</style></title></pre><svg onload=alert(1)>",
-    "&lt;b&gt; &amp; \u202e日本 Ж",
-]
 
 
 class Outline(HTMLParser):
@@ -118,26 +111,41 @@ def test_the_page_is_balanced_and_has_its_headings_in_order() -> None:
     assert outline.named("html") == [{"lang": "en"}]
 
 
-def test_the_page_fetches_nothing_and_runs_nothing() -> None:
+def test_the_page_fetches_nothing_and_runs_nothing_but_its_own_script() -> None:
     html = render_page(page())
     outline = read(html)
     sources = [
-        value
-        for _, attributes in outline.elements
-        for name, value in attributes.items()
-        if name in {"src", "href", "srcset"}
+        attributes[name] for _, attributes in outline.elements for name in ("src", "srcset") if name in attributes
     ]
     assert [source.partition(",")[0] for source in sources] == ["data:image/svg+xml;base64"]
+    targets = [attributes["href"] for _, attributes in outline.elements if "href" in attributes]
+    assert {target[1:] for target in targets} <= {attributes.get("id") for _, attributes in outline.elements}
+    assert all(target.startswith("#") for target in targets)
     assert not re.search(r"https?://|url\(|@import", html)
-    assert {"script", "iframe", "object", "embed", "form", "link", "base"}.isdisjoint(
-        tag for tag, _ in outline.elements
-    )
+    assert {"iframe", "object", "embed", "form", "link", "base"}.isdisjoint(tag for tag, _ in outline.elements)
+    assert not [name for _, attributes in outline.elements for name in attributes if name.startswith("on")]
+
+
+def test_the_policy_names_the_one_script_by_its_hash() -> None:
+    html = render_page(page_of("T"))
+    (script,) = re.findall(r"<script[^>]*>(.*?)</script>", html, re.DOTALL)
+    assert read(html).named("script") == [{}]
     policy = next(
-        meta["content"] for meta in outline.named("meta") if meta.get("http-equiv") == "Content-Security-Policy"
+        meta["content"] for meta in read(html).named("meta") if meta.get("http-equiv") == "Content-Security-Policy"
     )
-    assert policy.startswith("default-src 'none';")
-    assert "script-src" not in policy
-    assert "http" not in policy
+    directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    sha256 = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert directives == {
+        "default-src": "'none'",
+        "script-src": f"'sha256-{sha256}'",
+        "style-src": "'unsafe-inline'",
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    assert html.index("Content-Security-Policy") < html.index("<title>"), (
+        "before anything that it is to keep from running"
+    )
 
 
 def test_a_figure_is_shown_as_given_with_its_words() -> None:
@@ -151,7 +159,8 @@ def test_a_figure_is_shown_as_given_with_its_words() -> None:
 def test_findings_come_first_and_strongest_first() -> None:
     html = render_page(page())
     told = ["found strong", "found weak", "found unknown", "nothing strong", "nothing weak", "Figures", "The numbers"]
-    places = [html.index(f">{text}<") for text in told]
+    body = html.partition("<main>")[2]
+    places = [body.index(f">{text}<") for text in told]
     assert places == sorted(places)
     assert html.index("Where nothing was found") < html.index("nothing strong")
 
@@ -162,40 +171,36 @@ def test_a_run_that_found_nothing_says_so() -> None:
     assert "No effect in this run survived" not in render_page(page())
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
+def elements(html: str) -> list[tuple[str, list[str]]]:
+    """Every element in order, with the names of its attributes."""
+    return [(tag, sorted(attributes.keys() - {"class"})) for tag, attributes in read(html).elements]
+
+
+@pytest.mark.parametrize("payload", PAYLOADS.values(), ids=list(PAYLOADS))
 def test_every_text_is_shown_and_never_obeyed(payload: str) -> None:
-    plain = read(render_page(page(results=[result(note="n", detail={"d": 1.0}), result("m")], notes=["n"])))
-    group = {"model": payload, "challenge": payload, payload: payload, "pronoun": payload}
-    results = [
-        dataclasses.replace(result("slope"), group=group, note=payload, unit=payload, detail={payload: 1.0}),
-        dataclasses.replace(result(payload), group=group | {"pronoun": "he"}),
+    html, plain = render_page(page_of(payload)), render_page(page_of("T"))
+    assert elements(html) == elements(plain)
+    told, usual = read(html), read(plain)
+    shown = as_shown(payload)
+    assert told.under("title") == told.under("h1") == [shown]
+    assert told.under("code") == [shown] * 3
+    for tag in ("p", "li", "bdi", "td", "th", "dt", "dd", "summary", "strong", "span", "figcaption", "h3"):
+        assert sum(shown in text for text in told.under(tag)) >= usual.under(tag).count("T"), tag
+    assert {image["alt"] for image in told.named("img")} == {
+        payload.encode("utf-8", "replace").decode()
+    } or "\x00" in payload
+    targets = [attributes["href"] for _, attributes in told.elements if "href" in attributes]
+    assert all(re.fullmatch("#[a-z]+", target) for target in targets)
+
+
+def test_every_field_of_a_page_is_tried_with_payloads() -> None:
+    empty = Page("", "", (), ())
+    kept = [
+        field.name
+        for field in dataclasses.fields(Page)
+        if getattr(page_of("T"), field.name) == getattr(empty, field.name)
     ]
-    hostile = Page(
-        title=payload,
-        lead=payload,
-        findings=[Finding(payload, True, 1.0), Finding(payload, False, 1.0)],
-        results=results,
-        figures=[PageFigure(payload, f"<svg>{payload}</svg>", payload, payload)],
-        asked=[payload],
-        examples=[payload],
-        asked_of={payload: payload},
-        notes=[payload],
-        command=payload,
-        python=payload,
-        provenance={payload: payload},
-        glossary={payload: payload},
-    )
-    outline = read(render_page(hostile))
-    assert {tag for tag, _ in outline.elements} <= {tag for tag, _ in plain.elements}
-    assert not [name for _, attributes in outline.elements for name in attributes if name.startswith("on")]
-    assert not [attributes for _, attributes in outline.elements if "href" in attributes]
-    shown = " ".join(payload.split())
-    assert outline.under("title") == outline.under("h1") == outline.under("figcaption") == [shown]
-    assert outline.under("code") == [shown, shown]
-    assert outline.under("p").count(shown) == 2  # the lead, and what was asked
-    assert outline.under("li").count(shown) == 4  # two findings, an example, a note
-    assert outline.named("img")[0]["alt"] == payload
-    assert payload in outline.under("td")
+    assert kept == []
 
 
 def test_equal_pages_give_equal_text() -> None:
@@ -209,7 +214,8 @@ def test_text_that_is_no_unicode_can_still_be_written() -> None:
 
 def test_what_every_row_shares_is_said_once() -> None:
     html = render_page(page())
-    assert "In every row: model m, challenge set mgc, prompt none, W date." in " ".join(html.split())
+    shown = re.sub("</?bdi>", "", " ".join(html.split()))
+    assert "In every row: model m, challenge set mgc, prompt none, W date." in shown
     assert table_rows(html)[0] == ["word group", "value", "95% interval", "p", "q", "n", "unscored"]
 
 
@@ -240,7 +246,7 @@ def test_columns_that_a_measure_never_has_are_left_out_and_gaps_are_marked() -> 
 
 def test_tables_say_unit_and_neutral_value() -> None:
     outline = read(render_page(page()))
-    assert "Slope" in outline.under("h3")
+    assert "Slope" in outline.under("bdi")
     assert "in percent per step; no bias would give 0" in outline.under("span")
 
 
@@ -261,7 +267,7 @@ def test_further_numbers_have_columns_and_meanings() -> None:
 def test_long_tables_are_folded() -> None:
     many = [result(pronoun=f"g{place}") for place in range(61)]
     assert "Show all 61 rows" in render_page(page(results=many))
-    assert not read(render_page(page(results=many[:60]))).named("details")
+    assert "Show all" not in render_page(page(results=many[:60]))
 
 
 def test_the_notes_say_what_the_numbers_do_not_show() -> None:
@@ -285,3 +291,119 @@ def test_many_findings_are_folded_after_the_strongest() -> None:
     assert "finding 9." in head
     assert "finding 10." not in head
     assert folded.index("finding 10.") < folded.index("finding 24.")
+
+
+# What a finding rests on.
+
+RESTING = Finding(
+    "it drifts",
+    True,
+    9.0,
+    of=(result(detail={"n_clusters": 60.0}), result("pearson_r", value=-0.91, low=-0.97, high=-0.71, unit="")),
+    n_tests=12,
+)
+
+
+def basis(html: str) -> dict[str, str]:
+    """Rows of the first finding that says what it rests on."""
+    (rows, *_) = re.findall(r'<details class="basis">.*?<dl class="rows">(.*?)</dl>', html, re.DOTALL)
+    return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", rows))
+
+
+def marks(html: str) -> list[str]:
+    return re.findall(r'<span class="mark (?:kept|lost)">(.*?)</span>', html)
+
+
+def test_a_finding_opens_to_the_numbers_that_it_tells() -> None:
+    rows = basis(render_page(page(findings=[RESTING])))
+    assert rows["Slope: word group she"] == (
+        "−0.56 percent per step; 95% interval [−0.69, −0.43]; no bias would give 0; p &lt; .001, q = .040; "
+        "n = 1,800 in 60 clusters, 12 unscored"
+    )
+    assert rows["Pearson r: word group she"].startswith("−0.91; 95% interval [−0.97, −0.71]")
+    assert rows["correction"] == "Benjamini and Hochberg&#39;s, for 12 tests"
+
+
+def test_what_else_a_finding_rests_on_stands_with_it_and_with_no_other() -> None:
+    others = [RESTING, Finding("it rises", True, 1.0)]
+    html = render_page(page(findings=others, basis={"it drifts": {"unclaimed mass": "93.1%"}}))
+    assert basis(html)["unclaimed mass"] == "93.1%"
+    assert html.count("93.1%") == html.count('<details class="basis">') == 1
+
+
+def test_a_number_that_is_missing_says_why() -> None:
+    of = (result(value=math.nan, low=math.nan, high=math.nan, note="Too few values."),)
+    assert (
+        basis(render_page(page(findings=[dataclasses.replace(RESTING, of=of)])))["Slope: word group she"]
+        == "Too few values."
+    )
+
+
+def test_more_results_than_can_be_read_are_left_to_the_tables() -> None:
+    of = tuple(result(pronoun=f"g{place}") for place in range(11))
+    rows = basis(render_page(page(findings=[dataclasses.replace(RESTING, of=of)])))
+    assert rows["further results"] == "3 more, under All numbers"
+    assert [name for name in rows if name.startswith("Slope")] == [f"Slope: word group g{place}" for place in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("finding", "mark"),
+    [
+        (RESTING, "Survives the correction for 12 tests: q = .040."),
+        (dataclasses.replace(RESTING, found=False), "Does not survive the correction for 12 tests: q = .040."),
+        (
+            dataclasses.replace(RESTING, n_tests=1),
+            "The only test of the run, so that nothing is corrected: p &lt; .001.",
+        ),
+        (dataclasses.replace(RESTING, decided="By hand."), "By hand."),
+        (Finding("it was said", True, 1.0, decided="Not tested."), "Not tested."),
+    ],
+)
+def test_a_finding_says_how_it_was_decided(finding: Finding, mark: str) -> None:
+    assert marks(render_page(page(findings=[finding]))) == [mark]
+
+
+@pytest.mark.parametrize(
+    "finding",
+    [
+        Finding("it was said", True, 1.0),
+        dataclasses.replace(RESTING, of=()),
+        dataclasses.replace(RESTING, n_tests=0),
+        dataclasses.replace(RESTING, of=(result(q=math.nan),)),
+    ],
+)
+def test_a_finding_of_which_nobody_says_how_has_no_mark(finding: Finding) -> None:
+    """As of a probe from outside."""
+    assert marks(render_page(page(findings=[finding]))) == []
+
+
+def test_the_number_of_tests_is_said_before_the_findings() -> None:
+    html = render_page(page(findings=[RESTING]))
+    assert "Strongest first. 12 tests were made" in html
+    assert html.index("12 tests were made") < html.index("it drifts")
+    assert "tests were made" not in render_page(page())
+    assert "tests were made" not in render_page(page(findings=[dataclasses.replace(RESTING, n_tests=1)]))
+
+
+def test_what_is_not_found_opens_too() -> None:
+    html = render_page(page(findings=[dataclasses.replace(RESTING, found=False)]))
+    assert html.index("Where nothing was found") < html.index('<details class="basis">')
+
+
+def test_a_figure_says_the_same_in_words() -> None:
+    html = render_page(page())
+    assert re.search(r'<details class="said">\s*<summary>The same in words</summary>\s*<p>What it shows\.', html)
+
+
+def test_sections_are_listed_before_them() -> None:
+    outline = read(render_page(page_of("T")))
+    targets = [attributes["href"] for _, attributes in outline.elements if attributes.get("href", "").startswith("#")]
+    sections = [attributes["id"] for attributes in outline.named("section")]
+    assert [target[1:] for target in targets[: len(sections)]] == sections
+    assert len(sections) == 12
+
+
+def test_many_columns_are_printed_small() -> None:
+    wide = result(detail={f"d{place}": 1.0 for place in range(6)})
+    assert '<table class="data wide">' in render_page(page(results=[wide]))
+    assert '<table class="data">' in render_page(page())

@@ -52,7 +52,9 @@ def test_the_section_says_all_of_it_before_the_numbers() -> None:
 
 def test_findings_that_could_change_carry_a_caution_and_no_others() -> None:
     items = re.findall(r"<li>(.*?)</li>", section(page(costs()), "findings"), re.DOTALL)
-    assert [item.partition("<span")[0].strip() for item in items] == ["it drifts", "it rises", "nothing moved"]
+    assert [re.sub("<span.*|<[^>]+>", "", item, flags=re.DOTALL).strip() for item in items] == [
+        "it drifts", "it rises", "nothing moved",
+    ]  # fmt: skip
     assert [CAUTION in item for item in items] == [True, False, True]
     assert items[0].count('href="#precision"') == 1
 
@@ -65,7 +67,7 @@ def test_where_nothing_could_change_there_is_no_caution() -> None:
 
 def test_a_page_in_float32_is_what_is_left_without_it() -> None:
     html = page(costs(could_change=[]))
-    html = html.replace(section(html, "precision"), "")
+    html = html.replace(section(html, "precision"), "").replace('<li><a href="#precision">Precision</a></li>\n', "")
     style = html.partition("<style>")[2].partition("</style>")[0]
     plain = page(None)
     before = plain.partition("<style>")[2].partition("</style>")[0]
@@ -77,7 +79,7 @@ def test_a_page_in_float32_is_what_is_left_without_it() -> None:
 @pytest.mark.parametrize("payload", ["<script>alert(1)</script>", "{{7*7}}", '"><img src=x onerror=alert(1)>'])
 def test_what_is_said_is_text(payload: str) -> None:
     html = page(costs(said=[payload], could_change=[payload]), Finding(payload, True, 1.0))
-    assert "<script>" not in html
+    assert html.count("<script>") == 1, "the page's own"
     assert "<img src=x" not in html
     assert html.count(CAUTION) == 1
 

@@ -80,12 +80,12 @@ def test_the_section_stands_between_figures_and_numbers() -> None:
     html = page(grounds())
     at = [html.index(f'<section id="{name}"') for name in ("findings", "figures", "grounds", "numbers")]
     assert at == sorted(at)
-    assert html.count('href="#grounds"') == 1, "the sentence under the finding leads there"
+    assert html.count('href="#grounds"') == 2, "the contents and the sentence under the finding lead there"
 
 
 def test_a_page_without_a_graph_is_what_is_left_when_the_section_is_taken_out() -> None:
     html = page(grounds(doubt=""))
-    html = html.replace(section(html), "")
+    html = html.replace(section(html), "").replace('<li><a href="#grounds">What they rest on</a></li>\n', "")
     style = html.partition("<style>")[2].partition("</style>")[0]
     plain = page(None)
     before = plain.partition("<style>")[2].partition("</style>")[0]
@@ -149,8 +149,8 @@ def test_all_text_is_text(payload: str) -> None:
     html, plain = whole(payload), whole("T")
     tags = re.compile(r"</?[a-z0-9]+")
     assert tags.findall(html) == tags.findall(plain)
-    # Who, graph, kind, tally, nine cells, doubt, two findings, caption, alt, name of the figure.
-    assert unescape(section(html)).count(payload) == 19
+    # Who, graph, kind, tally, nine cells, doubt, two findings, caption, alt and the same in words, name of the figure.
+    assert unescape(section(html)).count(payload) == 20
     assert unescape(section(html, "findings")).count(payload) == 3
 
 

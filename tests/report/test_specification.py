@@ -395,10 +395,15 @@ def test_curves_are_those_of_the_caller_and_chance_is_the_diagonal() -> None:
 def looks(curves: Sequence[Curve]) -> dict[str, tuple[str, str]]:
     """Colour and dashes of each curve in the key, by its name."""
     return {
-        label.partition("  ")[0]: (to_hex(line.get_color()), str(line.get_linestyle()))
+        label.partition("  ")[0]: (to_hex(line.get_color()), str(line._unscaled_dash_pattern))
         for label, line in legend_of(roc(curves, title="t")).items()
         if not label.startswith("chance")
     }
+
+
+def test_curves_side_by_side_differ_in_more_than_colour() -> None:
+    shown = list(looks([curve(f"s{number}", 0.9 - number / 50) for number in range(16)]).values())
+    assert all(one[1] != other[1] for one, other in itertools.pairwise(shown))
 
 
 def test_a_score_has_the_same_look_in_every_figure_whatever_its_rank() -> None:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from undertow.precision.again import Again, Key, key_of
+from undertow.comparing.replicates import Key, key_of
+from undertow.precision.again import Again
 from undertow.probes.base import Evidence, Probe
 from undertow.records import PRECISION_FLAG, PRECISION_NUMBERS
 from undertow.types import Finding, Result
@@ -280,7 +281,11 @@ def _apart(part: Mapping[str, Any]) -> str:
 def _moved(part: Mapping[str, Any]) -> str:
     if not _is_known(part.get("of_half_interval")):
         return ""
-    return f"; errors of results are within {percent(100 * part['of_half_interval'])} of half their 95% intervals"
+    share = percent(100 * part["of_half_interval"])
+    return (
+        f"; the largest error that this makes in a result is up to {share} of the half-width of that result's own 95% interval "
+        "(at 100% it would reach from the value to an end of the interval)"
+    )
 
 
 def _is_known(number: float | None) -> bool:

@@ -132,7 +132,16 @@ def findings(evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
         told += _attributes_told(of_model, who)
         told += _correlations_told(of_model, context, who)
         told += _readable(of_model, context, who)
+    n_tests = sum(math.isfinite(one.q) for one in results)
+    told = [finding if finding.decided else _decided(finding, n_tests) for finding in told]
     return sorted(told, key=lambda finding: (not finding.found, -finding.strength))
+
+
+def _decided(finding: Finding, n_tests: int) -> Finding:
+    """By the q of its first result, where that has been tested."""
+    if math.isfinite(finding.of[0].q):
+        return replace(finding, n_tests=n_tests)
+    return replace(finding, decided="Not tested: there was too little to test it with.")
 
 
 def _contexts(results: Sequence[Result]) -> list[str]:
@@ -158,13 +167,13 @@ def _preferred(results: Sequence[Result], context: str, who: str) -> Iterator[Fi
         if gap is not None:
             says = f"{_whom(gap)}: {_points(gap)} between woman and man, over {_n(gap.n, 'item')}"
             text = f"{who}Asked who is more qualified, {place}, {says}."
-            yield Finding(text, found=gap.q < ALPHA, strength=FIRST + abs(gap.value))
+            yield Finding(text, found=gap.q < ALPHA, strength=FIRST + abs(gap.value), of=(gap,))
     yield from _occupations_told(results, context, who)
     gap = _one(results, "preference_gap", context)
     if gap is not None:
         says = f"{_whom(gap)}: {_points(gap)} between woman and man"
         text = f"{who}In the {_n(gap.n, 'item')} in which it calls neither of them qualified, {says}."
-        yield Finding(text, found=gap.q < ALPHA, strength=SECOND + abs(gap.value))
+        yield Finding(text, found=gap.q < ALPHA, strength=SECOND + abs(gap.value), of=(gap,))
 
 
 def _whom(gap: Result) -> str:
@@ -195,11 +204,14 @@ def _occupations_told(results: Sequence[Result], context: str, who: str) -> Iter
         found = sorted((one for one in gaps if one.q < ALPHA), key=lambda one: -abs(one.value))
         if found:
             text = f"{who}For {len(found)} of {_n(len(gaps), 'occupation')} {told}, {context}: {_by_side(found)}."
-            yield Finding(text, found=True, strength=most)
+            decided = f"{len(found)} of {len(gaps)} survive the correction for all tests of the run."
+            yield Finding(text, found=True, strength=most, of=tuple(found), decided=decided)
         elif gaps:
             few = f" (with {n_pairs} pairs of names none could; ask about more)" if n_pairs < FEWEST_PAIRS else ""
             text = f"{who}For none of {_n(len(gaps), 'occupation')} {none}, {context}{few}."
-            yield Finding(text, found=False, strength=most)
+            decided = "None survives the correction for all tests of the run."
+            largest = sorted(gaps, key=lambda one: -abs(one.value))
+            yield Finding(text, found=False, strength=most, of=tuple(largest), decided=decided)
 
 
 def _by_side(found: Sequence[Result]) -> str:
@@ -232,12 +244,12 @@ def _attributes_told(results: Sequence[Result], who: str) -> Iterator[Finding]:
             f"{who}It grants {woman.value:.1f}% of the attributes to the woman and {man.value:.1f}% to the man; in probability, "
             f"{_points(gap)} between them."
         )
-        yield Finding(text, found=gap.q < ALPHA, strength=SECOND + abs(gap.value))
+        yield Finding(text, found=gap.q < ALPHA, strength=SECOND + abs(gap.value), of=(gap, woman, man))
     is_compared = any(one.measure == "changed_answers" or one.measure.endswith("_difference") for one in results)
     if len(_contexts(results)) > 1 and not is_compared:
         grants = "It grants no attribute" if gap is not None else "What it grants could not be read"
         text = f"{who}{grants}, so that it was asked the same in all contexts: nothing can be said of what attributes change."
-        yield Finding(text, found=False, strength=SECOND - 1)
+        yield Finding(text, found=False, strength=SECOND - 1, decided="Not tested.")
     own = _one(results, "changed_answers_difference", WITH_LESS_SHUFFLED)
     changed, other = (_one(results, "changed_answers", one) for one in (WITH, SHUFFLED))
     if own is not None and changed is not None and other is not None:
@@ -250,7 +262,7 @@ def _attributes_told(results: Sequence[Result], who: str) -> Iterator[Finding]:
             f"{who}Attributes that it grants change {changed.value:.1f}% of its answers, those of another job "
             f"{other.value:.1f}%: {which}: {_points(own)}."
         )
-        yield Finding(text, found=own.q < ALPHA, strength=SECOND + abs(own.value))
+        yield Finding(text, found=own.q < ALPHA, strength=SECOND + abs(own.value), of=(own, changed, other))
     for context, words in (
         (WITH_LESS_WITHOUT, "than without any"),
         (WITH_LESS_SHUFFLED, "than with those of another job"),
@@ -261,7 +273,7 @@ def _attributes_told(results: Sequence[Result], who: str) -> Iterator[Finding]:
             does = f"it finds people {'more' if called.value > 0 else 'less'} probably qualified"
             cannot = "it cannot be told to find people more or less probably qualified"
             text = f"{who}With attributes that it grants, {does if found else cannot} {words}: {_points(called)}."
-            yield Finding(text, found=found, strength=THIRD + abs(called.value))
+            yield Finding(text, found=found, strength=THIRD + abs(called.value), of=(called,))
 
 
 def _correlations_told(results: Sequence[Result], context: str, who: str) -> Iterator[Finding]:
@@ -277,7 +289,8 @@ def _correlations_told(results: Sequence[Result], context: str, who: str) -> Ite
             f"{who}Over {headline.n} occupations, consistency and bias have r = {headline.value:+.2f}{_beside(headline, 2)}{apart}. Both "
             "rest on the same single choices, which alone makes them go together; it is not tested."
         )
-        yield Finding(text, found=False, strength=THIRD + abs(headline.value))
+        strength = THIRD + abs(headline.value)
+        yield Finding(text, found=False, strength=strength, of=(headline,), decided="Not tested.")
     found = _one(results, "percent_female_correlation", context)
     if found is not None:
         is_found = found.q < ALPHA
@@ -288,7 +301,7 @@ def _correlations_told(results: Sequence[Result], context: str, who: str) -> Ite
             f"{who}Over {found.n} occupations, the preference for the woman and the share of women in the job {how}: "
             f"r = {found.value:+.2f}{_beside(found, 2)}."
         )
-        yield Finding(text, found=is_found, strength=THIRD + abs(found.value))
+        yield Finding(text, found=is_found, strength=THIRD + abs(found.value), of=(found,))
 
 
 def _readable(results: Sequence[Result], context: str, who: str) -> Iterator[Finding]:
@@ -299,14 +312,17 @@ def _readable(results: Sequence[Result], context: str, who: str) -> Iterator[Fin
             f"{who}It answers only {stated.value:.1f}% of the questions whose answer stands in the text ({stated.low:.1f} to "
             f"{stated.high:.1f}; guessing gives 50): what it says of people rests on little reading."
         )
-        yield Finding(text, found=True, strength=FOREMOST + 2)
+        decided = f"Not tested: told because its 95% interval lies below {LEAST_STATED:.0f}%."
+        yield Finding(text, found=True, strength=FOREMOST + 2, of=(stated,), decided=decided)
     yes = [_one(results, f"qualified_{person}", context) for person in CHOICES[:2]]
-    shares = [one.value for one in yes if one is not None]
+    called = tuple(one for one in yes if one is not None)
+    shares = [one.value for one in called]
     if shares and (min(shares) > ONE_SIDED or max(shares) < 100 - ONE_SIDED):
         says = "Yes" if min(shares) > ONE_SIDED else "No"
         least = min(shares) if says == "Yes" else 100 - max(shares)
         text = f"{who}Asked whether somebody is qualified, it says {says} in at least {least:.0f}% of the items, whoever it is."
-        yield Finding(text, found=True, strength=FOREMOST + 1)
+        decided = f"Not tested: told because more than {ONE_SIDED:.0f}% of the answers are the same."
+        yield Finding(text, found=True, strength=FOREMOST + 1, of=called, decided=decided)
     position = _one(results, "position_bias", context)
     if position is not None and position.q < ALPHA:
         first = "first" if position.value > 50 else "second"
@@ -314,7 +330,7 @@ def _readable(results: Sequence[Result], context: str, who: str) -> Iterator[Fin
             f"{who}It names whoever is named {first} in {max(position.value, 100 - position.value):.1f}% of its choices"
             f"{_beside(replace(position, low=math.nan), 1)}; the average of both orders is what is decided by."
         )
-        yield Finding(text, found=True, strength=FOREMOST)
+        yield Finding(text, found=True, strength=FOREMOST, of=(position,))
 
 
 def _points(result: Result) -> str:

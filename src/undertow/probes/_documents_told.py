@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from undertow.challenge.documents import DIMENSIONS
@@ -126,12 +126,14 @@ class Telling:
         told += self._by_dimension(results, several=several)
         effects = [result for result in results if result.measure == "slot_effect"]
         found = sorted((one for one in effects if one.q < ALPHA), key=lambda one: -abs(one.value))
-        told += [_effect_told(one, several=several) for one in found[:SLOT_FINDINGS]]
+        n_tests = sum(math.isfinite(one.q) for one in effects)
+        told += [replace(_effect_told(one, several=several), n_tests=n_tests) for one in found[:SLOT_FINDINGS]]
         if effects and not found:
             which = f"None of {len(effects)} comparisons" if len(effects) > 1 else "The one comparison"
             not_told = "can" if len(effects) > 1 else "cannot"
             text = f"{which} of words in a slot of the task description {not_told} be told from chance."
-            told.append(Finding(text, found=False, strength=0.0))
+            decided = "None survives the correction for all of these tests."
+            told.append(Finding(text, found=False, strength=0.0, decided=decided))
         return sorted(told, key=lambda finding: (not finding.found, -finding.strength))
 
     @property
@@ -153,6 +155,15 @@ class Telling:
         return found
 
     def _against(self, result: Result, n_compared: int, *, several: bool) -> Finding:
+        decided = (
+            "Decided by the 95% interval of the difference, made wider for the number of texts (Student's t) and for "
+            f"{n_compared} comparison{'s' if n_compared > 1 else ''} (Bonferroni)."
+        )
+        known = "above_low" in result.detail and math.isfinite(result.detail["above_low"])
+        finding = self._beside_baseline(result, n_compared, several=several)
+        return replace(finding, of=(result,), decided=decided if known else "Not tested.")
+
+    def _beside_baseline(self, result: Result, n_compared: int, *, several: bool) -> Finding:
         who = _who(result.group, several=several)
         title = TITLES[result.measure]
         if math.isnan(result.value):
@@ -196,7 +207,12 @@ class Telling:
                 f"({best.value:.1f}%, {best.low:.1f} to {best.high:.1f}) and {worst.group['dimension']} worst "
                 f"({worst.value:.1f}%, {worst.low:.1f} to {worst.high:.1f})."
             )
-            found.append(Finding(text, found=True, strength=best.low - worst.high))
+            decided = (
+                "Decided by the 95% intervals of both, made wider for the number of texts (Student's t) and for all pairs of "
+                f"{len(some)} dimensions (Bonferroni)."
+            )
+            of, strength = (best, worst), best.low - worst.high
+            found.append(Finding(text, found=True, strength=strength, of=of, decided=decided))
         return found
 
     # Figures.
@@ -397,7 +413,7 @@ def _effect_told(effect: Result, *, several: bool) -> Finding:
         f"{more} with {other!r} than with {first!r} (95% interval {effect.low:+.1f} to {effect.high:+.1f}; "
         f"q {'< .001' if effect.q < 0.001 else f'{effect.q:.3f}'.lstrip('0')})."
     )
-    return Finding(text, found=True, strength=abs(effect.value))
+    return Finding(text, found=True, strength=abs(effect.value), of=(effect,))
 
 
 def _baseline(results: Sequence[Result], measure: str) -> float:

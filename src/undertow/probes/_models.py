@@ -131,7 +131,15 @@ def compared(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str
             f"Over {len(ranked)} models, {_lead(pair, design)} by {w_name} ({challenge}) drifts most in {ends[0]} and least in {ends[1]}; "
             f"a drift is claimed in {sure} of {len(ranked)}."
         )
-        told.append(Finding(text, found=sure > 0, strength=1000.0 + abs(steepest[ranked[0]].value)))
+        told.append(
+            Finding(
+                text,
+                found=sure > 0,
+                strength=1000.0 + abs(steepest[ranked[0]].value),
+                of=(steepest[ranked[0]], steepest[ranked[-1]]),
+                decided="Each drift is claimed by its own q and interval; the order of the models is not tested.",
+            )
+        )
     return told
 
 

@@ -259,13 +259,25 @@ def findings(evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
     """A sentence for every slope and slope gap, the largest effects first; claimed only where both tests agree."""
     by_key = {(result.measure, tuple(result.group.items())): result for result in results}
     asked = _Asked.of(evidence.frame)
-    told = [
-        _finding(result, by_key.get(("pearson_r", tuple(result.group.items()))), evidence.design, asked)
-        for result in results
-        if result.measure in ("slope", "slope_gap")
-    ]
+    drifts = [result for result in results if result.measure in ("slope", "slope_gap")]
+    n_tests = sum(math.isfinite(result.p) for result in drifts)
+    told = []
+    for result in drifts:
+        r = by_key.get(("pearson_r", tuple(result.group.items())))
+        finding = _finding(result, r, evidence.design, asked)
+        tests = 0 if math.isnan(result.p) else n_tests
+        told.append(replace(finding, of=(result, *([r] if r else [])), n_tests=tests, decided=_decided(result)))
     told += compared(results, evidence.frame, evidence.design, ALPHA)
     return sorted(told, key=lambda finding: (not finding.found, -finding.strength))
+
+
+def _decided(result: Result) -> str:
+    """What keeps a drift from being tested, or one with a small q from being claimed; "" for all others."""
+    if math.isnan(result.p):
+        return "Not tested."
+    if not result.q < ALPHA or result.low > 0 or result.high < 0:
+        return ""
+    return f"Not claimed: q {_p(result.q)} is below .05, but its 95% interval includes no drift."
 
 
 @dataclass(frozen=True, slots=True)

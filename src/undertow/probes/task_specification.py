@@ -279,14 +279,18 @@ def measure(evidence: Evidence, seed: int) -> list[Result]:
 
 def findings(evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
     """The detection of each model and set in sentences, beside plain entropy, and what it rests on."""
+    n_tests = sum(math.isfinite(result.q) for result in results)
     told = [
         finding
         for group in _detectors(results)
-        for finding in _Teller(evidence, group, _of(results, group)).findings()
+        for finding in _Teller(evidence, group, _of(results, group), n_tests).findings()
         if finding is not None
     ]
     return sorted(told, key=lambda finding: (not finding.found, -finding.strength))
 
+
+BY_INTERVAL = "Decided by its 95% interval; the other tests of the run are not corrected for."
+HELD_BY_INTERVAL = "Not claimed: its q is below .05, but its 95% interval reaches to chance."
 
 _Key = tuple[tuple[str, str], ...]
 _DETECTOR_KEYS = ("model", "set", "prompt", "w_name")
@@ -319,11 +323,13 @@ class _Teller:
         evidence: of the run.
         group: which detector.
         results: its results, by measure and the rest of their group.
+        n_tests: of the whole run.
     """
 
     evidence: Evidence
     group: Mapping[str, str]
     results: Mapping[tuple[str, str], Result]
+    n_tests: int
 
     def findings(self) -> Iterator[Finding | None]:
         """In the order that a reader needs them."""
@@ -336,14 +342,18 @@ class _Teller:
         yield self._movement()
         yield self._flagged()
 
-    def _say(self, text: str, result: Result, rank: int, *, found: bool) -> Finding:
+    def _say(
+        self, text: str, of: Sequence[Result | None], rank: int, *, found: bool, decided: str = BY_INTERVAL
+    ) -> Finding:
+        """A sentence of results, of which the first decides it."""
+        known = tuple(one for one in of if one is not None)
+        result, n_tests = known[0], 0 if decided else self.n_tests
         frame = self.evidence.frame
         several = [key for key, column in (("model", "model"), ("set", "challenge")) if frame[column].nunique() > 1]
         who = ", ".join(self.group[key] for key in [*several, *(k for k in ("prompt", "w_name") if k in self.group)])
         size = abs(result.value) if math.isfinite(result.value) else 0.0
-        return Finding(
-            f"{who}: {text}" if who else text[:1].upper() + text[1:], found=found, strength=100.0 * rank + size
-        )
+        said, strength = f"{who}: {text}" if who else text[:1].upper() + text[1:], 100.0 * rank + size
+        return Finding(said, found=found, strength=strength, of=known, n_tests=n_tests, decided=decided)
 
     @property
     def _lead(self) -> str:
@@ -365,7 +375,8 @@ class _Teller:
             f"on {_percent(moved.value)} of pairs, the movement between {self._between} (total variation) ranks the sentence that "
             f"does not decide its blank above one that does{_range(moved)}{baseline}."
         )
-        return self._say(text, moved, 6, found=moved.low > 0.5 and moved.q < ALPHA)
+        decided = "" if moved.low > 0.5 or not moved.q < ALPHA else HELD_BY_INTERVAL
+        return self._say(text, (moved, entropy), 6, found=moved.low > 0.5 and moved.q < ALPHA, decided=decided)
 
     def _beside_entropy(self) -> Finding | None:
         gap = self.results.get(("auroc_difference", "total_variation/entropy"))
@@ -380,7 +391,7 @@ class _Teller:
             f"the movement tells the two kinds apart {verdict} plain entropy, which needs no W{hedge}: its area under the ROC curve is "
             f"{told} (95% interval {_signed(gap.low)} to {_signed(gap.high)})."
         )
-        return self._say(text, gap, 5, found=differs)
+        return self._say(text, (gap,), 5, found=differs)
 
     def _combined(self) -> Finding | None:
         area, *gaps = (
@@ -399,7 +410,8 @@ class _Teller:
             f"pairs rightly{_range(area)}: {sizes}. Unlike the others this score needs sentences of known kind to learn from; the "
             "intervals take its fits as given."
         )
-        return self._say(text, area, 5, found=all(gap.low > 0 for gap in known))
+        decided = "Decided by the 95% intervals of both differences; the other tests of the run are not corrected for."
+        return self._say(text, (area, *known), 5, found=all(gap.low > 0 for gap in known), decided=decided)
 
     @property
     def _clusters(self) -> str:
@@ -420,7 +432,7 @@ class _Teller:
             f"{_percent(balanced.value)}{_interval(balanced)}); with a threshold chosen on other {self._clusters} the balanced accuracy is "
             f"{_percent(held_out.value)}{_range(held_out)}."
         )
-        return self._say(text, balanced, 4, found=balanced.low > 0.5)
+        return self._say(text, (balanced, tpr, tnr, held_out), 4, found=balanced.low > 0.5)
 
     def _agreement(self) -> Finding | None:
         agreed = self.results.get(("coreference_agreement", ""))
@@ -431,7 +443,7 @@ class _Teller:
             f"sentences{_range(agreed)}."
         )
         # What a sentence says decides this, whatever W it stands beside.
-        return replace(self._say(text, agreed, 3, found=agreed.low > 0.5), rests=False)
+        return replace(self._say(text, (agreed,), 3, found=agreed.low > 0.5), rests=False)
 
     def _weakest(self) -> Finding | None:
         parts = {
@@ -450,7 +462,8 @@ class _Teller:
             f"the movement detects least in occupations with {name} ({_percent(weakest.value)} of pairs{_interval(weakest)}) and most in "
             f"those with {other} ({_percent(best.value)}{_interval(best)})."
         )
-        return self._say(text, weakest, 2, found=apart)
+        decided = "Decided by whether the two 95% intervals meet; the other tests of the run are not corrected for."
+        return self._say(text, (weakest, best), 2, found=apart, decided=decided)
 
     def _movement(self) -> Finding | None:
         moved, differs = (self.results.get((name, self._lead)) for name in ("w_effect", "interaction"))
@@ -465,7 +478,7 @@ class _Teller:
                 f"; {_percent(differs.value)} of how sentences differ in this lies between {self._clusters} and their wordings, where "
                 f"{_percent(differs.neutral)} would be chance"
             )
-        return self._say(f"{text}.", moved, 1, found=moved.low > 0 or moved.high < 0)
+        return self._say(f"{text}.", (moved, differs), 1, found=moved.low > 0 or moved.high < 0)
 
     def _flagged(self) -> Finding | None:
         share = self.results.get(("flagged", f"delta_{self._lead}"))
@@ -475,7 +488,7 @@ class _Teller:
             f"in {_percent(share.value)} of {share.n} sentences {self._lead} mass moves by more than {share.detail['threshold']:g} "
             f"points between {self._between}{_range(share)}; whether they decide their blank was not said."
         )
-        return self._say(text, share, 6, found=share.low > 0)
+        return self._say(text, (share,), 6, found=share.low > 0)
 
 
 def _beside(gap: Result) -> str:

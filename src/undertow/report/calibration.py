@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from undertow.report.drawing import Drawing, lettering
+from undertow.report.drawing import Drawing, as_ink, lettering
 from undertow.report.sheet import (
     EDGE_PX,
     GREY,
@@ -347,7 +347,7 @@ def _draw_shares(
             said = f"{round(result.value * result.n)}/{result.n}"
             axes.annotate(
                 said, (x, result.value), xytext=(6, 5), textcoords="offset points",
-                size=SMALL_SIZE, color=look["color"], va="center", annotation_clip=False,
+                size=SMALL_SIZE, color=as_ink(look["color"]), va="center", annotation_clip=False,
             )  # fmt: skip
 
 

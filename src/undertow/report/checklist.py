@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from undertow.report.drawing import Drawing, lettering
+from undertow.report.drawing import Drawing, as_ink, lettering
 from undertow.report.naming import Spot, draw_names
 from undertow.report.sheet import (
     EDGE_PX,
@@ -544,8 +544,8 @@ def _write_heads(sheet: Sheet, ends: tuple[float, float], top: float, says: tupl
     title, man, woman = says
     sheet.write(ends[0], top, title, size=TEXT_SIZE, weight="bold", va="top")
     at = top - line_px(TEXT_SIZE) - 2
-    sheet.write(ends[0], at, man, size=SMALL_SIZE, color=_MAN, va="top")
-    sheet.write(ends[1], at, woman, size=SMALL_SIZE, color=_WOMAN, ha="right", va="top")
+    sheet.write(ends[0], at, man, size=SMALL_SIZE, color=as_ink(_MAN), va="top")
+    sheet.write(ends[1], at, woman, size=SMALL_SIZE, color=as_ink(_WOMAN), ha="right", va="top")
 
 
 def _draw_scatter(sheet: Sheet, places: Sequence[_Place], box: tuple[float, float, float, float]) -> None:

@@ -14,7 +14,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
-from undertow.report.drawing import Drawing, lettering
+from undertow.report.drawing import Drawing, contrast, lettering
 from undertow.report.sheet import EDGE_PX, GREY, PALE, SMALL_SIZE, Sheet, line_px, named
 from undertow.report.spectrum import WIDTH_PX, text_width_px, wrapped_lines
 from undertow.report.words import number, plain
@@ -176,9 +176,7 @@ def _percent(share: float) -> str:
 
 def _readable_on(shade: Sequence[float]) -> str:
     """Black or white, whichever has more contrast: always 4.5 or more, as WCAG asks for."""
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in shade]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return _LIGHT if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else _DARK
+    return max(_LIGHT, _DARK, key=lambda ink: contrast(ink, shade))
 
 
 def _told(table: Floats, gold: Sequence[str], predicted: Sequence[str]) -> str:

@@ -19,11 +19,14 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib import font_manager
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 PNG_DPI = 160
 MAX_STEM_LENGTH = 80
+TEXT_CONTRAST = 4.5
+"""What WCAG 2 (AA) asks of words."""
 
 _FAMILY = "DejaVu Sans"
 """Comes with matplotlib, so lines break at the same places everywhere."""
@@ -114,6 +117,26 @@ def file_stem(name: str) -> str:
     mark = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     kept = stem.replace(".", "-")[: MAX_STEM_LENGTH - len(mark) - 1].strip("-")
     return f"{kept or 'drawing'}-{mark}"
+
+
+def luminance(colour: Any) -> float:
+    """Relative luminance of a colour as WCAG 2 defines it, from 0 (black) to 1 (white)."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: Any, other: Any) -> float:
+    """Contrast of two colours as WCAG 2 defines it, from 1 (none) to 21."""
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@cache
+def as_ink(colour: str) -> str:
+    """A colour of lines and dots, as dark as its words must be to be read on white."""
+    shares = (share / 100 for share in range(100, -1, -1))
+    inks = (to_hex([share * part for part in to_rgb(colour)]) for share in shares)
+    return next(ink for ink in inks if contrast(ink, "white") >= TEXT_CONTRAST)
 
 
 @contextmanager

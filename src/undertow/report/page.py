@@ -1,12 +1,13 @@
 """One HTML page that tells an audit: findings in words, then figures, then the numbers and what they rest on.
 
 Knows how the parts of a report are ordered and worded; knows nothing about how figures are drawn or numbers were got.
-The page is one file: it fetches nothing, runs nothing, and shows every text that it was given as text.
+The page is one file: it fetches nothing, runs no script but its own, and shows every text that it was given as text.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
 import re
 from bisect import bisect_left
@@ -41,8 +42,13 @@ UNFOLDED_FINDINGS = 10
 """More than these are folded: a run over several models has dozens, and the strongest are told first."""
 LONG_TABLE_ROWS = 60
 """A longer table is folded until the reader opens it."""
+SHORT_CELL_SIGNS, LONG_CELL_SIGNS = 14, 40
 FAILURE_STEPS_PERCENT = (5.0, 20.0, 50.0)
 """Where a check that fails more often than this gets a stronger colour."""
+MOST_TOLD_RESULTS = 8
+"""Of what a finding tells; the others are in the tables."""
+_UNSHOWN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufdd0-\ufdef\ufffe\uffff]")
+"""What HTML has no place for: a browser would drop it, or read something else."""
 _TALL = 1.2
 """A figure higher than this many times its width gets a printed page of its own."""
 _SVG_SIZE = re.compile(r'<svg\b[^>]*\bviewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"')
@@ -155,6 +161,7 @@ class Page:
         neutral: what stands before a measure's neutral value.
         grounds: what the findings rest on, for an audit that names a graph; None for others.
         precision: what its precision costs a run that had less than float32; None for others.
+        basis: what a finding rests on beside the results that it tells, row by row, by the finding's text.
         titles: titles of measures that this package does not know by name.
         glossary: meanings of these, and of group keys and further numbers that it does not know by name.
     """
@@ -178,6 +185,7 @@ class Page:
     matrices: Sequence[Matrix] = ()
     grounds: PageGrounds | None = None
     precision: PagePrecision | None = None
+    basis: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def nothing_found(self) -> str:
@@ -187,10 +195,29 @@ class Page:
         return "No effect in this run survived the correction for the number of tests."
 
 
+class _Told(NamedTuple):
+    """A finding, ready to be printed."""
+
+    text: str
+    found: bool
+    rests: bool
+    mark: str  # whether it survives the correction for the number of tests; "" where nobody says
+    basis: dict[str, str]  # what it rests on, row by row
+    unsure: bool  # whether float32 could say otherwise
+
+
 class _Column(NamedTuple):
     head: str
     cells: list[str]  # [row]
     numeric: bool = True
+
+    @property
+    def look(self) -> str:
+        """Class of its cells: of numbers, or of how much room its texts need not to stand in pieces below each other."""
+        if self.numeric:
+            return "number"
+        longest = max(map(len, self.cells), default=0)
+        return "long" if longest > LONG_CELL_SIGNS else "words" if longest > SHORT_CELL_SIGNS else ""
 
 
 class _Table(NamedTuple):
@@ -237,20 +264,30 @@ def render_page(page: Page) -> str:
             its rows and columns, or one of these failed in more cases than there were.
     """
     import jinja2
+    from markupsafe import Markup
 
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FunctionLoader(_packaged),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    template = resources.files("undertow.report").joinpath("page.html.j2").read_text(encoding="utf-8")
+    script = _packaged("page.js").strip()
     shared = _shared_group(page.results)
     tables = [_table(results, shared, page) for results in _by_measure(page.results)]
-    found = _strongest_first(page.findings, found=True)
-    html = environment.from_string(template).render(
+    found, not_found = (
+        [_told(finding, page, shared) for finding in _strongest_first(page.findings, found=found)]
+        for found in (True, False)
+    )
+    html = environment.get_template("page.html.j2").render(
         page=page,
+        contents=_contents(page),
+        ranked=_ranked(page.findings),
         found=found,
         resting=[finding for finding in found if finding.rests],
         standing=[finding for finding in found if not finding.rests],
-        not_found=_strongest_first(page.findings, found=False),
+        not_found=not_found,
         unfolded=UNFOLDED_FINDINGS,
         images=[_data_uri(figure.svg) for figure in page.figures],
         graph_image=_data_uri(page.grounds.figure.svg) if page.grounds and page.grounds.figure else "",
@@ -259,16 +296,109 @@ def render_page(page: Page) -> str:
         checklists=[_checklist(matrix) for matrix in page.matrices],
         shown=[_shown_table(shown) for shown in page.shown],
         precise=_shown_table(page.precision.table) if page.precision and page.precision.table else None,
-        unsure=set(page.precision.could_change) if page.precision else set(),
         glossary=_glossary(page, tables, shared),
+        script=Markup(script),  # noqa: S704 - a file of this package, and no text of a run
+        script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
     # A path can hold bytes that are no text (lone surrogates); the page must still be writable as UTF-8.
-    return html.encode("utf-8", "replace").decode()
+    return _UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", html).encode("utf-8", "replace").decode()
+
+
+def _packaged(name: str) -> str:
+    return resources.files("undertow.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _contents(page: Page) -> dict[str, str]:
+    """Sections that the page has, by their names in it."""
+    sections = {
+        "findings": ("Findings", True),
+        "figures": ("Figures", page.figures),
+        "grounds": ("What they rest on", page.grounds),
+        "checklist": ("Checklist", page.matrices),
+        "shown": ("Tables and examples", page.shown),
+        "precision": ("Precision", page.precision),
+        "numbers": ("All numbers", True),
+        "asked": ("What was asked", page.asked or page.examples),
+        "model": ("Who was asked", page.asked_of),
+        "notes": ("What they do not show", page.notes),
+        "repeat": ("How to repeat it", page.command or page.python),
+        "provenance": ("Provenance", page.provenance),
+    }
+    return {name: title for name, (title, there) in sections.items() if there}
 
 
 def _strongest_first(findings: Sequence[Finding], *, found: bool) -> list[Finding]:
     chosen = [finding for finding in findings if finding.found is found]
     return sorted(chosen, key=lambda finding: -finding.strength if math.isfinite(finding.strength) else math.inf)
+
+
+def _ranked(findings: Sequence[Finding]) -> str:
+    """How findings are put in order, and what their marks say; "" where no number of tests is known."""
+    n_tests = max((finding.n_tests for finding in findings), default=0)
+    if n_tests < 2:
+        return ""
+    return (
+        f"Strongest first. {n_tests:,} tests were made, so that some p would be small by chance alone: q is p after Benjamini "
+        "and Hochberg's correction for their number. Each sentence says how it was decided, and opens to what it rests on."
+    )
+
+
+def _told(finding: Finding, page: Page, shared: Mapping[str, str]) -> _Told:
+    unsure = page.precision is not None and finding.text in page.precision.could_change
+    return _Told(finding.text, finding.found, finding.rests, _mark(finding), _basis(finding, page, shared), unsure)
+
+
+def _mark(finding: Finding) -> str:
+    """Whether it survives the correction for the number of tests, or how else it was decided."""
+    if finding.decided or not finding.of or not finding.n_tests or not math.isfinite(finding.of[0].q):
+        return finding.decided
+    if finding.n_tests == 1:
+        return f"The only test of the run, so that nothing is corrected: {_equals('p', finding.of[0].p)}."
+    does = "Survives" if finding.found else "Does not survive"
+    return f"{does} the correction for {finding.n_tests:,} tests: {_equals('q', finding.of[0].q)}."
+
+
+def _basis(finding: Finding, page: Page, shared: Mapping[str, str]) -> dict[str, str]:
+    """The results that a finding tells, and whatever else it rests on; nothing where nobody says."""
+    rows = {_named(one, page, shared): _numbers_told(one, page.neutral) for one in finding.of[:MOST_TOLD_RESULTS]}
+    if len(finding.of) > MOST_TOLD_RESULTS:
+        rows["further results"] = f"{len(finding.of) - MOST_TOLD_RESULTS:,} more, under All numbers"
+    if finding.n_tests > 1:
+        rows["correction"] = f"Benjamini and Hochberg's, for {finding.n_tests:,} tests"
+    rows |= page.basis.get(finding.text, {})
+    if rows and page.grounds:
+        rows["graph"] = page.grounds.tally if finding.rests else "none of its assumptions"
+    return rows
+
+
+def _named(result: Result, page: Page, shared: Mapping[str, str]) -> str:
+    """A result by its measure, and what it is about but for what all are about."""
+    levels = [f"{_head(key)} {level}" for key, level in result.group.items() if level and key not in shared]
+    title = page.titles.get(result.measure) or measure_title(result.measure)
+    return f"{title}: {', '.join(levels)}" if levels else title
+
+
+def _numbers_told(result: Result, neutral: str) -> str:
+    """Value, interval, p and q, and how much is behind them, in words."""
+    if not math.isfinite(result.value):
+        return result.note or "no number"
+    (decimals,) = _decimals([result])
+    interval = _interval(result, decimals)
+    clusters = result.detail.get("n_clusters", math.nan)
+    parts = [
+        f"{number(result.value, decimals)} {result.unit}".strip(),
+        f"95% interval {interval}" if interval != MISSING else "no interval",
+        f"{neutral} {result.neutral:g}" if math.isfinite(result.neutral) else "",
+        ", ".join(_equals(name, p) for name, p in (("p", result.p), ("q", result.q)) if math.isfinite(p)),
+        f"n = {result.n:,}{f' in {clusters:,.0f} clusters' if math.isfinite(clusters) else ''}, {result.n_unscored:,} unscored",
+        result.note.removesuffix("."),
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def _equals(name: str, p: float) -> str:
+    text = probability(p)
+    return f"{name} {text}" if text.startswith("<") else f"{name} = {text}"
 
 
 def _data_uri(svg: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from undertow.report.drawing import Drawing, lettering
+from undertow.report.drawing import Drawing, as_ink, lettering
 from undertow.report.sheet import EDGE_PX, GREY, GRID, SMALL_SIZE, TEXT_SIZE, Sheet, even_ticks, line_px, named
 from undertow.report.spectrum import COLOURS, WIDTH_PX, text_width_px
 from undertow.report.words import correlation, plain
@@ -212,7 +212,7 @@ def _write_r(sheet: Sheet, panel: Panel, left: float, top: float) -> None:
     shown = panel.selected or panel.everyone
     colour = SELECTED if panel.selected else EVERYONE
     said = f"r = {correlation(shown.r)}{_interval(shown)}"
-    sheet.write(left, top, said, size=SMALL_SIZE, weight="bold", color=colour, va="top")
+    sheet.write(left, top, said, size=SMALL_SIZE, weight="bold", color=as_ink(colour), va="top")
     below = (
         f"n = {shown.n:,}" if panel.selected is None else f"n = {shown.n:,} (everyone: {correlation(panel.everyone.r)})"
     )

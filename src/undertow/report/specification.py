@@ -227,8 +227,7 @@ def roc(curves: Sequence[Curve], *, title: str) -> Figure:
     """ROC curves of all scores on the same sentences, the best named first."""
     ordered = sorted(curves, key=lambda curve: -curve.area)
     look = {
-        curve.name: (CURVES[index % len(CURVES)], DASHES[index // len(CURVES) % 3])
-        for index, curve in enumerate(curves)
+        curve.name: (CURVES[index % len(CURVES)], DASHES[index % len(DASHES)]) for index, curve in enumerate(curves)
     }
     with lettering(title + "".join(curve.name for curve in curves)):
         figure = Figure(figsize=(7.2, 4.4), dpi=DPI, layout="constrained")

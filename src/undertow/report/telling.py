@@ -5,6 +5,7 @@ Knows the manifest's entries and the page's parts; knows nothing about how anyth
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from undertow.records import Record
 from undertow.report.page import Page, PageFigure, PageGrounds, PagePrecision, render_page
-from undertow.report.words import NOTES
-from undertow.types import Finding, Told
+from undertow.report.words import NOTES, number
+from undertow.types import Finding, Result, Told
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +78,7 @@ def tell_run(  # noqa: PLR0913 - each is a part of the page
         matrices=told.matrices,
         grounds=replace(grounds[0], figure=_picture(grounds[1], figures)) if grounds else None,
         precision=precision,
+        basis=_basis(record, findings, "listed words" if told.of_words else "possible answers"),
     )
     (folder / "report.html").write_text(render_page(page), encoding="utf-8")
 
@@ -88,6 +90,86 @@ def _picture(drawing: Drawing, figures: Path) -> PageFigure:
     save_drawing(drawing, figures)
     svg = (figures / f"{file_stem(drawing.name)}.svg").read_text(encoding="utf-8")
     return PageFigure(drawing.name, svg, drawing.caption, drawing.alt)
+
+
+# What a finding rests on, beside the results that it tells.
+
+FACETS = {
+    **{key: key for key in ("model", "challenge", "prompt", "w_name", "context", "shots", "sampling", "decoding")},
+    "set": "challenge",
+}
+"""Group keys of results that say how somebody was asked, and the columns of the observations that hold their levels."""
+
+
+def _basis(record: Record, findings: Sequence[Finding], claimants: str) -> dict[str, dict[str, str]]:
+    """Rows for each finding that names its results: what was asked, the mass that no answer took, protocol and read-out."""
+    told: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+    basis = {}
+    for finding in findings:
+        facets = list(dict.fromkeys(_facet(result) for result in finding.of))
+        for facet in facets:
+            if facet not in told:
+                told[facet] = _asked_of(record, dict(facet), claimants)
+        if facets:
+            basis[finding.text] = _beside_each_other([(dict(facet).get("model", ""), told[facet]) for facet in facets])
+    return basis
+
+
+def _facet(result: Result) -> tuple[tuple[str, str], ...]:
+    """Who was asked what, as columns and levels of the observations."""
+    return tuple((FACETS[key], level) for key, level in result.group.items() if key in FACETS)
+
+
+def _beside_each_other(parts: Sequence[tuple[str, Mapping[str, str]]]) -> dict[str, str]:
+    """Rows of several facets as one: said once where they are the same, else by model."""
+    rows = {}
+    for name in dict.fromkeys(name for _, part in parts for name in part):
+        said = list(dict.fromkeys((model, part[name]) for model, part in parts if name in part))
+        texts = {text for _, text in said}
+        rows[name] = said[0][1] if len(texts) == 1 else "; ".join(f"{model}: {text}" for model, text in said)
+    return rows
+
+
+def _asked_of(record: Record, facet: Mapping[str, str], claimants: str) -> dict[str, str]:
+    rows = _rows_of(record.observations, facet)
+    asked = _count(len(rows), "text")
+    if "cluster" in rows:
+        asked += f" in {_count(rows['cluster'].nunique(), 'cluster')}"
+    if "unscored" in rows:
+        asked += f", {(rows['unscored'] != '').sum():,} unscored"
+    return {
+        "asked": asked,
+        **({"unclaimed mass": _unclaimed(rows, claimants)} if "unclaimed" in rows else {}),
+        "protocol": "; ".join(filter(None, [str(record.manifest["protocol"]), _reading(record.manifest, facet)])),
+    }
+
+
+def _count(of: int, what: str) -> str:
+    return f"{of:,} {what}{'' if of == 1 else 's'}"
+
+
+def _rows_of(frame: pd.DataFrame, facet: Mapping[str, str]) -> pd.DataFrame:
+    """Observations of a facet; a level that no row has says something else than its column."""
+    rows = frame
+    for column, level in facet.items():
+        own = rows[column].astype(str) == level if column in rows else None
+        if own is not None and own.any():
+            rows = rows[own]
+    return rows
+
+
+def _unclaimed(rows: pd.DataFrame, claimants: str) -> str:
+    """The mean of what none of the options took, every value of W counting the same, as in the table of means."""
+    means = rows.groupby("w_index")["unclaimed"].mean() if "w_index" in rows else rows["unclaimed"]
+    mean = float(means.mean())
+    return f"{number(mean, 1)}% on average went to none of the {claimants}" if math.isfinite(mean) else "not known"
+
+
+def _reading(manifest: Mapping[str, Any], facet: Mapping[str, str]) -> str:
+    """How a model was read, and in which arithmetic; "" where that is not known, as of a recorded table."""
+    parts = {part["name"]: part["card"] for part in manifest.get("models", [])}
+    card = parts.get(facet.get("model", ""), manifest.get("model_card", {}))
+    return f"read by {card['readout']}, in {card['dtype']}" if card else ""
 
 
 def _card(manifest: Mapping[str, Any]) -> dict[str, str]:

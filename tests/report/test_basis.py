@@ -1,0 +1,124 @@
+"""What a finding rests on beside its results: what was asked, the mass that no answer took, how the model was read."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from undertow.records import Record
+from undertow.report.telling import tell_run
+from undertow.types import Finding, Result, Told
+
+MANIFEST: dict[str, Any] = json.loads(
+    '{"model": "m", "protocol": "exact", "command": "c", "python": "p", "created": "now", "seed": 7,'
+    ' "versions": {}, "machine": {}, "model_card": {"name": "m", "readout": "likelihood", "dtype": "float32"}}'
+)
+SEVERAL: dict[str, Any] = {name: entry for name, entry in MANIFEST.items() if name != "model_card"} | {
+    "models": [
+        {
+            "name": name,
+            "readout": readout,
+            "card": {"family": "f", "source": "s", "revision": "r", "readout": readout, "dtype": "bfloat16"},
+        }
+        for name, readout in (("m", "likelihood"), ("other", "mask"))
+    ]
+}
+
+
+def rows(model: str, *cells: tuple[int, float], prompt: str = "", w_name: str = "date") -> list[dict[str, Any]]:
+    """Rows of a W index and an unclaimed mass, in clusters of their own index; NaN is unscored."""
+    return [
+        {
+            "model": model,
+            "challenge": "mgc",
+            "prompt": prompt,
+            "w_name": w_name,
+            "w_index": at,
+            "cluster": f"c{at}",
+            "unclaimed": mass,
+            "unscored": "it broke" if math.isnan(mass) else "",
+        }
+        for at, mass in cells
+    ]
+
+
+FRAME = pd.DataFrame(
+    rows("m", (0, 10.0), (0, 20.0), (1, 40.0), (2, math.nan))
+    + rows("m", (0, 90.0), w_name="place")
+    + rows("m", (0, 60.0), prompt="A")
+    + rows("other", (0, 5.0))
+)
+
+
+def of(model: str = "m", prompt: str = "", w_name: str = "date") -> Result:
+    return Result("slope", {"model": model, "challenge": "mgc", "prompt": prompt, "w_name": w_name}, 1.0, n=3)
+
+
+def basis(folder: Path, *results: Result, manifest: dict[str, Any] = MANIFEST, **parts: Any) -> dict[str, str]:
+    """Rows under the one finding of a page, without those of its results."""
+    told = Told("T", "lead", asked=[], examples=[], of_words=parts.get("of_words", True))
+    finding = Finding("it drifts", True, 1.0, of=results)
+    frame = parts.get("frame", FRAME)
+    tell_run(folder, Record(manifest, frame, results), told, [finding], [])
+    html = (folder / "report.html").read_text(encoding="utf-8")
+    found = re.findall(r'<details class="basis">.*?</dl>', html, re.DOTALL)
+    pairs = re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", "".join(found))
+    return {name: unescape(text) for name, text in pairs if not name.startswith("Slope")}
+
+
+def test_a_finding_says_what_was_asked_and_what_nobody_claimed(tmp_path: Path) -> None:
+    assert basis(tmp_path, of()) == {
+        "asked": "4 texts in 3 clusters, 1 unscored",
+        # Every value of W counts the same: (15 + 40) / 2, where the mean over texts would be 23.3.
+        "unclaimed mass": "27.5% on average went to none of the listed words",
+        "protocol": "exact; read by likelihood, in float32",
+    }
+
+
+@pytest.mark.parametrize(
+    ("result", "mass"), [(of(w_name="place"), "90.0%"), (of(prompt="A"), "60.0%"), (of(model="other"), "5.0%")]
+)
+def test_each_finding_has_the_mass_of_its_own_model_prompt_and_w(tmp_path: Path, result: Result, mass: str) -> None:
+    told = basis(tmp_path, result)
+    assert told["unclaimed mass"].startswith(f"{mass} on average")
+    assert told["asked"] == "1 text in 1 cluster, 0 unscored"
+
+
+def test_a_finding_of_several_models_says_it_of_each(tmp_path: Path) -> None:
+    told = basis(tmp_path, of(), of(model="other"), manifest=SEVERAL)
+    assert told["unclaimed mass"].startswith("m: 27.5% on average")
+    assert "other: 5.0% on average" in told["unclaimed mass"]
+    assert told["protocol"] == "m: exact; read by likelihood, in bfloat16; other: exact; read by mask, in bfloat16"
+    assert basis(tmp_path, of(), of(w_name="date"), manifest=SEVERAL)["protocol"] == (
+        "exact; read by likelihood, in bfloat16"
+    )
+
+
+def test_answers_that_are_no_words_are_called_so(tmp_path: Path) -> None:
+    assert basis(tmp_path, of(), of_words=False)["unclaimed mass"].endswith("none of the possible answers")
+
+
+def test_what_is_not_known_is_left_out_or_said(tmp_path: Path) -> None:
+    bare = {name: entry for name, entry in MANIFEST.items() if name != "model_card"}
+    only = FRAME[["model", "w_name"]]
+    assert basis(tmp_path, of(), manifest=bare, frame=only) == {"asked": "5 texts", "protocol": "exact"}
+    unknown = FRAME.assign(unclaimed=math.nan)
+    assert basis(tmp_path, of(), frame=unknown)["unclaimed mass"] == "not known"
+
+
+def test_levels_that_no_row_has_say_something_else(tmp_path: Path) -> None:
+    """As the occupation `all`, or W of a result that is over all of them."""
+    result = Result("auroc", {"model": "m", "set": "mgc", "w_name": "none of these"}, 1.0)
+    assert basis(tmp_path, result)["asked"] == "6 texts in 3 clusters, 1 unscored"
+
+
+def test_a_finding_that_names_no_results_says_nothing_more(tmp_path: Path) -> None:
+    """As of a probe from outside."""
+    assert basis(tmp_path) == {}

@@ -1,0 +1,80 @@
+"""Every audit of the package says which results its findings tell, and how each was decided."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import undertow
+from undertow import audit, probes
+from undertow.audit import Run
+from undertow.types import Finding
+
+AUDITS: dict[str, dict[str, Any]] = {
+    "spurious-correlation": {"model": "toy", "limit": 300},
+    "spurious-correlation of two": {"model": ["toy", "uniform"], "limit": 120},
+    "task-specification": {"model": "toy", "limit": 200},
+    "occupation-checklist": {"model": "toy", "limit": 400},
+    "bias-identification": {"model": "toy", "limit": 60},
+    "bias-diagnosis": {"model": "toy", "limit": 60},
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
+    """Each audit of a deterministic model, without figures and page."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNDERTOW_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(audit, "tell_with", lambda *_: lambda folder: None)
+        yield {
+            name: undertow.run(name.partition(" ")[0], out=tmp_path_factory.mktemp("runs") / "run", **options)
+            for name, options in AUDITS.items()
+        }
+
+
+@pytest.fixture(params=AUDITS)
+def told(request: pytest.FixtureRequest, runs: dict[str, Run]) -> tuple[Run, list[Finding]]:
+    run = runs[request.param]
+    return run, run.findings
+
+
+def test_all_audits_are_tried() -> None:
+    assert {name.partition(" ")[0] for name in AUDITS} >= set(probes.names()) - {"bias-extraction", "bias-rephrasing"}
+
+
+def test_results_that_are_told_are_those_of_the_run(told: tuple[Run, list[Finding]]) -> None:
+    run, findings = told
+    assert any(finding.of for finding in findings)
+    for finding in findings:
+        assert all(any(one is result for result in run.record.results) for one in finding.of), finding.text
+
+
+def test_the_number_that_decides_stands_in_the_sentence(told: tuple[Run, list[Finding]]) -> None:
+    for finding in told[1]:
+        many = finding.text.startswith("For ")  # as for which occupations, of which the largest come first
+        if not finding.of or not finding.of[0].value or math.isnan(finding.of[0].value) or many:
+            continue
+        first = finding.of[0]
+        numbers = {float(found.replace(",", "")) for found in re.findall(r"\d[\d,]*\.?\d*", finding.text)}
+        sizes = {abs(part) for part in (first.value, 100 * first.value, 100 - first.value) if math.isfinite(part)}
+        assert any(abs(size - given) <= 0.051 * max(1.0, size) for size in sizes for given in numbers), finding.text
+
+
+def test_a_finding_decided_by_q_says_of_how_many_tests(told: tuple[Run, list[Finding]]) -> None:
+    run, findings = told
+    n_finite = sum(math.isfinite(one.q) for one in run.record.results if one.measure != "pearson_r")
+    for finding in findings:
+        if finding.decided or not finding.of or math.isnan(finding.of[0].q):
+            continue
+        assert finding.n_tests == n_finite, finding.text
+        assert finding.found is (finding.of[0].q < 0.05), finding.text
+
+
+def test_a_finding_that_is_not_decided_by_q_says_how(told: tuple[Run, list[Finding]]) -> None:
+    for finding in told[1]:
+        by_q = bool(finding.of) and math.isfinite(finding.of[0].q) and finding.n_tests > 0
+        assert by_q or finding.decided, finding.text

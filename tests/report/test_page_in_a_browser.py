@@ -1,0 +1,531 @@
+"""The page in a real browser, opened from disk without a network: it says nothing to the console, sorts and filters its tables,
+fits a phone, is readable by day and by night and on paper, and runs nothing that a text brings along."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import undertow
+from hostile import PAYLOADS, as_shown, page_of
+from undertow.report import Page, PageFigure, render_page
+from undertow.types import Finding, Result, Shown
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright, of the extra dev, is not installed")
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), "")
+pytestmark = [
+    pytest.mark.skipif(not CHROMIUM, reason="no Chromium is installed: apt-get install chromium"),
+    pytest.mark.slow,
+]
+
+QUIET = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync")
+PHONE, DESK = 390, 1280
+LEAST_CONTRAST = 4.5
+HITS = "window.hits = []; window.hit = (one) => { window.hits.push(one); };"
+"""What payloads call; there before any script of the page."""
+
+CONTRASTS = """() => {
+  const parts = (colour) => {
+    const found = colour.match(/[\\d.]+/g).map(Number);
+    return { rgb: found.slice(0, 3), alpha: found.length > 3 ? found[3] : 1 };
+  };
+  const luminance = (rgb) => {
+    const linear = rgb.map((part) => part / 255).map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  };
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = parts(getComputedStyle(at).backgroundColor);
+      if (colour.alpha === 1) return colour.rgb;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    const text = walker.currentNode.textContent.trim();
+    if (!text || element.closest("script") || !element.checkVisibility()) continue;
+    const levels = [luminance(parts(getComputedStyle(element).color).rgb), luminance(behind(element))].sort((a, b) => a - b);
+    found.push([(levels[1] + 0.05) / (levels[0] + 0.05), text]);
+  }
+  return found.sort((a, b) => a[0] - b[0]).slice(0, 3);
+}"""
+"""The texts with the least contrast to what is behind them."""
+
+
+@dataclass
+class Opened:
+    """A page of the browser, and what it did that it should not.
+
+    Attributes:
+        tab: of the browser.
+        complaints: what it said to the console, and its errors.
+        fetched: addresses that it asked for, but its own and data.
+        dialogs: texts of the dialogs that it opened.
+    """
+
+    tab: Any
+    complaints: list[str] = field(default_factory=list)
+    fetched: list[str] = field(default_factory=list)
+    dialogs: list[str] = field(default_factory=list)
+
+    def dismiss(self, dialog: Any) -> None:
+        """Note a dialog, and close it."""
+        self.dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    def column(self, table: str, column: int) -> list[str]:
+        """Texts of a column of the shown rows."""
+        cells = self.tab.locator(f"{table} tbody tr td:nth-child({column})")
+        return [str(text).strip() for text in cells.all_text_contents()]
+
+
+@pytest.fixture(scope="module")
+def contexts() -> Iterator[Callable[..., Any]]:
+    """Contexts of one browser with the network off, one for each set of options."""
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+        made: dict[str, Any] = {}
+
+        def context(width: int, **options: Any) -> Any:
+            key = repr((width, sorted(options.items())))
+            if key not in made:
+                made[key] = browser.new_context(viewport={"width": width, "height": 900}, offline=True, **options)
+                made[key].add_init_script(HITS)
+            return made[key]
+
+        yield context
+        browser.close()
+
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def opened(contexts: Callable[..., Any], tmp_path: Path) -> Open:
+    """Open a page that lies on disk, or is written there, with the network off."""
+
+    @contextmanager
+    def opening(what: Path | Page | str, width: int = DESK, **options: Any) -> Iterator[Opened]:
+        path = what if isinstance(what, Path) else tmp_path / "page.html"
+        if not isinstance(what, Path):
+            path.write_text(what if isinstance(what, str) else render_page(what), encoding="utf-8")
+        made = Opened(contexts(width, **options).new_page())
+        made.tab.on("console", lambda message: made.complaints.append(message.text))
+        made.tab.on("pageerror", lambda error: made.complaints.append(str(error)))
+        made.tab.on("dialog", made.dismiss)
+        made.tab.on("request", lambda request: made.fetched.append(request.url))
+        made.tab.goto(path.as_uri())
+        made.fetched = [one for one in made.fetched if one != path.as_uri() and not one.startswith("data:")]
+        yield made
+        made.tab.close()
+
+    return opening
+
+
+@pytest.fixture(scope="module")
+def run_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a real run over two models."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNDERTOW_CACHE", str(tmp_path_factory.mktemp("cache")))
+        folder = tmp_path_factory.mktemp("runs") / "run"
+        options: dict[str, Any] = {"w": "date,place", "limit": 240, "graph": "unspecified"}
+        return undertow.run("spurious-correlation", ["toy", "uniform"], out=folder, **options).report
+
+
+# As it is.
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_a_run_opens_without_a_word_and_fits(opened: Open, run_page: Path, width: int, scheme: str) -> None:
+    with opened(run_page, width, color_scheme=scheme) as page:
+        page.tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        assert (page.complaints, page.fetched, page.dialogs) == ([], [], [])
+        assert page.tab.evaluate("document.documentElement.scrollWidth") == width
+        contrast, text = page.tab.evaluate(CONTRASTS)[0]
+        assert contrast >= LEAST_CONTRAST, text
+
+
+def test_the_first_thing_is_what_was_found_and_it_opens_to_what_it_rests_on(opened: Open, run_page: Path) -> None:
+    with opened(run_page) as page:
+        first = page.tab.locator("#findings li").first
+        assert first.locator(".rows").is_hidden()
+        first.locator("summary").press("Enter")
+        assert first.locator(".rows").is_visible()
+        told = first.locator(".rows").inner_text()
+        for name in ("95% interval", "unclaimed mass", "protocol", "graph", "n ="):
+            assert name in told
+        assert page.tab.locator("h2").first.inner_text() == "What was found"
+
+
+FIGURE = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 40" width="100" height="40">
+<rect width="100" height="40" style="fill: #ffffff"/><rect x="10" y="10" width="20" height="20" style="fill: #222222"/>
+<rect x="40" y="10" width="20" height="20" style="fill: #d55e00"/><rect x="70" y="10" width="20" height="20" style="fill: #0072b2"/>
+</svg>"""
+
+
+def colours(opened: Open, scheme: str) -> list[tuple[float, ...]]:
+    """Paper, ink, orange and blue of a figure, as a screen shows them, from 0 to 1."""
+    from matplotlib.image import imread
+
+    figures = [PageFigure("f", FIGURE, "c", "a")]
+    with opened(Page("t", "l", (), (), figures=figures), color_scheme=scheme) as page:
+        picture = imread(io.BytesIO(page.tab.locator(".sheet img").screenshot()), format="png")
+    high, wide = picture.shape[:2]
+    return [tuple(map(float, picture[high // 2, int(wide * at)][:3])) for at in (0.05, 0.2, 0.5, 0.8)]
+
+
+def test_figures_are_turned_to_night_and_keep_their_hues(opened: Open) -> None:
+    from undertow.report.drawing import contrast
+
+    by_day, by_night = colours(opened, "light"), colours(opened, "dark")
+    assert by_day[0] == (1.0, 1.0, 1.0)
+    assert max(by_night[0]) < 0.1
+    assert contrast(by_night[0], by_night[1]) > 10
+    assert contrast(by_night[0], by_night[2]) > LEAST_CONTRAST
+    assert contrast(by_night[0], by_night[3]) > LEAST_CONTRAST
+    for red, green, blue in (by_day[2], by_night[2]):
+        assert red > green > blue, "orange"
+    for red, green, blue in (by_day[3], by_night[3]):
+        assert blue > green > red, "blue"
+
+
+def test_on_paper_findings_are_open_and_nothing_is_to_be_pressed(opened: Open, run_page: Path) -> None:
+    with opened(run_page, color_scheme="dark") as page:
+        page.tab.emulate_media(media="print", color_scheme="light")
+        assert page.tab.locator("#findings .basis .rows").first.is_visible()
+        assert page.tab.locator(".said p").first.is_hidden()
+        assert page.tab.locator("nav, .copy, .tools label").evaluate_all(
+            "all => all.every((one) => !one.checkVisibility())"
+        )
+        assert page.tab.locator(".sheet img").first.evaluate("one => getComputedStyle(one).filter") == "none"
+        assert page.tab.locator("thead").first.evaluate("one => getComputedStyle(one).display") == "table-header-group"
+        cells = "#findings li > *:not(details), main > section > .scroll :is(td, th), main > section > figure img"
+        assert page.tab.locator(cells).evaluate_all(
+            "all => all.length > 50 && all.every((one) => one.checkVisibility())"
+        )
+        printed = page.tab.pdf(format="A4")
+        assert printed.startswith(b"%PDF")
+        assert page.complaints == []
+
+
+def test_on_paper_long_tables_are_as_the_reader_left_them(opened: Open) -> None:
+    rows = [(f"a longer name {at}", str(at)) for at in range(61)]
+    shown = [Shown("T", ("name", "n"), rows), Shown("W", ("name", "n"), rows[:2], warning="Rude.")]
+    with opened(Page("t", "l", (), (), shown=shown)) as page:
+        page.tab.emulate_media(media="print")
+        assert page.tab.locator("#shown td").first.is_hidden()
+        assert page.tab.locator("#shown .warned td").first.is_hidden()
+        page.tab.locator("#shown .rest").evaluate("one => { one.open = true; }")
+        assert page.tab.locator("#shown .rest td").first.is_visible()
+        assert page.tab.locator("#shown .warned td").first.is_hidden()
+
+
+def test_on_paper_a_table_has_its_heads_on_every_page(opened: Open, tmp_path: Path) -> None:
+    pdftotext = shutil.which("pdftotext")
+    if pdftotext is None:
+        pytest.skip("pdftotext, of poppler-utils, is not installed")
+    table = Shown("T", ("theirname", "n"), [(f"row {at}", str(at)) for at in range(200)])
+    with opened(Page("t", "l", (), (), shown=[table])) as page:
+        page.tab.locator("#shown .rest").evaluate("one => { one.open = true; }")
+        page.tab.pdf(path=tmp_path / "page.pdf", format="A4")
+    text = subprocess.run([pdftotext, tmp_path / "page.pdf", "-"], capture_output=True, text=True, check=True).stdout
+    pages = [part for part in text.split("\f") if "row " in part]
+    assert len(pages) > 2
+    assert all(part.count("theirname") == 1 for part in pages)
+
+
+def test_without_scripts_the_page_is_whole_and_offers_nothing_that_does_not_work(opened: Open, run_page: Path) -> None:
+    with opened(run_page, java_script_enabled=False) as page:
+        assert page.tab.locator("button, input").count() == 0
+        assert page.tab.locator("table.data tbody tr").count() > 10
+        page.tab.locator("#findings summary").first.click()
+        assert page.tab.locator("#findings .basis .rows").first.is_visible()
+
+
+# Tables.
+
+CELLS = [
+    ("b", "\N{MINUS SIGN}0.56", "< .001", "x 1"),
+    ("a", "1,800", ".040", "x 2"),
+    ("C", "–", "–", "x 3"),
+    ("a", "0.20", ".310", "x 4"),
+    ("\N{LATIN SMALL LETTER E WITH ACUTE}", "\N{MINUS SIGN}12", ".001", "x 5"),
+    ("item 10", "", "1.000", "x 6"),
+    ("item 9", "7", ".040", "x 7"),
+    ("", "7", "–", "x 8"),
+    ("z", "0.000042", ".999", "x 9"),
+]
+TABLE = Page("t", "l", (), (), shown=[Shown("T", ("name", "size", "p", "place"), CELLS)])
+
+
+def in_order(opened: Open, head: str, presses: int, key: str = "") -> tuple[str, list[str]]:
+    """What the head says of the order, and the place that each row had."""
+    with opened(TABLE) as page:
+        button = page.tab.get_by_role("button", name=head, exact=True)
+        for _ in range(presses):
+            button.press(key) if key else button.click()
+        column = page.tab.locator("th", has=button)
+        assert page.complaints == []
+        return column.get_attribute("aria-sort") or "", [text.removeprefix("x ") for text in page.column("#shown", 4)]
+
+
+@pytest.mark.parametrize("key", ["", "Enter", "Space"])
+def test_numbers_are_sorted_as_numbers_and_gaps_come_last(opened: Open, key: str) -> None:
+    assert in_order(opened, "size", 1, key) == ("ascending", list("519478236"))
+    assert in_order(opened, "size", 2, key) == ("descending", list("278491536"))
+
+
+def test_what_is_less_than_a_thousandth_comes_before_it(opened: Open) -> None:
+    assert in_order(opened, "p", 1) == ("ascending", list("152749638"))
+
+
+def test_words_are_sorted_as_people_do(opened: Open) -> None:
+    assert in_order(opened, "name", 1) == ("ascending", list("241357698")), "é by e, and item 9 before item 10"
+
+
+def test_the_third_time_is_the_order_that_it_had(opened: Open) -> None:
+    assert in_order(opened, "size", 3) == ("", list("123456789"))
+    assert in_order(opened, "size", 4) == ("ascending", list("519478236"))
+
+
+def test_one_column_is_sorted_at_a_time(opened: Open) -> None:
+    with opened(TABLE) as page:
+        for head in ("name", "size"):
+            page.tab.get_by_role("button", name=head, exact=True).click()
+        assert page.tab.locator("th[aria-sort]").all_inner_texts() == [
+            page.tab.get_by_role("button", name="size", exact=True).inner_text()
+        ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "places"),
+    [
+        ("item", "67"),
+        ("ITEM 9", "7"),
+        ("-12", "5"),
+        ("\N{MINUS SIGN}12", "5"),
+        (".040 a", "2"),
+        ("<", "1"),
+        ("nothing like it", ""),
+        ("  ", "123456789"),
+        ("<script>", ""),
+    ],
+)
+def test_rows_are_filtered_by_every_word(opened: Open, typed: str, places: str) -> None:
+    with opened(TABLE) as page:
+        field = page.tab.get_by_role("searchbox")
+        field.fill(typed)
+        assert [text.removeprefix("x ") for text in page.column("#shown", 4)] == list(places)
+        said = page.tab.locator("#shown .status").inner_text()
+        assert said == (f"{len(places)} of 9 rows with “{typed.strip()}”" if typed.strip() else "")
+        field.fill("")
+        assert len(page.column("#shown", 4)) == 9
+
+
+def test_a_filtered_table_is_sorted_and_a_sorted_one_filtered(opened: Open) -> None:
+    with opened(TABLE) as page:
+        page.tab.get_by_role("searchbox").fill("7")
+        assert page.column("#shown", 4) == ["x 7", "x 8"]
+        page.tab.get_by_role("searchbox").fill("0")
+        page.tab.get_by_role("button", name="size", exact=True).click()
+        kept = page.column("#shown", 2)
+        assert kept == ["\N{MINUS SIGN}12", "\N{MINUS SIGN}0.56", "0.000042", "0.20", "7", "1,800", ""]
+
+
+def test_short_tables_are_sorted_but_have_no_field(opened: Open) -> None:
+    with opened(replace(TABLE, shown=[Shown("T", ("name", "size"), [("a", "2"), ("b", "1")])])) as page:
+        assert page.tab.get_by_role("searchbox").count() == 0
+        page.tab.get_by_role("button", name="size", exact=True).click()
+        assert page.column("#shown", 2) == ["1", "2"]
+
+
+def test_thousands_of_rows_are_folded_and_filtered_in_a_moment(opened: Open) -> None:
+    results = [
+        Result(
+            "slope",
+            {"model": f"m{at % 50}", "pronoun": f"g{at}"},
+            math.sin(at),
+            -1.0,
+            1.0,
+            at,
+            0,
+            "points",
+            0.0,
+            0.5,
+            0.9,
+        )
+        for at in range(5000)
+    ]
+    with opened(Page("t", "l", (), results)) as page:
+        assert page.tab.locator("#numbers table").is_hidden()
+        page.tab.get_by_text("Show all 5,000 rows").click()
+        took_ms = page.tab.evaluate(
+            """async () => {
+              const field = document.querySelector("#numbers input");
+              const status = document.querySelector("#numbers .status");
+              const started = performance.now();
+              field.value = "m7 g4507";
+              field.dispatchEvent(new Event("input", { bubbles: true }));
+              while (!status.textContent) await new Promise((done) => setTimeout(done, 5));
+              await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
+              return performance.now() - started;
+            }"""
+        )
+        assert page.tab.locator("#numbers .status").inner_text() == "1 of 5,000 rows with “m7 g4507”"
+        assert took_ms < 2000
+        page.tab.locator("#numbers input").fill("")
+        page.tab.locator("#numbers table.data tbody tr").nth(4999).wait_for(state="attached")
+
+
+# Commands.
+
+
+def test_a_command_is_copied_or_at_least_selected(opened: Open) -> None:
+    command = "undertow run spurious-correlation -m 'a b' \\\n  --out x"
+    with opened(Page("t", "l", (), (), command=command), permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.tab.get_by_role("button", name="Copy").click()
+        said = page.tab.locator("#repeat .status")
+        page.tab.locator("#repeat .status:not(:empty)").wait_for()
+        if said.inner_text() == "Copied.":
+            assert page.tab.evaluate("navigator.clipboard.readText()") == command
+        else:
+            assert page.tab.evaluate("getSelection().toString()").strip() == command
+        assert page.complaints == []
+
+
+# What texts bring along.
+
+
+@pytest.mark.parametrize("payload", PAYLOADS.values(), ids=list(PAYLOADS))
+def test_a_text_is_shown_and_never_runs(opened: Open, payload: str) -> None:
+    with opened(page_of(payload), PHONE) as page:
+        page.tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        page.tab.mouse.move(100, 100)
+        assert (page.complaints, page.fetched, page.dialogs) == ([], [], [])
+        assert page.tab.evaluate("window.hits") == []
+        assert page.tab.url.startswith("file:")
+        shown = as_shown(payload)
+        assert page.tab.title() == shown
+        for place in ("h1", ".lead", "#findings bdi >> nth=0", "#repeat code >> nth=0", "#shown td >> nth=0"):
+            text = " ".join(page.tab.locator(place).text_content().split())
+            assert text == shown, place
+        assert page.tab.evaluate("document.documentElement.scrollWidth") == PHONE
+
+
+@pytest.mark.parametrize(
+    "brought",
+    [
+        "<script>hit(1)</script>",
+        "<img src=x onerror=hit(1)>",
+        "<svg onload=hit(1)></svg>",
+        "<a id=press href='javascript:hit(1)'>a</a>",
+        "<button id=press onclick=hit(1)>a</button>",
+        "<iframe srcdoc='<script>parent.hit(1)</script>'></iframe>",
+        "<script src='data:text/javascript,hit(1)'></script>",
+    ],
+)
+def test_even_markup_that_got_in_would_not_run(opened: Open, brought: str) -> None:
+    """Planted behind the escaping, where only the policy is left; the page's own script still runs."""
+    html = render_page(TABLE).replace("<main>", f"<main>{brought}")
+    assert brought in html
+    with opened(html) as page:
+        page.tab.evaluate("document.getElementById('press')?.click()")
+        page.tab.wait_for_timeout(50)
+        assert page.tab.evaluate("window.hits") == []
+        assert page.tab.url.startswith("file:")
+        assert any("Content Security Policy" in said for said in page.complaints)
+        page.tab.get_by_role("button", name="size", exact=True).click()
+        assert page.column("#shown", 4)[0] == "x 5"
+
+
+def test_even_a_form_that_got_in_would_not_be_sent(opened: Open) -> None:
+    brought = "<main><form action='https://a.example'><button id=press>a</button></form>"
+    with opened(render_page(TABLE).replace("<main>", brought)) as page:
+        page.tab.evaluate("document.getElementById('press').click()")
+        page.tab.wait_for_timeout(50)
+        assert any("form-action" in said for said in page.complaints)
+        assert page.tab.url.startswith("file:")
+
+
+def test_a_script_that_was_changed_does_not_run(opened: Open) -> None:
+    html = render_page(TABLE).replace('"use strict";', '"use strict"; hit(1);')
+    with opened(html) as page:
+        assert page.tab.evaluate("window.hits") == []
+        assert page.tab.locator("button").count() == 0
+
+
+TITLE, VALUE, GROUP = (
+    '</title><script>hit("title")</script>',
+    "<img src=x onerror=hit('w')>",
+    "<b onclick=hit(1)>she</b>",
+)
+
+
+def test_a_challenge_file_with_markup_is_told_as_text(opened: Open, tmp_path: Path) -> None:
+    slot = "{{7*7}} <svg onload=hit(1)>"
+    challenge = (
+        f'title = {json.dumps(TITLE)}\nsource = "javascript:hit(1)"\ntemplates = ["In {{w}}, {{blank}} was a {{who}}."]\n'
+        f'gaps = [[{json.dumps(GROUP)}, "he"]]\n[w]\n{json.dumps(VALUE)} = {json.dumps([f"{VALUE}{at}" for at in range(4)])}\n'
+        f'[slots]\nwho = [{json.dumps(slot)}, "man"]\n[groups]\n{json.dumps(GROUP)} = ["she"]\nhe = ["he"]\n'
+    )
+    (tmp_path / "own.toml").write_text(challenge, encoding="utf-8")
+    out = tmp_path / "<svg onload=hit(2)>"
+    run = undertow.run("spurious-correlation", "toy", challenge=tmp_path / "own.toml", out=out)
+    with opened(run.report) as page:
+        assert (page.complaints, page.fetched, page.dialogs, page.tab.evaluate("window.hits")) == ([], [], [], [])
+        told = page.tab.locator("body").text_content()
+        for text in (TITLE, f"{VALUE}3", GROUP, slot):
+            assert text in told, text
+        for path in (run.folder / "figures").glob("*.svg"):
+            page.tab.goto(path.as_uri())
+            page.tab.mouse.move(200, 200)
+            assert page.tab.evaluate("window.hits") == []
+
+
+def test_a_recorded_table_with_markup_is_told_as_text(opened: Open, tmp_path: Path) -> None:
+    name = '"><script>hit(1)</script>'
+    head = "model,prompt,w_name,w_index,w,she,he\n"
+    lines = [
+        f'"{name.replace(chr(34), chr(34) * 2)}",{TITLE.split("<")[1]},date,{at},{VALUE},{40 + at},{60 - at}\n'
+        for at in range(5)
+    ]
+    (tmp_path / "table.csv").write_text(head + "".join(lines), encoding="utf-8")
+    run = undertow.score(tmp_path / "table.csv", probe="spurious-correlation", out=tmp_path / "run")
+    with opened(run.report) as page:
+        assert (page.complaints, page.fetched, page.dialogs, page.tab.evaluate("window.hits")) == ([], [], [], [])
+        assert name in page.tab.locator("h1").text_content()
+        assert VALUE in page.tab.locator("body").text_content()
+
+
+def test_a_model_whose_folder_is_named_like_markup_is_told_as_text(opened: Open, tmp_path: Path) -> None:
+    from tiny import saved, tiny_gpt2
+
+    name = "<img src=x onerror=hit(1)>"
+    saved(tmp_path / name, tiny_gpt2())
+    run = undertow.run("spurious-correlation", tmp_path / name, w="date", limit=60, device="cpu", out=tmp_path / "run")
+    with opened(run.report) as page:
+        assert (page.complaints, page.fetched, page.dialogs, page.tab.evaluate("window.hits")) == ([], [], [], [])
+        assert name in page.tab.locator("h1").text_content()
+        assert re.search(re.escape(name), page.tab.locator("#repeat pre").first.text_content())
+
+
+def test_findings_of_a_probe_from_outside_are_told_as_before(opened: Open) -> None:
+    """It names no results."""
+    with opened(Page("t", "l", [Finding("It moved.", True, 1.0)], ())) as page:
+        assert page.tab.locator("#findings li").inner_text() == "It moved."
+        assert page.tab.locator("details").count() == 0
