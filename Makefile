@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.undertow-installed
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test fast check format bench clean distclean
+.PHONY: help install demo test soak fast check format bench clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -21,9 +21,13 @@ install: $(INSTALLED)  ## prepare .venv with the `undertow` command in it
 demo: install  ## fetch the default model, run the main audit, say where the report is
 	$(BIN)/undertow demo
 
-test: install  ## run every test; ARGS="-k word" narrows them
+test: install  ## run every test but the longest; ARGS="-k word" narrows them
 	$(BIN)/undertow pull smollm2
-	$(PYTEST) $(ARGS)
+	$(PYTEST) -m "not soak" $(ARGS)
+
+soak: install  ## run the tests that repeat at length what others show in short
+	$(BIN)/undertow pull smollm2
+	$(PYTEST) -m soak $(ARGS)
 
 fast: install  ## run the tests that are quick and need no model
 	$(PYTEST) -m "not slow and not model" $(ARGS)

@@ -80,6 +80,7 @@ def test_killed_many_times_the_toy_ends_as_if_it_had_not_been(tmp_path: Path, mo
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".killed")] == []
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.model
 def test_killed_the_default_model_ends_as_if_it_had_not_been(

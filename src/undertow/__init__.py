@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from undertow import challenge
     from undertow.audit import Run, run
     from undertow.checking import Verdict, guard
+    from undertow.comparing.runs import compare
+    from undertow.exports import export
     from undertow.models.pull import pull
     from undertow.rescoring import open_run, retell, score
 
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 _FETCHED = {
     "Run": "undertow.audit",
     "Verdict": "undertow.checking",
+    "compare": "undertow.comparing.runs",
+    "export": "undertow.exports",
     "guard": "undertow.checking",
     "open_run": "undertow.rescoring",
     "pull": "undertow.models.pull",
@@ -60,6 +64,8 @@ __all__ = [
     "Verdict",
     "__version__",
     "challenge",
+    "compare",
+    "export",
     "guard",
     "open_run",
     "pull",

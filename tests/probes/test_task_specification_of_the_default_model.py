@@ -59,6 +59,7 @@ def test_winogender_has_its_golden_areas(reference_data: Path, smollm2_found: Fo
             assert gap.low > 0, gap.group
 
 
+@pytest.mark.soak
 def test_our_own_set_is_understood(smollm2_found: Found, smollm2: TokenModel) -> None:
     """On 600 of its 960 questions; docs/task-specification.md has the numbers of all, and the command."""
     found = results(task_specification.Settings(), smollm2_found, smollm2, 600)

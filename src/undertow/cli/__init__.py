@@ -16,14 +16,18 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from undertow.cli.check import check
+from undertow.cli.compare import compare
 from undertow.cli.dag import dag
+from undertow.cli.export import export_app
 from undertow.cli.finetune import finetune
 from undertow.cli.lab import lab_app
+from undertow.cli.options import parameter, parameters_of
 from undertow.cli.simulate import simulate
 from undertow.cli.terminal import Json, StoppedError, progress_bar, say_list, say_table, stoppable, without_nan
 from undertow.types import UndertowError
@@ -49,6 +53,9 @@ ls_app = typer.Typer(help="List what there is.", no_args_is_help=True)
 app.add_typer(store_app, name="store")
 app.add_typer(ls_app, name="ls")
 app.add_typer(lab_app, name="lab")
+app.add_typer(export_app, name="export")
+app.command()(check)
+app.command()(compare)
 app.command()(dag)
 app.command()(simulate)
 app.command()(finetune)
@@ -198,24 +205,9 @@ def _command_of(probe: str, settings: type[Any]) -> Callable[..., None]:
         options = {name: given.pop(name) for name in defaults}
         _run(probe, CommonOptions(**given), {name: value for name, value in options.items() if value != defaults[name]})
 
-    hints = inspect.get_annotations(CommonOptions, eval_str=True)
-    parameters = [
-        _parameter(
-            option.name,
-            hints[option.name],
-            inspect.Parameter.empty if option.default is dataclasses.MISSING else option.default,
-        )
-        for option in dataclasses.fields(CommonOptions)
-    ]
-    types = get_type_hints(settings)
+    parameters = [*parameters_of(CommonOptions), *parameters_of(settings)]
     parameters += [
-        _parameter(
-            option.name, Annotated[types[option.name], typer.Option(help=option.metadata["help"])], option.default
-        )
-        for option in dataclasses.fields(settings)
-    ]
-    parameters += [
-        _parameter(
+        parameter(
             name, Annotated[type(option.default), typer.Option(help=f"{option.metadata['help']}")], option.default
         )
         for name, option in of_models.items()
@@ -223,10 +215,6 @@ def _command_of(probe: str, settings: type[Any]) -> Callable[..., None]:
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
-
-
-def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
 app.add_typer(typer.Typer(cls=ProbeGroup, help="Audit a model.", no_args_is_help=True), name="run")
@@ -263,18 +251,26 @@ def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
 
 @app.command()
 def score(  # noqa: PLR0913 - an option each
-    path: Annotated[Path, typer.Argument(help="A run folder, or a recorded table (CSV, TSV, Parquet; .gz allowed).")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="A run folder, a recorded table (CSV, TSV, Parquet; .gz allowed), or what lm-evaluation-harness logged."
+        ),
+    ],
     *,
     probe: Annotated[str, typer.Option(help="Which audit a recorded table belongs to.")] = "",
     protocol: Protocol = "",
     seed: Annotated[int | None, typer.Option(help="Seed of bootstrap and permutations.")] = None,
     about: About = None,
     graph: Graph = "",
+    columns: Annotated[
+        Path | None, typer.Option(help="TOML file that says which column of a table is which: [columns], [groups].")
+    ] = None,
     out: Out = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Measure a saved run or a recorded table, without asking any model."""
+    """Measure a saved run, a recorded table or a log of lm-evaluation-harness, without asking any model."""
     from undertow import rescoring
 
     _say_run(
@@ -285,6 +281,7 @@ def score(  # noqa: PLR0913 - an option each
             seed=seed,
             about=about or "",
             graph=graph,
+            columns=columns or "",
             out=out,
             overwrite=overwrite,
         ),
