@@ -34,6 +34,7 @@ LONGEST_FIRST = (
     "lab/test_lab.py",
     "test_precision.py",
     "test_pytest_plugin.py",
+    "report/test_page_in_a_browser.py",
     "cli/test_check.py",
     "models/test_openai.py",
     "probes/test_bias_in_text.py",

@@ -245,8 +245,8 @@ def test_an_example_is_measured_and_drawn(name: str, work: Workplace) -> None:
 
 
 def test_every_example_is_tested() -> None:
-    """But for what is said of models, which tests/docs reads."""
-    assert {path.stem for path in (ROOT / "examples").glob("*.toml")} == {*EXAMPLES, "about"}
+    """But for what is said of models, which tests/docs reads, and for rules, which tests/test_gates.py reads."""
+    assert {path.stem for path in (ROOT / "examples").glob("*.toml")} == {*EXAMPLES, "about", "rules"}
 
 
 @pytest.mark.model

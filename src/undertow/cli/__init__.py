@@ -770,8 +770,8 @@ def _say_run(run: Run, *, as_json: bool, asked: bool = True) -> None:
 
 
 def _plain_finding(finding: Finding, grounds: Grounds | None) -> dict[str, Any]:
-    plain = dataclasses.asdict(finding)
-    rests = plain.pop("rests") and finding.found
+    plain: dict[str, Any] = {"text": finding.text, "found": finding.found, "strength": finding.strength}
+    rests = finding.rests and finding.found
     return plain if grounds is None else {**plain, "rests_on": grounds.kind if rests else ""}
 
 
