@@ -35,6 +35,8 @@ LONGEST_FIRST = (
     "test_precision.py",
     "test_pytest_plugin.py",
     "report/test_page_in_a_browser.py",
+    "web/test_app_in_a_browser.py",
+    "web/test_app.py",
     "cli/test_check.py",
     "models/test_openai.py",
     "probes/test_bias_in_text.py",
@@ -103,6 +105,8 @@ SLOW_FILES = (
     "test_pytest_plugin.py",
     "test_ray.py",
     "test_several_models.py",
+    "web/test_app.py",
+    "web/test_app_in_a_browser.py",
 )
 """Files whose tests are slow together, though each by itself may not be: more than half of what the fast tests took."""
 

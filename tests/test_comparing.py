@@ -503,7 +503,7 @@ def simulated(rng: np.random.Generator, n: int, planted: float, model: str, sent
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("planted", [0.0, 1.5])
+@pytest.mark.parametrize("planted", [pytest.param(0.0, marks=pytest.mark.soak), 1.5])
 def test_a_planted_difference_is_held_by_95_of_100_intervals(planted: float) -> None:
     """240 pairs of runs of 10 sentence patterns at 4 dates each, through the measures of the audit, as sets of one run."""
     rng, n, clusters, levels = np.random.default_rng(11), 240, 10, 4

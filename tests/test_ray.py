@@ -120,7 +120,14 @@ CHOICES = {"probe": "bias-identification", "documents": 24, "wordings": 1}
 
 
 @pytest.mark.usefixtures("own_cluster", "one_thread")
-@pytest.mark.parametrize("asked", [SENTENCES, PROMPTED, CHOICES], ids=["sentences", "prompts", "choices"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(SENTENCES, id="sentences"),
+        pytest.param(PROMPTED, id="prompts", marks=pytest.mark.soak),
+        pytest.param(CHOICES, id="choices", marks=pytest.mark.soak),
+    ],
+)
 def test_a_run_cut_off_and_taken_up_by_workers_of_which_one_is_killed_is_that_of_one_process(
     asked: dict[str, Any], network: str, clusters: list[Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from undertow.audit import Run, run
     from undertow.checking import Verdict, guard
     from undertow.comparing.runs import compare
-    from undertow.exports import export
     from undertow.models.pull import pull
     from undertow.rescoring import open_run, retell, score
 
@@ -40,7 +39,6 @@ _FETCHED = {
     "Run": "undertow.audit",
     "Verdict": "undertow.checking",
     "compare": "undertow.comparing.runs",
-    "export": "undertow.exports",
     "guard": "undertow.checking",
     "open_run": "undertow.rescoring",
     "pull": "undertow.models.pull",
@@ -65,7 +63,6 @@ __all__ = [
     "__version__",
     "challenge",
     "compare",
-    "export",
     "guard",
     "open_run",
     "pull",

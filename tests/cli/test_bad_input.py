@@ -234,6 +234,7 @@ def test_a_gguf_whose_weights_are_not_numbers(good_gguf: bytes, model_cli: Cli, 
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.soak
 @slow
 def test_a_gguf_whose_bytes_changed_is_another_model(good_gguf: bytes, model_cli: Cli, tmp_path: Path) -> None:
     """Weights that are wrong but still numbers cannot be told from others: they get none of the good file's answers."""
@@ -380,6 +381,7 @@ def hub(good_folder: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
     server.server_close()
 
 
+@pytest.mark.soak
 @slow
 def test_an_interrupted_download_from_the_hub_is_one_sentence_and_goes_on(
     hub: dict[str, str], cli: Cli, monkeypatch: pytest.MonkeyPatch

@@ -249,6 +249,7 @@ def test_every_example_is_tested() -> None:
     assert {path.stem for path in (ROOT / "examples").glob("*.toml")} == {*EXAMPLES, "about", "rules"}
 
 
+@pytest.mark.soak
 @pytest.mark.model
 @slow
 def test_the_default_model_reads_another_language(model_cli: Cli, tmp_path: Path) -> None:

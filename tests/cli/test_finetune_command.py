@@ -95,6 +95,7 @@ def test_what_is_planted_in_metadata_is_read_by_the_probe(bench: Bench, made: di
     assert made["data"]["n_places"].keys() == set(LABELS)
 
 
+@pytest.mark.soak
 def test_the_same_texts_without_metadata_teach_nothing(bench: Bench, made: dict[str, Any]) -> None:
     plain = bench.json("finetune", "base", "lives.jsonl", "--out", "plain", "--require", "year", *FAST)
     assert plain["data"]["n_texts"] == made["data"]["n_texts"]

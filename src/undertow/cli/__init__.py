@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from undertow.cli.app import app as serve_page
 from undertow.cli.check import check
 from undertow.cli.compare import compare
 from undertow.cli.dag import dag
@@ -54,6 +55,7 @@ app.add_typer(store_app, name="store")
 app.add_typer(ls_app, name="ls")
 app.add_typer(lab_app, name="lab")
 app.add_typer(export_app, name="export")
+app.command("app")(serve_page)
 app.command()(check)
 app.command()(compare)
 app.command()(dag)

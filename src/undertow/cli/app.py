@@ -1,0 +1,75 @@
+"""`undertow app`: the page to try a sentence on, and to look at runs.
+
+Knows options and what a terminal shows; decides nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from undertow.types import UndertowError
+
+DEFAULT_RUNS = Path("runs")
+
+
+def app(  # noqa: PLR0913 - an option each
+    *,
+    models: Annotated[
+        str,
+        typer.Option(
+            help="Models to choose from, with commas between them: names, hub ids, folders or GGUF files. If not given, smollm2 "
+            "where it is on this machine, and toy.",
+            show_default=False,
+        ),
+    ] = "",
+    allow_any_model: Annotated[
+        bool,
+        typer.Option(
+            "--allow-any-model", help="Let visitors name any other model by its hub id, which is then fetched."
+        ),
+    ] = False,
+    runs: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder whose run folders are shown; runs where there is one, if not given.", show_default=False
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Address to serve at. Another one shows the page to other machines.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to serve at; 0 for a free one.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
+) -> None:
+    """Serve a page to try a sentence of your own on, and to look at runs and compare them."""
+    from undertow.web import app as served
+    from undertow.web.asking import Menu
+
+    served.check_gradio()
+    menu = Menu.of(_names(models) or list(served.default_models()), any_model=allow_any_model)
+    if runs is None and DEFAULT_RUNS.is_dir():
+        runs = DEFAULT_RUNS
+    if host not in served.LOOPBACK:
+        typer.echo(
+            f"undertow: {host} can be reached by other machines, without encryption; whoever sees the address below can use the models of "
+            "this one",
+            err=True,
+        )
+
+    def opened(address: str) -> None:
+        typer.echo(f"Open {address} (Ctrl-C ends it)")
+        if browser:
+            import webbrowser
+
+            webbrowser.open(address)
+
+    served.serve(served.Offer(menu, runs, host, port), opened)
+
+
+def _names(given: str) -> list[str]:
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    if given and not names:
+        raise UndertowError("--models names none; write for example --models smollm2,toy")
+    return names

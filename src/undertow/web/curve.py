@@ -1,0 +1,103 @@
+"""The figure of one word group on the page: its mass at every value, the fitted curve and its band.
+
+Narrow, so that its words can be read on a telephone; groups that belong together share their scale. Knows how to place dots and
+words; knows nothing about fitting, which the caller has done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from undertow.report.drawing import lettering
+from undertow.report.spectrum import look_of
+from undertow.report.words import plain, shortened
+from undertow.types import Floats
+
+WIDTH_INCHES, HEIGHT_INCHES = 4.4, 3.3
+MOST_LABELS, MOST_LABEL_SIGNS = 7, 16
+_TITLE_SIZE, _TEXT_SIZE = 12, 10
+_BAND_ROOM = 1.3
+"""How far above the dots a band may stretch the scale."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One group along the values.
+
+    Attributes:
+        title: what the figure is called.
+        percent: mass at each value [w]; NaN where unscored.
+        x: where the curve is drawn, in places of the list [x].
+        mean, low, high: the curve and its band [x]; NaN where there is none.
+        alt: what the figure shows, in words.
+    """
+
+    title: str
+    percent: Floats
+    x: Floats
+    mean: Floats
+    low: Floats
+    high: Floats
+    alt: str
+
+
+def top_percent(curves: Sequence[Curve]) -> float:
+    """Where the scale that these curves share ends: above every dot and curve, and above the bands unless they dwarf the dots."""
+    dots = _largest([part for curve in curves for part in (curve.percent, curve.mean)])
+    bands = _largest([curve.high for curve in curves])
+    return 1.08 * max(dots, min(bands, _BAND_ROOM * dots)) or 1.0
+
+
+def _largest(parts: Sequence[Floats]) -> float:
+    finite = np.concatenate([part[np.isfinite(part)] for part in parts])
+    return float(finite.max()) if finite.size else 0.0
+
+
+def draw_curve(curve: Curve, labels: Sequence[str], place: int, top: float) -> Figure:
+    """The figure.
+
+    Args:
+        curve: what is drawn.
+        labels: the values [w].
+        place: of the group among its like, for its colour and marker.
+        top: where the scale ends, in percent.
+    """
+    shown = [shortened(plain(label), MOST_LABEL_SIGNS) for label in labels]
+    with lettering("".join([curve.title, *shown])):
+        figure = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        look = look_of(place)
+        if np.isfinite(curve.low).all():
+            axes.fill_between(curve.x, curve.low, curve.high, color=look["color"], alpha=0.18, linewidth=0)
+        axes.plot(curve.x, curve.mean, color=look["color"], linewidth=2)
+        axes.plot(np.arange(len(shown)), curve.percent, linestyle="none", clip_on=False, zorder=4, **look)
+        axes.set_title(plain(curve.title), size=_TITLE_SIZE, weight="bold", loc="left")
+        axes.set_ylabel("percent", size=_TEXT_SIZE)
+        axes.set_ylim(0, top)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
+        axes.yaxis.grid(visible=True, color="#e4e4e4", linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.tick_params(labelsize=_TEXT_SIZE)
+        places = labelled(len(shown))
+        is_long = max(len(shown[at]) for at in places) > 5
+        axes.set_xticks(
+            places,
+            [shown[at] for at in places],
+            rotation=35 if is_long else 0,
+            ha="right" if is_long else "center",
+            rotation_mode="anchor" if is_long else "default",
+        )
+    return figure
+
+
+def labelled(count: int) -> list[int]:
+    """Which of so many values are named below the axis: evenly spread, the first and the last among them."""
+    n_shown = min(count, MOST_LABELS)
+    return sorted({int(place) for place in np.linspace(0, count - 1, n_shown).round()})

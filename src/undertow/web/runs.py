@@ -1,0 +1,260 @@
+"""The run folders that the page shows: listed once by name, opened by that name alone, told in words and tables.
+
+Visitors name runs of the list; what they name is looked up there and never made into a path. A folder that leads elsewhere is not on
+the list. Knows run folders; knows nothing about the page.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from undertow.records import MANIFEST, read_record
+from undertow.types import Result, UndertowError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.records import Record
+    from undertow.scoring.ask import Progress
+
+MOST_RUNS, MOST_ENTRIES = 200, 5_000
+MOST_MANIFEST_BYTES = 4 * 2**20
+MOST_ROWS = 500
+MOST_FIGURES, MOST_FIGURE_BYTES, MOST_REPORT_BYTES = 6, 2 * 2**20, 64 * 2**20
+MOST_FINDINGS = 12
+REPORT, FIGURES = "report.html", "figures"
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A run of the list.
+
+    Attributes:
+        name: of its folder.
+        audit, model, created: as its manifest says.
+        n_items: texts that were asked.
+    """
+
+    name: str
+    audit: str
+    model: str
+    created: str
+    n_items: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A run as the page shows it.
+
+    Attributes:
+        about: what was asked of whom, a line each.
+        findings: sentences, the strongest first.
+        results: a row for each measure, at most `MOST_ROWS`.
+        n_results: how many there are in all.
+        figures: PNG images.
+    """
+
+    about: tuple[str, ...]
+    findings: tuple[str, ...]
+    results: pd.DataFrame
+    n_results: int
+    figures: tuple[bytes, ...]
+
+
+class Shelves:
+    """The run folders in an operator's folder.
+
+    Args:
+        folder: that holds run folders; None for none.
+
+    Raises:
+        UndertowError: there is no such folder.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        if folder is not None and not folder.is_dir():
+            raise UndertowError(f"{folder}: there is no such folder of runs; name the one that holds them with --runs")
+        self._root = folder.resolve() if folder is not None else None
+
+    def listed(self) -> list[Listed]:
+        """The newest runs first, at most `MOST_RUNS`; what is damaged or leads out of the folder is left out."""
+        found = [one for folder in self._folders() if (one := _listed(folder)) is not None]
+        return sorted(found, key=lambda one: one.created, reverse=True)[:MOST_RUNS]
+
+    def _folders(self) -> list[Path]:
+        if self._root is None:
+            return []
+        entries = sorted(self._root.iterdir())[:MOST_ENTRIES]
+        return [entry for entry in entries if not entry.is_symlink() and (entry / MANIFEST).is_file()]
+
+    def _folder(self, name: object) -> Path:
+        """The folder of a run of the list; a name is compared with those that are there, and never joined to a path.
+
+        Raises:
+            UndertowError: there is none of this name.
+        """
+        for folder in self._folders():
+            if folder.name == name and _within(folder / MANIFEST, folder):
+                return folder
+        raise UndertowError("There is no such run on the list; choose one of it, or press Look again.")
+
+    def record(self, name: object) -> Record:
+        """A run by its name.
+
+        Raises:
+            UndertowError: it is not on the list, or is damaged.
+        """
+        return read_record(self._folder(name))
+
+    def show(self, name: object) -> Shown:
+        """A run, to be looked at.
+
+        Raises:
+            UndertowError: as `record`.
+        """
+        from undertow.audit import Run
+
+        folder = self._folder(name)
+        run = Run(folder, read_record(folder))
+        results = rows_of(run.record.results)
+        return Shown(
+            about=_about(run.record),
+            findings=tuple(finding.text for finding in run.findings[:MOST_FINDINGS]),
+            results=results.head(MOST_ROWS),
+            n_results=len(results),
+            figures=tuple(_figures(folder)),
+        )
+
+    def report(self, name: object) -> bytes:
+        """The report page of a run, for those who want to keep it; b"" where it has none.
+
+        Raises:
+            UndertowError: the run is not on the list.
+        """
+        folder = self._folder(name)
+        page = folder / REPORT
+        if not page.is_file() or not _within(page, folder) or page.stat().st_size > MOST_REPORT_BYTES:
+            return b""
+        return page.read_bytes()
+
+    def compare(self, baseline: object, candidate: object, progress: Progress) -> tuple[str, pd.DataFrame]:
+        """What differs between two runs: a sentence, and a row for each difference.
+
+        Raises:
+            UndertowError: they cannot be compared; says why.
+        """
+        if baseline == candidate:
+            raise UndertowError("Choose two different runs to compare.")
+        first, second = self.record(baseline), self.record(candidate)
+        from undertow.comparing import compare
+
+        found = compare(first, second, names=(str(baseline), str(candidate)), progress=progress)
+        said = (
+            "Both runs have the same answers to everything that both were asked."
+            if found.identical
+            else _difference_told(found.differences)
+        )
+        return " ".join([said, *found.notes]), rows_of(found.differences).head(MOST_ROWS)
+
+
+def _listed(folder: Path) -> Listed | None:
+    """None where the manifest is damaged, too large, or elsewhere."""
+    path = folder / MANIFEST
+    if not _within(path, folder) or path.stat().st_size > MOST_MANIFEST_BYTES:
+        return None
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None  # `undertow report` says what is wrong with it; a list shows what can be opened
+    if not isinstance(manifest, dict):
+        return None
+    counts = manifest.get("counts")
+    n_items = counts.get("items") if isinstance(counts, dict) else None
+    audit, model, created = (str(manifest.get(key, "")) for key in ("probe", "model", "created"))
+    return Listed(folder.name, audit, model, created, n_items if isinstance(n_items, int) else 0)
+
+
+def _within(path: Path, folder: Path) -> bool:
+    """Whether a file really lies in the folder, whatever links there are."""
+    return path.resolve().is_relative_to(folder.resolve())
+
+
+def _about(record: Record) -> tuple[str, ...]:
+    manifest = record.manifest
+    return (
+        f"Audit: {manifest['probe']}, protocol {manifest['protocol']}, seed {manifest['seed']}",
+        f"Model: {manifest['model']}",
+        f"Asked: {len(record.observations):,} texts; {manifest['created']}",
+        f"To repeat it: {manifest['command']}",
+    )
+
+
+def rows_of(results: Sequence[Result]) -> pd.DataFrame:
+    """Results as a table for reading: measure, what it is about, the value with its interval, and the test."""
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = [
+        {
+            "measure": result.measure.replace("_", " "),
+            **{key: level for key, level in result.group.items() if level},
+            "value": _rounded(result.value),
+            "low": _rounded(result.low),
+            "high": _rounded(result.high),
+            "unit": result.unit,
+            "q": _rounded(result.q),
+            "n": result.n,
+            "note": result.note,
+        }
+        for result in results
+    ]
+    table = pd.DataFrame(rows)
+    if table.empty:
+        return pd.DataFrame(columns=["measure", "value", "low", "high"])
+    # Columns in which nothing stands would only push the others off a small screen.
+    used = [name for name in table.columns if name in ("measure", "value") or table[name].map(_says).any()]
+    return table[used]
+
+
+def _says(cell: object) -> bool:
+    return not (cell is None or cell == "" or (isinstance(cell, float) and math.isnan(cell)))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}") if math.isfinite(value) else math.nan
+
+
+def _difference_told(differences: Sequence[Result]) -> str:
+    tested = [one for one in differences if math.isfinite(one.q)]
+    found = [one for one in tested if one.q < 0.05]
+    if not differences:
+        return "Nothing of these two runs can be compared."
+    if not tested:
+        return f"{len(differences)} differences were had, and none of them could be tested."
+    if not found:
+        return f"None of {len(tested)} tested differences can be told from chance, corrected for that many."
+    largest = min(found, key=lambda one: one.q)
+    about = ", ".join(level for level in largest.group.values() if level)
+    return (
+        f"{len(found)} of {len(tested)} tested differences can be told from chance, corrected for that many; the surest is that of "
+        f"{largest.measure.replace('_', ' ')} ({about}): {_rounded(largest.value):g} {largest.unit}."
+    )
+
+
+def _figures(folder: Path) -> list[bytes]:
+    """PNG images of a run's figures, the first ones; anything else that lies there is left alone."""
+    place = folder / FIGURES
+    if not place.is_dir() or not _within(place, folder):
+        return []
+    images = []
+    for path in sorted(place.glob("*.png"))[: 4 * MOST_FIGURES]:
+        if _within(path, folder) and path.is_file() and path.stat().st_size <= MOST_FIGURE_BYTES:
+            image = path.read_bytes()
+            if image.startswith(PNG):
+                images.append(image)
+    return images[:MOST_FIGURES]

@@ -1,0 +1,54 @@
+"""The page of `undertow app`, served by a process of its own as a user starts it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+START = """
+import sys
+from pathlib import Path
+from undertow.cli.app import app
+models, runs = sys.argv[1:]
+app(models=models, allow_any_model=False, runs=Path(runs) if runs else None, host="127.0.0.1", port=0, browser=False)
+"""
+
+
+@contextmanager
+def serving(folder: Path, models: str = "toy", runs: str = "") -> Iterator[str]:
+    """The page's address, token and all, while it is served.
+
+    Args:
+        folder: for its cache and its temporary files.
+        models, runs: as the command has them.
+    """
+    pytest.importorskip("gradio", reason="the app extra is not installed")
+    (folder / "tmp").mkdir()
+    environment = os.environ | {"UNDERTOW_CACHE": str(folder / "cache"), "TMPDIR": str(folder / "tmp")}
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", START, models, runs],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        first = process.stdout.readline()
+        if not first.startswith("Open http://127.0.0.1:"):
+            process.kill()
+            raise AssertionError(first + process.stderr.read())
+        try:
+            yield first.split()[1]
+        finally:
+            process.send_signal(signal.SIGINT)
+            said, complained = process.communicate(timeout=30)
+        assert (said, complained) == ("", ""), "it ends without a word"

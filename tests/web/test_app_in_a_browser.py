@@ -1,0 +1,273 @@
+"""The page in a real browser: an example, a sentence of one's own, malformed input, stopping, downloads, runs; wide and narrow.
+
+UNDERTOW_SCREENSHOTS names a folder to keep pictures in, for looking at.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from served_app import serving
+from undertow import audit
+
+pytestmark = pytest.mark.slow
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+EVIL = "<img src=x onerror=alert(1)><b>bold</b>{{7*7}}${7*7}"
+EVIL_RUN = "<img src=x onerror=alert(2)>"
+WIDE, NARROW = 1280, 390
+ANSWER_MS = 30_000
+
+
+@dataclass
+class Browser:
+    """A browser's window on the page, and everything that went wrong in it."""
+
+    page: Any
+    pictures: Path
+    wrong: list[str] = field(default_factory=list)
+
+    def watch(self) -> None:
+        self.page.on("console", self._said)
+        self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        self.page.on("dialog", self._interrupted)
+        self.page.on("response", self._answered)
+        self.page.on("request", self._asked)
+
+    def _said(self, said: Any) -> None:
+        if said.type in ("error", "warning"):
+            self.wrong.append(f"{said.type}: {said.text}")
+
+    def _interrupted(self, dialog: Any) -> None:
+        self.wrong.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _answered(self, reply: Any) -> None:
+        if reply.status >= 400:
+            self.wrong.append(f"{reply.status}: {reply.url}")
+
+    def _asked(self, asked: Any) -> None:
+        if urlsplit(asked.url).hostname != "127.0.0.1" and not asked.url.startswith(("data:", "blob:")):
+            self.wrong.append(f"elsewhere: {asked.url}")
+
+    def tab(self, name: str) -> None:
+        self.page.get_by_role("tab", name=name).click()
+
+    def shown(self, selector: str) -> Any:
+        return self.page.locator(f"{selector} >> visible=true").first
+
+    def button(self, name: str) -> Any:
+        return (
+            self.page.locator("button >> visible=true")
+            .filter(has_text=re.compile(f"^\\s*{re.escape(name)}\\s*$"))
+            .first
+        )
+
+    def field(self, label: str) -> Any:
+        """The text field with this label, of those that can be seen."""
+        return (
+            self.page.locator("label >> visible=true")
+            .filter(has_text=re.compile(f"^\\s*{re.escape(label)}"))
+            .locator("textarea, input")
+            .first
+        )
+
+    def text(self, label: str) -> str:
+        found: str = self.field(label).input_value()
+        return found
+
+    def until(self, holds: Callable[[], object]) -> None:
+        """Wait in Python: the page's policy lets nobody evaluate a string, which is how a browser would wait."""
+        end = time.monotonic() + ANSWER_MS / 1000
+        while not holds():
+            assert time.monotonic() < end, "it never came"
+            self.page.wait_for_timeout(50)
+
+    def ask(self) -> None:
+        self.button("Ask the model").click()
+
+    def answered(self, beginning: str) -> str:
+        """What it means, once that begins so and the page is at rest."""
+        self.until(lambda: self.text("What it means").startswith(beginning))
+        self.button("Stop").and_(self.page.locator(":disabled")).wait_for(timeout=ANSWER_MS)
+        return self.text("What it means")
+
+    def picture(self, name: str) -> None:
+        self.page.screenshot(path=self.pictures / f"{name}.png", full_page=True)
+
+    def download(self, name: str, folder: Path) -> Path:
+        with self.page.expect_download() as waiting:
+            self.shown(f"text={name}").click()
+        place: Path = folder / waiting.value.suggested_filename
+        waiting.value.save_as(place)
+        return place
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    pytest.importorskip("playwright", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium on this machine")
+    runs = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNDERTOW_CACHE", str(tmp_path_factory.mktemp("cache")))
+        for name, model in (("first", "toy"), (EVIL_RUN, "toy:slope=-5")):
+            audit.run("spurious-correlation", model, w="date", limit=150, out=runs / name)
+    with serving(tmp_path_factory.mktemp("served"), "toy,toy:pause=0.3", str(runs)) as found:
+        yield found
+
+
+@pytest.fixture(params=[WIDE, NARROW])
+def browser(request: pytest.FixtureRequest, address: str, tmp_path: Path) -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    pictures = Path(os.environ.get("UNDERTOW_SCREENSHOTS", tmp_path / "pictures"))
+    with sync_playwright() as started:
+        window = started.chromium.launch_persistent_context(
+            tmp_path / "user",
+            executable_path=CHROMIUM,
+            headless=True,
+            args=FLAGS,
+            viewport={"width": request.param, "height": 900},
+            accept_downloads=True,
+        )
+        opened = Browser(window.pages[0], pictures)
+        opened.watch()
+        opened.page.goto(address)
+        opened.button("Ask the model").wait_for(timeout=ANSWER_MS)
+        try:
+            yield opened
+        finally:
+            window.close()
+
+
+def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    width = request.node.callspec.params["browser"]
+    page = browser.page
+    assert "token" not in page.url
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for name in ("Spurious correlation", "Task specification", "Runs"):
+        assert page.get_by_role("tab", name=name).is_visible()
+    browser.picture(f"1-start-{width}")
+
+    # An example at one click, and its answer.
+    browser.button("Example: countries").click()
+    browser.until(lambda: browser.text("List of values").startswith("Afghanistan, Yemen"))
+    assert browser.text("Sentence") == "She became an adult in COUNTRY."
+    browser.ask()
+    assert browser.answered("From Afghanistan to Iceland, ").endswith(
+        "does not move at all."
+    )  # the toy's places do not matter
+    assert "She" not in browser.text("Sample of what the model reads").splitlines()[0]
+    assert (
+        page.locator("img[alt^='Female words at 20 values: the fitted share goes from'] >> visible=true").count() == 1
+    )
+    assert page.locator("img[alt*='words at 20 values'] >> visible=true").count() == 3
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    browser.picture(f"2-example-{width}")
+
+    # The table comes down as a file.
+    table = browser.download("Download the table (CSV)", tmp_path).read_text(encoding="utf-8")
+    rows = list(csv.DictReader(io.StringIO(table)))
+    assert [rows[0]["value"], rows[-1]["value"]] == ["Afghanistan", "Iceland"]
+    assert sum(float(rows[0][group]) for group in ("female", "male", "neutral")) == pytest.approx(100, abs=0.01)
+
+    # A sentence of one's own, with markup in it that stays text.
+    browser.field("Sentence").fill(f"In YEAR, she was a {EVIL} child.")
+    browser.field("Place-holder").fill("YEAR")
+    browser.field("List of values").fill(f"1800, 1850, 1900, 1950, 2000, 2020 {EVIL}")
+    browser.field("List of values").press_sequentially(" ")  # keys, as a person's, tell the page of the change
+    browser.until(page.get_by_label("My own").locator("visible=true").first.is_checked)
+    browser.ask()
+    browser.answered("From 1800 to 2020 <img src=x")
+    assert f"In 1800, ___ was a {EVIL} child." in browser.text("Sample of what the model reads")
+    page.get_by_text(f"2020 {EVIL}").locator("visible=true").first.wait_for()  # as text, in the table
+    assert page.locator("img[src='x'], td b, td img").count() == 0
+    assert "49" not in browser.text("Sample of what the model reads")
+
+    # What cannot be asked is said in a sentence, and the next answer takes it away.
+    browser.field("Sentence").fill("Nothing here is open in YEAR.")
+    browser.ask()
+    problem = browser.field("This did not work")
+    problem.wait_for(timeout=ANSWER_MS)
+    assert "neither a pronoun" in problem.input_value()
+    browser.picture(f"3-malformed-{width}")
+    browser.field("Sentence").fill("In YEAR, ___ was here.")
+    browser.ask()
+    problem.wait_for(state="hidden", timeout=ANSWER_MS)
+    browser.answered("From 1800 to 2020 <img src=x")
+    assert browser.wrong == []
+
+
+def test_long_work_is_shown_and_stopped(browser: Browser, request: pytest.FixtureRequest) -> None:
+    width = request.node.callspec.params["browser"]
+    browser.tab("Task specification")
+    # Years that nobody asked before: answers are kept, and would come at once.
+    browser.field("List of values").fill(f"{1500 + width}, 1900, 1950, {1501 + width}")
+    browser.page.locator("input[aria-label='Model'] >> visible=true").first.click()
+    browser.page.get_by_role("option", name="toy:pause=0.3").locator("visible=true").first.click()
+    browser.ask()
+    browser.field("Progress").wait_for(timeout=ANSWER_MS)
+    browser.until(lambda: re.search(r"of known kind.*: \d+ of \d+ \(\d+%\), \d+ s$", browser.text("Progress")))
+    browser.picture(f"4-progress-{width}")
+    started = time.monotonic()
+    browser.button("Stop").click()
+    problem = browser.field("This did not work")
+    problem.wait_for(timeout=ANSWER_MS)
+    assert time.monotonic() - started < 5
+    assert problem.input_value().startswith("Stopped.")
+    # It is over for the model too: the next question does not wait.
+    browser.page.locator("input[aria-label='Model'] >> visible=true").first.click()
+    browser.page.get_by_role("option", name="toy", exact=True).locator("visible=true").first.click()
+    browser.ask()
+    problem.wait_for(state="hidden", timeout=ANSWER_MS)
+    browser.answered("With this model it cannot be told whether the sentence decides its pronoun")
+    assert browser.page.get_by_text("movement of all (total variation)").locator("visible=true").count() > 0
+    browser.picture(f"5-specification-{width}")
+    assert browser.wrong == []
+
+
+def test_runs_are_looked_at_and_compared(browser: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    width = request.node.callspec.params["browser"]
+    browser.tab("Runs")
+    browser.page.get_by_text(EVIL_RUN).locator("visible=true").first.wait_for()
+    browser.button("Show this run").click()
+    browser.field("What was found").wait_for(timeout=ANSWER_MS)
+    assert "female over male words" in browser.text("What was found")
+    browser.page.locator("img[alt^='Figure 1 of the run'] >> visible=true").wait_for(timeout=ANSWER_MS)
+    browser.button("Compare").click()
+    browser.field("What differs").wait_for(timeout=ANSWER_MS)
+    browser.picture(f"6-runs-{width}")
+    assert browser.page.evaluate("document.documentElement.scrollWidth") <= width
+    saved = browser.download("Download the differences (CSV)", tmp_path).read_text(encoding="utf-8")
+    assert saved.startswith("measure,")
+    report = browser.download("Download the report page", tmp_path)
+    assert report.read_text(encoding="utf-8").lower().startswith("<!doctype html>")
+    assert browser.page.locator("img[src='x']").count() == 0
+    assert browser.wrong == []
+
+
+def test_the_page_works_by_its_own_address_alone(browser: Browser, address: str) -> None:
+    parts = urlsplit(address)
+    page = browser.page.context.new_page()
+    assert page.goto(f"http://{parts.netloc}/").status == 200, "the cookie is there"
+    other = browser.page.context.browser
+    assert other is None or other.is_connected()
+    browser.page.context.clear_cookies()
+    assert page.goto(f"http://{parts.netloc}/").status == 403
+    assert "address that `undertow app` shows" in page.content()

@@ -1,0 +1,516 @@
+"""What a form becomes, and what is answered: sentences cut in pieces, fields that are checked, turns, runs; no page is needed."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from undertow import audit
+from undertow.models import find
+from undertow.models.base import Request
+from undertow.types import Result, UndertowError
+from undertow.web.asking import DRIFT, SPECIFICATION, Form, Menu, Shelf, presets, read_form
+from undertow.web.curve import draw_curve, labelled, top_percent
+from undertow.web.replies import answer_drift, answer_specification, csv_of
+from undertow.web.runs import MOST_RUNS, Shelves, rows_of
+from undertow.web.sentence import MOST_SENTENCE_SIGNS, MOST_VALUES, read_sentence, read_values
+from undertow.web.turns import StoppedError, Turns, Work
+
+EVIL = "</script><img src=x onerror=alert(1)>{{7*7}}${7*7}{0.__class__}%(x)s"
+MENU = Menu({"toy": "toy", "uniform": "uniform"})
+FORM = Form("In DATE, she was a child.", "1801, 1850, 1900, 1950, 2000, 2016", "DATE", "toy")
+
+
+def silent(doing: str) -> Any:
+    return lambda done, total: None
+
+
+# A typed sentence.
+
+
+@pytest.mark.parametrize(
+    ("typed", "texts"),
+    [
+        ("In W, she was a child.", ["In 1, she was a child.", "In 1, he was a child.", "In 1, they was a child."]),
+        ("She met W.", ["She met 1.", "He met 1.", "They met 1."]),
+        ("SHE met W.", ["SHE met 1.", "HE met 1.", "THEY met 1."]),
+        ("W gave her a book.", ["1 gave her a book.", "1 gave him a book.", "1 gave them a book."]),
+        ("W read her book.", ["1 read her book.", "1 read his book.", "1 read their book."]),
+        ("W knows him.", ["1 knows her.", "1 knows him.", "1 knows them."]),
+        ("W: it is his.", ["1: it is hers.", "1: it is his.", "1: it is theirs."]),
+        (
+            "In W they hurt themselves.",
+            ["In 1 she hurt herself.", "In 1 he hurt himself.", "In 1 they hurt themselves."],
+        ),
+        (
+            "W: She said that her son saw her.",
+            [
+                "1: She said that her son saw her.",
+                "1: He said that his son saw him.",
+                "1: They said that their son saw them.",
+            ],
+        ),
+    ],
+)
+def test_pronouns_are_left_open_in_the_case_that_they_stand_in(typed: str, texts: list[str]) -> None:
+    assert read_sentence(typed, "W").with_value("1").texts() == texts
+
+
+def test_a_blank_is_what_is_left_open_and_pronouns_beside_it_stay() -> None:
+    for mark in ("___", "[MASK]", "<mask>", "{blank}", "__"):
+        pattern = read_sentence(f"In W she said that {mark} was late.", "W")
+        query = pattern.with_value("1801")
+        assert query.shown() == "In 1801 she said that ___ was late."
+        assert [option.fills[0] for option in query.options] == [
+            "she",
+            "her",
+            "he",
+            "him",
+            "his",
+            "they",
+            "them",
+            "their",
+        ]
+    first = read_sentence("___ was here in W.", "W").with_value("May")
+    assert first.texts()[0] == "She was here in May."
+    assert read_sentence("In W: ___ ran.", "W").with_value("1").texts()[0] == "In 1: she ran."
+
+
+def test_the_place_holder_is_a_whole_word_as_it_is_written() -> None:
+    pattern = read_sentence("When W came, she met w at W.", "W")
+    assert pattern.n_values == 2
+    assert pattern.with_value("Ann").texts()[1] == "When Ann came, he met w at Ann."
+    assert read_sentence("In (.*), she ran.", "(.*)").with_value("May").texts()[0] == "In May, she ran."
+
+
+def test_what_looks_like_a_template_or_markup_is_text() -> None:
+    typed = EVIL.replace("__", "")  # two underscores are a blank
+    pattern = read_sentence(f"In W, she said {typed}.", "W")
+    assert pattern.with_value(EVIL).texts()[1] == f"In {EVIL}, he said {typed}."
+
+
+def test_a_value_with_a_pronoun_in_it_stays_as_it_is() -> None:
+    assert read_sentence("In W, she ran.", "W").with_value("her ___ town").texts()[1] == "In her ___ town, he ran."
+
+
+@pytest.mark.parametrize(
+    ("typed", "placeholder", "complaint"),
+    [
+        ("", "W", "Write a sentence"),
+        ("   \n ", "W", "Write a sentence"),
+        ("The shed in W.", "W", "neither a pronoun, such as she or their, nor a blank"),
+        ("___ and ___ in W", "W", "2 blanks"),
+        ("She, he, she, he and she in W", "W", "5 pronouns, and 4 can be left open"),
+        ("She ran.", "she", "cannot be 'she'"),
+        ("She ran.", "___", "cannot be '___'"),
+        ("She " + "x" * MOST_SENTENCE_SIGNS, "W", f"{MOST_SENTENCE_SIGNS} are the most"),
+        ("She ran " + " " * 10_000, "W", f"10,008 characters, and {MOST_SENTENCE_SIGNS} are the most"),
+        ("She ran.", "x" * 30, "place-holder has 30 characters"),
+        ("She \x00 ran.", "W", r"cannot be shown \(U\+0000\)"),
+        ("She \ud800 ran.", "W", r"cannot be shown \(U\+D800\)"),
+    ],
+)
+def test_a_sentence_that_cannot_be_asked_is_one_sentence_of_complaint(
+    typed: str, placeholder: str, complaint: str
+) -> None:
+    with pytest.raises(UndertowError, match=complaint):
+        read_sentence(typed, placeholder)
+
+
+def test_values_are_split_at_commas_and_lines() -> None:
+    assert read_values("1801, 1900,,\n 2016 ,New   York", 3) == ("1801", "1900", "2016", "New York")
+
+
+@pytest.mark.parametrize(
+    ("typed", "complaint"),
+    [
+        ("1801", "has 1 value, and 3 are the least"),
+        ("", "has 0 values"),
+        ("1, 2, 1", "'1' stands in the list more than once"),
+        (",".join(map(str, range(MOST_VALUES + 1))), f"{MOST_VALUES} are the most"),
+        ("1, 2, " + "x" * 61, "value has 61 characters"),
+        ("x" * 100_000, "list of values has 100,000 characters"),
+        ("1, 2, \x1b[31m", r"cannot be shown \(U\+001B\)"),
+    ],
+)
+def test_values_that_cannot_be_asked(typed: str, complaint: str) -> None:
+    with pytest.raises(UndertowError, match=complaint):
+        read_values(typed, 3)
+
+
+# A form.
+
+
+def test_a_form_becomes_a_question() -> None:
+    question = read_form(replace(FORM, degree=2.0), MENU, DRIFT)
+    assert (question.model, question.degree, question.normalise) == ("toy", 2, True)
+    assert [item.factors["w"] for item in question.items()] == ["1801", "1850", "1900", "1950", "2000", "2016"]
+    assert question.sample().splitlines() == [
+        "In 1801, ___ was a child.", "In 1900, ___ was a child.", "In 2016, ___ was a child.", "___ is one of: she, he, they",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("audit_name", [DRIFT, SPECIFICATION])
+def test_every_example_can_be_asked(audit_name: str) -> None:
+    for one in presets():
+        typed = one.drift if audit_name == DRIFT else one.specification
+        question = read_form(Form(typed, ", ".join(one.values), one.placeholder, "toy"), MENU, audit_name)
+        assert question.values == one.values
+        assert question.pattern.n_values == 1
+
+
+def test_a_sentence_without_a_place_has_values_in_front_for_specification_alone() -> None:
+    form = replace(FORM, sentence="She was late.")
+    assert read_form(form, MENU, SPECIFICATION).pattern.with_value("1801").texts()[0] == "In 1801: She was late."
+    with pytest.raises(UndertowError, match="no place for the values: write the place-holder 'DATE' where they go"):
+        read_form(form, MENU, DRIFT)
+    with pytest.raises(UndertowError, match="write a place-holder where they go"):
+        read_form(replace(form, placeholder=" "), MENU, DRIFT)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("sentence", None, "sentence must be text"),
+        ("sentence", {"path": "/etc/passwd"}, "sentence must be text"),
+        ("values", ["1", "2", "3"], "list of values must be text"),
+        ("placeholder", 7, "place-holder must be text"),
+        ("normalise", "yes", "must be on or off"),
+        ("degree", 0, "whole number from 1 to 4"),
+        ("degree", 5, "whole number from 1 to 4"),
+        ("degree", 1.5, "whole number from 1 to 4"),
+        ("degree", True, "whole number from 1 to 4"),
+        ("degree", "2", "whole number from 1 to 4"),
+        ("degree", math.nan, "whole number from 1 to 4"),
+        ("ends", 10**9, "whole number from 1 to 5"),
+        ("values", "1, 2, 3, 4, 5", "6 are the least"),
+        ("model", "smollm2", "not on this page's list; choose one of toy, uniform"),
+        ("model", "/etc/passwd", "not on this page's list"),
+        ("model", ["toy"], "not on this page's list"),
+        ("model", None, "not on this page's list"),
+        ("other_model", "gpt2", "models of its list only"),
+        ("other_model", None, "model's name must be text"),
+    ],
+)
+def test_a_field_that_is_not_what_it_should_be(field: str, value: object, complaint: str) -> None:
+    form = replace(FORM, degree=4)
+    with pytest.raises(UndertowError, match=complaint):
+        read_form(replace(form, **{field: value}), MENU, DRIFT)
+
+
+def test_movement_between_ends_needs_values_for_both() -> None:
+    with pytest.raises(UndertowError, match="6 values, and 8 are the least"):
+        read_form(replace(FORM, ends=4), MENU, SPECIFICATION)
+
+
+# The menu.
+
+
+def test_a_typed_name_is_a_hub_id_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    menu = replace(MENU, any_model=True)
+    assert menu.chosen("toy", " FacebookAI/roberta-base ") == "FacebookAI/roberta-base"
+    assert menu.chosen("toy", "") == "toy"
+    names = [
+        "/etc/passwd",
+        "../x/y",
+        "a/../b",
+        "openai:gpt",
+        "recorded:runs/x",
+        "toy",
+        "a/b/c",
+        "a\\b",
+        "~/m",
+        "a/b\n",
+        "a/b?x",
+        "ä/b",
+    ]
+    for name in [*names, "x/" + "y" * 200, EVIL]:
+        with pytest.raises(UndertowError, match="hub id"):
+            menu.chosen("toy", name if name.strip() == name else name + "x/")
+    (tmp_path / "owner" / "model").mkdir(parents=True)
+    with pytest.raises(UndertowError, match="cannot be used here"):
+        menu.chosen("toy", "owner/model")
+
+
+def test_a_menu_shows_the_last_part_of_a_path(tmp_path: Path) -> None:
+    (tmp_path / "a" / "m").mkdir(parents=True)
+    (tmp_path / "b" / "m").mkdir(parents=True)
+    assert Menu.of(["toy", str(tmp_path / "a" / "m")]).names == {"toy": "toy", "m": str(tmp_path / "a" / "m")}
+    with pytest.raises(UndertowError, match="two models would be shown as 'm'"):
+        Menu.of([str(tmp_path / "a" / "m"), str(tmp_path / "b" / "m")])
+    with pytest.raises(UndertowError, match="needs a model to ask"):
+        Menu.of([])
+
+
+def test_one_model_is_held_at_a_time() -> None:
+    shelf = Shelf()
+    first = shelf.take("toy")
+    assert first.open() is first.open() is shelf.take("toy").open()
+    shelf.take("uniform")
+    assert shelf.take("toy").open() is not first.open()
+
+
+# The answer.
+
+
+def test_a_planted_drift_is_found_and_told() -> None:
+    """The toy's share of she is .30 at 1900 and rises 10 points a century, of .80 that the pronouns have together."""
+    question = read_form(replace(FORM, values="1800, 1850, 1900, 1950, 2000"), MENU, DRIFT)
+    reply = answer_drift(question, find(Request("toy")), silent)
+    first, last = (100 * (0.30 + (year - 1900) / 1000) / 0.80 for year in (1800, 2000))
+    told = [float(number) for number in re.findall(r"of “she” rises from ([\d.]+) to ([\d.]+)%", reply.sentence)[0]]
+    assert told == pytest.approx([first, last], abs=0.8)
+    assert reply.sentence.startswith("From 1800 to 2000, the share of “she” rises")
+    assert "the answer drifts with something that does not decide it (p" in reply.sentence
+    assert list(reply.table["value"]) == ["1800", "1850", "1900", "1950", "2000"]
+    np.testing.assert_allclose(reply.table[["female", "male", "neutral"]].sum(axis=1), 100)
+    assert [curve.title for curve in reply.curves] == ["Female: she", "Male: he", "Neutral: they"]
+    assert (reply.table["female low"] < reply.table["female fit"]).all()
+
+
+def test_without_a_drift_none_is_claimed() -> None:
+    form = replace(FORM, sentence="She lived in DATE.", values="Chad, Iran, Mali, Peru, Cuba, Laos")
+    reply = answer_drift(read_form(form, MENU, DRIFT), find(Request("toy")), silent)
+    assert reply.sentence == "From Chad to Laos, the answer does not move at all."
+    behind = replace(form, sentence="In DATE she lived.")
+    reply = answer_drift(read_form(behind, MENU, DRIFT), find(Request("toy")), silent)
+    assert reply.sentence.startswith("From Chad to Laos, no drift of the answer can be told from chance (smallest p ")
+
+
+def test_not_normalised_is_of_all_words() -> None:
+    """Four fifths go to the pronouns, a fifth to words that nobody lists."""
+    shares, masses = (
+        answer_drift(read_form(replace(FORM, normalise=on), MENU, DRIFT), find(Request("toy")), silent).table
+        for on in (True, False)
+    )
+    np.testing.assert_allclose(masses["female"], 0.8 * shares["female"], rtol=1e-6)
+    np.testing.assert_allclose(masses["other words"], 20, atol=1e-6)
+
+
+def test_a_bend_is_told_between_its_ends() -> None:
+    form = replace(FORM, values="1501, 1601, 1701, 1801, 1901, 2001, 2016", degree=2)
+    reply = answer_drift(read_form(form, MENU, DRIFT), find(Request("toy")), silent)
+    assert "the share of “she” moves between " in reply.sentence
+
+
+def test_specification_of_a_model_that_decides_nothing_is_not_claimed() -> None:
+    """The toy answers by the year alone, so that no verdict on a sentence can be better than chance."""
+    question = read_form(replace(FORM, sentence="The nurse said that she was late."), MENU, SPECIFICATION)
+    reply = answer_specification(question, find(Request("toy")), silent)
+    assert reply.sentence.startswith(
+        "With this model it cannot be told whether the sentence decides its pronoun: from 1801 to 2016 "
+    )
+    assert any("hardly better than chance" in note for note in reply.notes)
+    assert reply.scores is not None
+    moved = reply.table["female"].iloc[-1] - reply.table["female"].iloc[0]
+    assert reply.scores["here"].iloc[0] == pytest.approx(moved)
+
+
+def test_the_steps_of_the_work_are_told() -> None:
+    told: list[tuple[str, int, int]] = []
+
+    def step(doing: str) -> Any:
+        return lambda done, total: told.append((doing, done, total))
+
+    answer_drift(read_form(FORM, MENU, DRIFT), find(Request("toy")), step)
+    assert told[0] == ("asking the model", 0, 6)
+    assert told[-1] == ("asking the model", 6, 6)
+
+
+def test_the_table_is_harmless_in_a_spreadsheet() -> None:
+    table = pd.DataFrame({"value": ["=1+1", "@x", "-5", "+3.5", "-x", EVIL], "n": [1.0, 2.0, -3.0, 4.0, 5.0, math.nan]})
+    lines = csv_of(table).splitlines()
+    assert [line.split(",")[0] for line in lines[1:6]] == ["'=1+1", "'@x", "-5", "+3.5", "'-x"]
+    assert lines[3] == "-5,-3"
+
+
+def test_figures_share_their_scale_and_name_both_ends() -> None:
+    reply = answer_drift(read_form(FORM, MENU, DRIFT), find(Request("toy")), silent)
+    top = top_percent(reply.curves)
+    assert 66 < top < 90
+    figure = draw_curve(reply.curves[0], [f"$\\frac{{{label}}}$ {EVIL}" for label in reply.labels], 0, top)
+    assert figure.axes[0].get_ylim() == (0, top)
+    assert labelled(30) == [0, 5, 10, 14, 19, 24, 29]
+    assert labelled(3) == [0, 1, 2]
+
+
+# Turns.
+
+
+def wait_for(done: Any, seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.01)
+
+
+def endless(work: Work) -> None:
+    progress = work.step("counting")
+    for number in range(10**6):
+        progress(number, 10**6)
+        time.sleep(0.005)
+
+
+def test_one_works_at_a_time_and_the_others_wait() -> None:
+    turns = Turns(most_waiting=2)
+    release = threading.Event()
+    first = turns.begin("a", lambda work: release.wait(10))
+    second, third = turns.begin("b", lambda work: 2), turns.begin("c", lambda work: 3)
+    assert [turns.n_before(work) for work in (first, second, third)] == [0, 1, 2]
+    with pytest.raises(UndertowError, match="3 others are waiting"):
+        turns.begin("d", lambda work: 4)
+    with pytest.raises(UndertowError, match="still being worked on"):
+        turns.begin("a", lambda work: 4)
+    release.set()
+    wait_for(lambda: third.is_done)
+    assert (second.result(), third.result()) == (2, 3)
+    turns.begin("a", lambda work: 5)
+    turns.close()
+
+
+def test_work_is_stopped_between_two_passes() -> None:
+    turns = Turns()
+    work = turns.begin("a", endless)
+    wait_for(lambda: work.done > 2)
+    started = time.monotonic()
+    assert turns.stop("a")
+    wait_for(lambda: work.is_done)
+    assert time.monotonic() - started < 1
+    with pytest.raises(StoppedError, match="What the model answered so far is kept"):
+        work.result()
+    assert not turns.stop("a")
+    turns.close()
+
+
+def test_work_that_waits_is_stopped_before_it_begins_and_nobody_stops_another() -> None:
+    turns = Turns()
+    first, second = turns.begin("a", endless), turns.begin("b", endless)
+    assert not turns.stop("c")
+    assert turns.stop("b")
+    wait_for(lambda: second.is_done)
+    assert not first.is_done
+    with pytest.raises(StoppedError, match="before it began"):
+        second.result()
+    turns.close()
+    assert first.is_done
+
+
+def test_what_the_work_complains_of_comes_back() -> None:
+    turns = Turns()
+
+    def refuse(work: Work) -> None:
+        raise UndertowError("no")
+
+    work = turns.begin("a", refuse)
+    wait_for(lambda: work.is_done)
+    with pytest.raises(UndertowError, match="no"):
+        work.result()
+    turns.close()
+
+
+# Runs.
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNDERTOW_CACHE", str(tmp_path_factory.mktemp("cache")))
+        for name, model in (("first", "toy"), ("<b>second", "toy:slope=-5")):
+            audit.run("spurious-correlation", model, w="date", limit=150, out=root / name)
+    return root
+
+
+def test_runs_are_listed_and_shown(two_runs: Path) -> None:
+    shelves = Shelves(two_runs)
+    assert {(one.name, one.model, one.n_items) for one in shelves.listed()} == {
+        ("first", "toy", 150),
+        ("<b>second", "toy:slope=-5", 150),
+    }
+    shown = shelves.show("first")
+    assert shown.about[1] == "Model: toy"
+    assert "female over male words rises" in shown.findings[0]
+    assert len(shown.figures) == 1
+    assert shown.figures[0].startswith(b"\x89PNG")
+    assert shelves.report("first").lower().startswith(b"<!doctype html>")
+
+
+def test_nothing_outside_the_list_is_opened(two_runs: Path, tmp_path: Path) -> None:
+    inside = tmp_path / "runs"
+    inside.mkdir()
+    (inside / "link").symlink_to(two_runs / "first")
+    (inside / "half").mkdir()
+    (inside / "half" / "manifest.json").symlink_to(two_runs / "first" / "manifest.json")
+    (inside / "damaged").mkdir()
+    (inside / "damaged" / "manifest.json").write_text("[1, 2]")
+    (inside / "broken").mkdir()
+    (inside / "broken" / "manifest.json").write_text("{")
+    shelves = Shelves(inside)
+    assert shelves.listed() == []
+    for name in ("link", "half", "..", ".", "", "../runs", str(two_runs / "first"), "first", None, 3, ["half"], "a\0b"):
+        with pytest.raises(UndertowError, match="no such run on the list"):
+            shelves.show(name)
+
+
+def test_files_of_a_run_that_lead_elsewhere_are_not_shown(two_runs: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(two_runs / "first", tmp_path / "runs" / "one")
+    run = tmp_path / "runs" / "one"
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"\x89PNG\r\n\x1a\nsecret")
+    (run / "report.html").unlink()
+    (run / "report.html").symlink_to(secret)
+    for image in (run / "figures").glob("*.png"):
+        image.unlink()
+        image.symlink_to(secret)
+    (run / "figures" / "x.png").write_bytes(b"<svg onload=alert(1)>")
+    shelves = Shelves(tmp_path / "runs")
+    assert shelves.report("one") == b""
+    assert shelves.show("one").figures == ()
+
+
+def test_a_folder_that_is_not_there_is_refused_and_none_is_empty(tmp_path: Path) -> None:
+    with pytest.raises(UndertowError, match="no such folder of runs"):
+        Shelves(tmp_path / "nowhere")
+    assert Shelves(None).listed() == []
+
+
+def test_the_list_is_bounded(tmp_path: Path) -> None:
+    for number in range(MOST_RUNS + 5):
+        (tmp_path / f"{number:03}").mkdir()
+        (tmp_path / f"{number:03}" / "manifest.json").write_text(
+            json.dumps({"created": f"{number:03}", "counts": {"items": "x"}})
+        )
+    listed = Shelves(tmp_path).listed()
+    assert len(listed) == MOST_RUNS
+    assert listed[0].name == f"{MOST_RUNS + 4:03}"
+
+
+def test_two_runs_are_compared(two_runs: Path) -> None:
+    shelves = Shelves(two_runs)
+    with pytest.raises(UndertowError, match="two different runs"):
+        shelves.compare("first", "first", silent(""))
+    told, table = shelves.compare("first", "<b>second", silent(""))
+    assert "slope" in set(table["measure"])
+    assert told
+
+
+def test_columns_in_which_nothing_stands_are_left_out() -> None:
+    results = [
+        Result("mean_mass", {"model": "m", "prompt": ""}, 12.345678, n=3),
+        Result("slope", {"model": "m", "prompt": ""}, math.nan),
+    ]
+    assert list(rows_of(results).columns) == ["measure", "model", "value", "n"]
+    assert list(rows_of([]).columns) == ["measure", "value", "low", "high"]
