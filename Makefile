@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.undertow-installed
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test soak fast check format bench clean distclean
+.PHONY: help install demo test soak fast check format docs bench clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -42,11 +42,15 @@ format: install  ## put the code into the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: install  ## make the site of the documentation, to be opened from disk
+	$(BIN)/mkdocs build
+	@echo "Open site/index.html"
+
 bench: install  ## measure speed beside other tools, in an environment of its own
 	PYTHON="$(CURDIR)/$(BIN)/python" sh benchmarks/run.sh $(ARGS)
 
 clean:  ## remove what building and checking left behind
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf build dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean  ## remove the environments too
@@ -63,5 +67,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@rm -f $@
 	@"$(BIN)/python" -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || "$(PYTHON)" -m venv --clear $(VENV)
 	@echo "Setting up $(VENV) with the packages of constraints.txt: a few minutes, the first time."
-	"$(BIN)/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,api,ray,dev]'
+	"$(BIN)/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,api,ray,app,docs,dev]'
 	@touch $@

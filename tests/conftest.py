@@ -62,7 +62,6 @@ LONGEST_FIRST = (
     "models/test_decoding.py",
     "test_several_models.py",
     "web/test_annotation.py",
-    "test_precision.py",
     "cli/test_bias_in_text_commands.py",
     "probes/test_bias_in_text_told.py",
     "test_stopping.py",

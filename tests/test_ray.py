@@ -18,7 +18,7 @@ import pytest
 
 import undertow
 from conftest import Cli
-from undertow import audit
+from undertow import engines
 from undertow.models.base import EXACT, Found
 from undertow.scoring import distributed
 from undertow.scoring.ask import Asked, ask
@@ -73,7 +73,7 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> list[Cluster]:
         made.append(Cluster(*given, **named))
         return made[-1]
 
-    monkeypatch.setattr(audit, "Cluster", make)
+    monkeypatch.setattr(engines, "Cluster", make)
     return made
 
 

@@ -7,23 +7,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from undertow import models, precision, probes
 from undertow.challenge import challenge_digest
-from undertow.models.base import DTYPES, FLOAT32, Found, Request
+from undertow.engines import HERE, EngineChoice, engine_of
+from undertow.models.base import FLOAT32, Found, Request
 from undertow.named_graphs import grounds_of, grounds_told, named_graph
 from undertow.places import store_file
 from undertow.probes.base import Evidence, Probe, Rounds, Sampling
-from undertow.provenance import circumstances, code_sha256, python_call, shell_command, versions_that_answer
+from undertow.provenance import circumstances, code_sha256, python_call, shell_command
 from undertow.records import SCHEMA_VERSION, Record, check_place, read_record, write_record
-from undertow.scoring.ask import Asked, Engine, Estimate, Progress, ask, check_asks, estimate, here
-from undertow.scoring.distributed import Cluster, check_address, check_ray
+from undertow.scoring.ask import Asked, Engine, Estimate, Progress, ask, check_asks, estimate
+from undertow.scoring.distributed import Cluster
 from undertow.scoring.store import AnswerStore
 from undertow.subjects import Facts, checkpoint, read_about, written_out
 from undertow.types import Finding, Item, Query, Scores, Shown, UndertowError, digest, query_digest
@@ -33,10 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from undertow.causal.grounds import Grounds
-
-
-HERE, RAY = "here", "ray"
-"""Engines: this process, or workers of a Ray cluster."""
 
 
 def _silent(done: int, total: int) -> None:
@@ -161,7 +156,7 @@ def run(  # noqa: PLR0913 - a keyword for each choice a user has
         model: a name of `undertow ls models`, a hub id, or the path of a folder or GGUF file; a list of these compares
             them, and a pattern such as `run/checkpoint-*` stands for all folders that it matches.
         revision: of a hub id.
-        dtype: precision of the arithmetic: `float32`, `bfloat16`, `float16`, or `auto` (bfloat16 where this machine has instructions).
+        dtype: precision of the arithmetic: `float32`, `bfloat16`, `float16`, or `auto` (bfloat16 where this machine is fast at it).
         device: `auto`, `cpu`, `cuda`, ...
         protocol: `exact` or `paper`, where the probe knows both.
         seed: of sampling, bootstrap and permutations.
@@ -226,67 +221,6 @@ class Requests:
         if self.revision and len(names) > 1:
             raise UndertowError(f"revision {self.revision!r} cannot be of {len(names)} models; ask them one by one")
         return [Request(name, self.revision, self.dtype, self.device, self.settings) for name in names]
-
-
-@dataclass(frozen=True, slots=True)
-class EngineChoice:
-    """Where a user wants models to run. No part of what is asked, nor of what is answered.
-
-    Attributes:
-        name: `here` or `ray`.
-        address, workers: as in `run`.
-    """
-
-    name: str = HERE
-    address: str = ""
-    workers: int = 0
-
-    def check(self) -> None:
-        """Refuse what cannot be, before anything is looked for.
-
-        Raises:
-            UndertowError: an engine that is not known or not installed, or options that belong to another one.
-        """
-        if self.name not in (HERE, RAY):
-            raise UndertowError(f"engine {self.name!r} is not known; use {HERE} or {RAY}")
-        for option, given in (("address", self.address), ("workers", self.workers)):
-            if given and self.name != RAY:
-                raise UndertowError(f"--{option} is for --engine {RAY}; add that, or leave it out")
-        if self.workers < 0:
-            raise UndertowError(f"workers {self.workers} is negative; leave it out to have one on every GPU or machine")
-        if self.name == RAY:
-            check_ray()
-            check_address(self.address)
-
-    def check_models(self, subjects: Sequence[_Subject], device: str) -> None:
-        """Refuse models that it is not for.
-
-        Raises:
-            UndertowError: a model that its server runs, or one GPU for all workers.
-        """
-        if self.name != RAY:
-            return
-        served = [one.found.card for one in subjects if one.found.card.family in models.takers("concurrency")]
-        if served:
-            raise UndertowError(
-                f"{served[0].name} is run by its server, so workers would gain nothing; leave --engine out, and raise --concurrency"
-            )
-        if ":" in device:
-            raise UndertowError(
-                f"device {device!r} cannot be that of every worker: each has a GPU of its own; use {device.partition(':')[0]}"
-            )
-
-    def opened(self, device: str) -> AbstractContextManager[Cluster | None]:
-        """The cluster, which is joined when there is something to ask; None for this process."""
-        if self.name != RAY:
-            return nullcontext()
-        return Cluster(self.address, self.workers, device != "cpu", versions=versions_that_answer)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Those that are not at their defaults, under the names that command line and Python share."""
-        given = {"engine": self.name, "address": self.address, "workers": self.workers}
-        return {name: value for name, value in given.items() if value not in (HERE, "", 0)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +296,7 @@ class _Rechecker:
     progress: Progress
 
     def __call__(self, found: Found, queries: list[Query]) -> Scores:
-        engine = _engine_of(self.cluster, self.request, found)
+        engine = engine_of(self.cluster, self.request, found)
         return ask(found, queries, self.store, self.protocol, self.progress, engine=engine).scores
 
 
@@ -380,7 +314,7 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress, *, engi
     run_key = key_of_run(asked_key, job.seed)
     folder = place.folder or Path("runs") / _folder_name(job, asked, run_key)
     check_place(folder, run_key, overwrite=place.overwrite)
-    engine.check_models(subjects, requests.device)
+    engine.check_models([subject.found.card for subject in subjects], requests.device)
     changed = _changed(job, requests) | engine.options
     command = shell_command(job.probe, requests.names, changed)
     # The graph is no part of the key: it changes nothing that is asked or measured, only what is told of it.
@@ -397,7 +331,7 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress, *, engi
     evidences, parts, agains = [], [], []
     with AnswerStore(store_file()) as store, engine.opened(requests.device) as cluster:
         for request, subject in zip(asked, subjects, strict=True):
-            runs = _engine_of(cluster, request, subject.found)
+            runs = engine_of(cluster, request, subject.found)
             answered = _ask_subject(subject, store, protocol, progress, engine=runs)
             evidences.append(probe.observe(subject.design, answered.items, answered.scores, request.name))
             parts.append(_part(request.name, subject, answered, said))
@@ -463,15 +397,6 @@ def _unasked(said: Mapping[str, Facts], names: Sequence[str]) -> list[str]:
     """A misspelled name in a file about models would go unnoticed otherwise."""
     strange = [name for name in said if name not in names]
     return [f"the file about models names {', '.join(strange)} too, which this run does not ask"] if strange else []
-
-
-def _engine_of(cluster: Cluster | None, request: Request, found: Found) -> Engine:
-    """Where a model is asked: in this process, or by workers, which find it by themselves."""
-    if cluster is None:
-        return here
-    # On another machine `auto` might be another precision.
-    dtype = found.card.dtype if found.card.dtype in DTYPES else request.dtype
-    return cluster.engine(partial(models.find, replace(request, dtype=dtype)))
 
 
 def _ask_subject(
@@ -716,7 +641,7 @@ def dry_run(  # noqa: PLR0913 - as `run`
     read_about(Path(about) if about else None)
     named_graph(probe, str(graph))
     subjects, _ = _subjects(job, requests.each())
-    choice.check_models(subjects, device)
+    choice.check_models([subject.found.card for subject in subjects], device)
     with AnswerStore(store_file()) as store:
         return Estimate.of_all(
             [

@@ -69,7 +69,7 @@ def test_a_second_install_does_nothing(checkout: Checkout) -> None:
 
 def test_the_install_is_constrained_and_has_the_models(checkout: Checkout) -> None:
     checkout.make("install")
-    assert "-c constraints.txt -e .[models,api,ray,dev]" in checkout.calls()
+    assert "-c constraints.txt -e .[models,api,ray,app,docs,dev]" in checkout.calls()
 
 
 @pytest.mark.parametrize("changed", ["pyproject.toml", "constraints.txt"])
@@ -128,6 +128,7 @@ def test_a_python_without_venv_is_named(checkout: Checkout) -> None:
         ("test", ".venv/bin/undertow pull smollm2"),
         ("test", ".venv/bin/pytest"),
         ("check", ".venv/bin/lint-imports"),
+        ("docs", ".venv/bin/mkdocs build"),
         ("bench", "sh benchmarks/run.sh"),
     ],
 )
@@ -138,6 +139,6 @@ def test_each_job_sets_up_first(target: str, command: str, checkout: Checkout) -
 
 def test_help_lists_the_jobs(checkout: Checkout) -> None:
     text = checkout.make().stdout
-    for target in ("install", "demo", "test", "fast", "check", "bench", "clean"):
+    for target in ("install", "demo", "test", "fast", "check", "docs", "bench", "clean"):
         assert f"make {target} " in text
     assert checkout.installs() == 0

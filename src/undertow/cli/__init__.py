@@ -23,12 +23,13 @@ from typer.core import TyperCommand, TyperGroup
 
 from undertow.cli.app import app as serve_page
 from undertow.cli.check import check
+from undertow.cli.check_text import check_text
 from undertow.cli.compare import compare
 from undertow.cli.dag import dag
 from undertow.cli.export import export_app
 from undertow.cli.finetune import finetune
 from undertow.cli.lab import lab_app
-from undertow.cli.options import parameter, parameters_of
+from undertow.cli.options import Dtype, parameter, parameters_of
 from undertow.cli.simulate import simulate
 from undertow.cli.terminal import Json, StoppedError, progress_bar, say_list, say_table, stoppable, without_nan
 from undertow.types import UndertowError
@@ -36,7 +37,6 @@ from undertow.types import UndertowError
 if TYPE_CHECKING:
     from undertow.audit import Run
     from undertow.causal.grounds import Grounds
-    from undertow.checking import Verdict
     from undertow.doctor import Checkup
     from undertow.scoring.ask import Estimate
     from undertow.types import Finding
@@ -57,6 +57,7 @@ app.add_typer(lab_app, name="lab")
 app.add_typer(export_app, name="export")
 app.command("app")(serve_page)
 app.command()(check)
+app.command("check-text")(check_text)
 app.command()(compare)
 app.command()(dag)
 app.command()(simulate)
@@ -90,9 +91,6 @@ Graph = Annotated[
         callback=_named,
         help="Causal graph to read the findings under: a name of `undertow dag`, a file, or the graph itself.",
     ),
-]
-Dtype = Annotated[
-    str, typer.Option(help="float32, bfloat16, float16, or auto: bfloat16 where this machine is fast at it.")
 ]
 Protocol = Annotated[str, typer.Option("--protocol", help="exact or paper, where there is a choice.")]
 
@@ -451,72 +449,6 @@ def doctor(  # noqa: PLR0913 - an option each
     _say_checkup(checkup)
 
 
-@app.command("check-text")
-def check_text(  # noqa: PLR0913 - an option each
-    text: Annotated[
-        str, typer.Argument(help="A sentence with its blank marked {blank}; leave it out with --file.")
-    ] = "",
-    *,
-    model: Annotated[
-        str,
-        typer.Option("-m", "--model", help="A name of `undertow ls models`, a hub id, a model folder or a GGUF file."),
-    ],
-    options: Annotated[
-        str, typer.Option(help="What may fill the blank: 'yes: is; no: is not'; pronouns if not given.")
-    ] = "",
-    file: Annotated[
-        Path | None, typer.Option(help="JSONL: one object a line, with text, and options where they are not pronouns.")
-    ] = None,
-    challenge: Annotated[str, typer.Option(help="Schema set to compare with.")] = "undertow-schemas",
-    data_dir: Annotated[str, typer.Option(help="Folder with the two published files of winogender.")] = "",
-    w: Annotated[str, typer.Option(help="W list: date, place, subreddit, or a file with one value a line.")] = "date",
-    inject: Annotated[str, typer.Option(help="How W goes in.")] = "In {w}: ",
-    date_start: Annotated[int, typer.Option(help="First year of the date list.")] = 1901,
-    date_stop: Annotated[int, typer.Option(help="Last year of the date list.")] = 2016,
-    date_count: Annotated[int, typer.Option(help="Number of years.")] = 2,
-    ends: Annotated[int, typer.Option(help="How many W values at either end are averaged.")] = 1,
-    revision: Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")] = "",
-    dtype: Dtype = "float32",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto",
-    out: Annotated[Path | None, typer.Option("--out", help="JSONL file for the verdicts of --file.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Say whether a sentence decides its blank, or an answer would be a guess."""
-    from undertow import checking
-    from undertow.sentence_files import check_out, read_lines, write_verdicts
-
-    if bool(text) == (file is not None):
-        raise UndertowError("give one sentence, or a file of them with --file")
-    if out is not None and file is None:
-        raise UndertowError("--out is for the verdicts of --file; give one, or leave --out out")
-    check_out(out)
-    lines = read_lines(file, options) if file is not None else []
-    if text:
-        checking.check_sentence(text, options)
-    with stoppable(), progress_bar(as_json) as progress:
-        guard = checking.guard(
-            model,
-            challenge=challenge,
-            data_dir=data_dir,
-            w=w,
-            inject=inject,
-            date_start=date_start,
-            date_stop=date_stop,
-            date_count=date_count,
-            ends=ends,
-            revision=revision,
-            dtype=dtype,
-            device=device,
-            progress=progress,
-        )
-        if file is None:
-            _say_verdict(guard(text, options), as_json=as_json)
-        else:
-            for note in guard.notes:
-                typer.echo(note, err=True)
-            write_verdicts(guard, lines, out)
-
-
 @app.command("challenge")
 def show_challenge(  # noqa: PLR0913 - an option each
     name: Annotated[
@@ -843,33 +775,6 @@ def _how_many(number: float) -> str:
 HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 """A commit, or SHA-256: the only revisions that say as much when they are cut."""
 KIND_UNITS = {"blank": "sentences", "generation": "prompts"}
-
-
-def _say_verdict(verdict: Verdict, *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(verdict.as_json(), ensure_ascii=False))
-        return
-    if verdict.unspecified is None:
-        typer.echo(f"no verdict: {verdict.unscored}")
-        return
-    chance = f" (chance {verdict.chance_percent:.0f}%)" if math.isfinite(verdict.chance_percent) else ""
-    typer.echo(f"{'unspecified' if verdict.unspecified else 'well specified'}{chance}: {verdict.text}")
-    typer.echo(verdict.advice)
-    for value, shares in verdict.percent.items():
-        typer.echo(f"  {value}: {', '.join(f'{group} {share:.1f}%' for group, share in shares.items())}")
-    for name, standing in verdict.scores.items():
-        beside = (
-            f": above {100 * standing.above_unspecified:.0f}% of the undecided and {100 * standing.above_specified:.0f}% of the "
-            "deciding sentences of the schema set"
-            if math.isfinite(standing.above_unspecified)
-            else ""
-        )
-        unit = "%" if name in ("entropy", "jensen_shannon") else " points"
-        typer.echo(f"  {name.replace('_', ' ')} {standing.value:.1f}{unit}{beside}")
-    typer.echo(f"  at most {verdict.unclaimed_percent:.0f}% went to words that were not asked for")
-    typer.echo(f"Rests on: {verdict.rests_on}.")
-    for note in verdict.notes:
-        typer.echo(note)
 
 
 def _say_estimate(estimate: Estimate, *, as_json: bool) -> None:

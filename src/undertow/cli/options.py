@@ -1,4 +1,4 @@
-"""Options of commands that are read from dataclasses: what `undertow run PROBE` and `undertow export FORMAT PROBE` share.
+"""Options that commands share: those read from dataclasses (`undertow run PROBE`, `undertow export FORMAT PROBE`), and single ones.
 
 Knows fields and annotations; knows nothing about what any option means.
 """
@@ -10,6 +10,10 @@ import inspect
 from typing import Annotated, Any, get_type_hints
 
 import typer
+
+Dtype = Annotated[
+    str, typer.Option(help="float32, bfloat16, float16, or auto: bfloat16 where this machine is fast at it.")
+]
 
 
 def parameters_of(options: type[Any]) -> list[inspect.Parameter]:
