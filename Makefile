@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.undertow-installed
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test soak fast check format docs bench clean distclean
+.PHONY: help install demo test soak fast check format docs audit bench clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +45,9 @@ format: install  ## put the code into the project's format
 docs: install  ## make the site of the documentation, to be opened from disk
 	$(BIN)/mkdocs build
 	@echo "Open site/index.html"
+
+audit: install  ## ask an advisory service whether a pinned package has a known hole
+	$(BIN)/pip-audit --strict --disable-pip --no-deps -r constraints.txt
 
 bench: install  ## measure speed beside other tools, in an environment of its own
 	PYTHON="$(CURDIR)/$(BIN)/python" sh benchmarks/run.sh $(ARGS)

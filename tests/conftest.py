@@ -27,9 +27,14 @@ SMOLLM2 = location("smollm2")
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
 LONGEST_FIRST = (
+    "docs/test_tutorial.py",
+    "reliability/test_network.py",
+    "reliability/test_no_way_in.py",
+    "reliability/test_fuzz_readers.py",
     "probes/test_task_specification_of_the_default_model.py",
     "test_ray.py",
     "docs/test_docs.py",
+    "docs/test_site.py",
     "test_resume.py",
     "lab/test_lab.py",
     "test_precision.py",
@@ -65,6 +70,11 @@ LONGEST_FIRST = (
     "cli/test_bias_in_text_commands.py",
     "probes/test_bias_in_text_told.py",
     "test_stopping.py",
+    "reliability/test_crashes.py",
+    "reliability/test_disk_and_memory.py",
+    "reliability/test_side_by_side.py",
+    "reliability/test_no_number_unmeasured.py",
+    "reliability/test_same_again.py",
 )
 """Files that take 15 seconds or more, by what they take; `pytest --durations=0` tells."""
 
@@ -85,6 +95,7 @@ SLOW_FILES = (
     "cli/test_simulate.py",
     "cli/test_task_specification_commands.py",
     "docs/test_docs.py",
+    "docs/test_site.py",
     "models/test_finetune.py",
     "models/test_labelled.py",
     "models/test_masked.py",
@@ -106,6 +117,10 @@ SLOW_FILES = (
     "test_several_models.py",
     "web/test_app.py",
     "web/test_app_in_a_browser.py",
+    "reliability/test_power_cut.py",
+    "reliability/test_no_number_unmeasured.py",
+    "reliability/test_old_folders.py",
+    "reliability/test_same_again.py",
 )
 """Files whose tests are slow together, though each by itself may not be: more than half of what the fast tests took."""
 

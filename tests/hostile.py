@@ -70,4 +70,5 @@ def page_of(text: str) -> Page:
         grounds=PageGrounds(text, text, [text], text, rows, text, figure),
         precision=PagePrecision([text], [text], table),
         basis={text: {text: text}},
+        nothing=text,
     )

@@ -22,33 +22,42 @@ app(models=models, allow_any_model=False, runs=Path(runs) if runs else None, hos
 
 
 @contextmanager
-def serving(folder: Path, models: str = "toy", runs: str = "") -> Iterator[str]:
-    """The page's address, token and all, while it is served.
+def serving(folder: Path, models: str = "toy", runs: str = "", *, attacked: bool = False) -> Iterator[str]:
+    """The page's address, token and all, while it is served; then it is interrupted, and leaves nothing behind.
 
     Args:
-        folder: for its cache and its temporary files.
+        folder: for its cache, its temporary files, and what it complains of (`complaints`).
         models, runs: as the command has them.
+        attacked: whether visitors send what no page would, which it may complain of.
     """
     pytest.importorskip("gradio", reason="the app extra is not installed")
     (folder / "tmp").mkdir()
     environment = os.environ | {"UNDERTOW_CACHE": str(folder / "cache"), "TMPDIR": str(folder / "tmp")}
-    with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", START, models, runs],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    complaints = folder / "complaints"
+    with (
+        complaints.open("wb") as errors,  # nobody reads while it runs, and a pipe would fill up
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", START, models, runs],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+    ):
         assert process.stdout is not None
-        assert process.stderr is not None
         first = process.stdout.readline()
         if not first.startswith("Open http://127.0.0.1:"):
             process.kill()
-            raise AssertionError(first + process.stderr.read())
+            raise AssertionError(first + complaints.read_text())
         try:
             yield first.split()[1]
         finally:
             process.send_signal(signal.SIGINT)
-            said, complained = process.communicate(timeout=30)
-        assert (said, complained) == ("", ""), "it ends without a word"
+            said, _ = process.communicate(timeout=30)
+        complained = complaints.read_text()
+        assert (said, "" if attacked else complained) == ("", ""), "it ends without a word"
+        assert complained.replace("\n", "").isprintable(), (
+            "what a visitor sent is not obeyed by the operator's terminal"
+        )
+        assert list((folder / "tmp").iterdir()) == []

@@ -577,7 +577,7 @@ def test_nothing_else_is_overwritten(tmp_path: Path) -> None:
         written(record(table(SECOND, "two"), run_key="l"), tmp_path / "b"),
     )
     compared = compare_folders(first, second)
-    with pytest.raises(UndertowError, match="holds a run"):
+    with pytest.raises(UndertowError, match="holds no comparison"):
         compared.write(first)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").write_text("mine")
@@ -594,7 +594,7 @@ def test_nothing_else_is_overwritten(tmp_path: Path) -> None:
 def test_names_are_models_or_folders_and_never_alike(tmp_path: Path) -> None:
     places = [written(record(table(FIRST)), tmp_path / name / "run") for name in ("a", "b")]
     assert Runs.read([places[0], places[1]]).names == [str(place) for place in places]
-    assert Runs.read([places[0], places[0]]).names == [str(places[0]), f"{places[0]}, again"]
+    assert Runs.read([places[0], places[0]]).names == [str(places[0]), f"{places[0]} (again)"]
     other = written(record(table(SECOND, "two")), tmp_path / "c")
     assert Runs.read([places[0], other]).names == ["one", "two"]
     assert Runs.read([places[0], other, places[1]]).names[1] == "two"
@@ -614,7 +614,7 @@ def test_more_runs_are_held_against_the_first(tmp_path: Path) -> None:
     told = compared.findings
     assert any(text.startswith("three against one: All answers") for text in (one.text for one in told))
     html = compared.write(tmp_path / "out").read_text(encoding="utf-8")
-    assert "two, three against one" in html
+    assert "two and three against one" in html
     assert "two: 6 items" in html
 
 

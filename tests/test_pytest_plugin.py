@@ -68,6 +68,15 @@ def test_a_failure_is_a_sentence_without_a_traceback(place: pytest.Pytester) -> 
         assert word not in shown.partition("short test summary")[0]
 
 
+def test_what_a_rule_is_for_is_not_obeyed_by_a_terminal(place: pytest.Pytester) -> None:
+    (place.path / "rules.toml").write_text(
+        gap_rule(at_most=1, why="\x1b[2Jwiped\x9b\nand \u202eturned"), encoding="utf-8"
+    )
+    shown = inside(place, *ASKED).stdout.str()
+    assert "\ufffd[2Jwiped\ufffd\nand \ufffdturned" in shown
+    assert not set("\x1b\x9b\u202e").intersection(shown)
+
+
 def test_an_error_is_a_sentence_too(place: pytest.Pytester) -> None:
     shown = inside(place, *ASKED, "-k", "errs").stdout.str()
     assert "rule 3 ('errs'): " in shown

@@ -18,9 +18,9 @@ from undertow.engines import HERE, EngineChoice, engine_of
 from undertow.models.base import FLOAT32, Found, Request
 from undertow.named_graphs import grounds_of, grounds_told, named_graph
 from undertow.places import store_file
-from undertow.probes.base import Evidence, Probe, Rounds, Sampling
+from undertow.probes.base import Design, Evidence, Probe, Rounds, Sampling
 from undertow.provenance import circumstances, code_sha256, python_call, shell_command
-from undertow.records import SCHEMA_VERSION, Record, check_place, read_record, write_record
+from undertow.records import MANIFEST, SCHEMA_VERSION, Record, check_place, read_record, write_record
 from undertow.scoring.ask import Asked, Engine, Estimate, Progress, ask, check_asks, estimate
 from undertow.scoring.distributed import Cluster
 from undertow.scoring.store import AnswerStore
@@ -705,8 +705,15 @@ def probe_of(record: Record) -> Probe:
 
 
 def evidence_of(record: Record) -> Evidence:
-    """What was observed in it."""
-    return Evidence(record.observations, record.manifest["design"])
+    """What was observed in it.
+
+    Raises:
+        UndertowError: its design is damaged; says what of it.
+    """
+    probe = probe_of(record)
+    design = Design(record.manifest["design"], MANIFEST)
+    design.check(probe.design(probe.Settings()))
+    return Evidence(record.observations, design)
 
 
 def key_of_run(asked_key: str, seed: int) -> str:

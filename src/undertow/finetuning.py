@@ -23,6 +23,7 @@ from undertow.challenge.catalog import word_lists
 from undertow.challenge.reading import closest, read_toml
 from undertow.models.finetune import Example, Finetuned, Progress, Recipe, check_ends
 from undertow.models.finetune import finetune as train
+from undertow.outside import is_whole_text, json_of, plain_size
 from undertow.types import UndertowError
 
 Words: TypeAlias = Mapping[str, Sequence[str]]
@@ -36,6 +37,7 @@ PARQUET = "refs/convert/parquet"
 """The hub's own copies of data sets that were published with a loading script, which is never run here."""
 SHOWN_FIELDS = 8
 LOOKED_AT = 1000
+MAX_LINE_BYTES = 64 * 2**20
 """So many objects of a file are looked at before the base is, which may be on the hub."""
 
 
@@ -309,10 +311,15 @@ def read_jsonl(path: Path) -> Iterator[Row]:
     Raises:
         UndertowError: the file cannot be read, or a line is no JSON object; says which.
     """
+    plain_size(path)
     number = 0
     try:
         with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), 1):
+                if len(line) > MAX_LINE_BYTES:
+                    raise UndertowError(
+                        f"{path}, line {number}: is longer than {MAX_LINE_BYTES // 2**20} MiB; write one object a line"
+                    )
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 if text.strip():
                     yield f"{path}, line {number}", _object(text, f"{path}, line {number}")
@@ -324,13 +331,15 @@ def read_jsonl(path: Path) -> Iterator[Row]:
 
 def _object(line: str, where: str) -> Mapping[str, Any]:
     try:
-        given = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        given = json_of(line)
+    except ValueError as error:
         raise UndertowError(f"{where}: is not JSON ({error}); write one object a line") from error
     if not isinstance(given, dict):
         raise UndertowError(
             f'{where}: must be an object such as {{"text": "She was a painter."}}, not {line.strip()[:40]!r}'
         )
+    if "\\" in line and not is_whole_text(json.dumps(given, ensure_ascii=False)):
+        raise UndertowError(f"{where}: holds half of a character (a lone surrogate), which no model can read; mend it")
     return given
 
 

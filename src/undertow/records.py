@@ -6,7 +6,8 @@
     precision.csv          of a run in reduced precision: results of a sample in it and in float32
     tables/  figures/  report.html  how it is told, written by whoever tells it
 
-A folder is written beside its place and moved there, the manifest last: a folder with a manifest is complete.
+A folder is written beside its place and moved there, the manifest last: a folder with a manifest is complete. Folders of another
+kind, as of a comparison, are checked and written in the same way (`Kind`).
 """
 
 from __future__ import annotations
@@ -15,15 +16,22 @@ import json
 import math
 import os
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
+from undertow.outside import is_folder
 from undertow.types import Result, UndertowError
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing is locked there, and drafts are old before they are removed
+    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +45,13 @@ PRECISION_FLAG = "could_change"
 UNFINISHED = ".unfinished"
 """Marks a folder whose files are being replaced."""
 DRAFT_PREFIX = ".undertow-draft-"
+HELD = ".held"
+"""Ends the name of a draft that is locked as long as its process lives."""
+MOST_CELLS = 200_000_000
+"""Of the table of observations."""
 OLD_S = 24 * 3600.0
+WAIT_S, SAY_S = 120.0, 4.0
+"""How long another process may hold the folder that a run goes to before we give up, and before the user is told that we wait."""
 PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", PRECISION, "report.html", "figures", "tables")
 NEEDED: Mapping[str, type] = {
     "schema_version": int, "probe": str, "model": str, "design": dict, "run_key": str, "asked_key": str, "seed": int,
@@ -84,46 +98,114 @@ def write_record(record: Record, folder: Path, tell: Callable[[Path], None], *, 
     Raises:
         UndertowError: the place is taken by something else, or cannot be written.
     """
-    _check_place(record, folder, overwrite=overwrite)
+
+    def fill(draft: Path) -> None:
+        _write_results(record, draft)
+        record.observations.to_parquet(draft / OBSERVATIONS, index=False)
+        if record.precision is not None:
+            record.precision.to_csv(draft / PRECISION, index=False, lineterminator="\n")
+        tell(draft)
+        write_json(draft / MANIFEST, dict(record.manifest))
+
+    write_folder(folder, str(record.manifest["run_key"]), fill, overwrite=overwrite)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What folders of one kind hold.
+
+    Attributes:
+        noun: what they are of.
+        last: the file that says whose a folder is; it is written last, so that a folder that has it is complete.
+        parts: what may be in one.
+        key: reads its key; "" where there is none that can be read.
+        stale: files that would be taken for those of a rewritten folder that has none.
+        replace: how a folder that holds another may be had all the same; "" for not at all.
+        kept: what is not lost where a folder cannot be written; "" for nothing.
+    """
+
+    noun: str
+    last: str
+    parts: Sequence[str]
+    key: Callable[[Path], str]
+    stale: Sequence[str] = ()
+    replace: str = ""
+    kept: str = ""
+
+
+def _held_key(folder: Path) -> str:
+    """The key of the run in a folder; "" if there is none that can be read."""
+    try:
+        return str(_read_manifest(folder)["run_key"])
+    except UndertowError:
+        return ""
+
+
+RUN = Kind(
+    noun="run", last=MANIFEST, parts=PARTS, key=_held_key, stale=(PRECISION,), replace=", or replace it with --overwrite",
+    kept="all answers are kept, so ",
+)  # fmt: skip
+
+
+def write_folder(
+    folder: Path, key: str, fill: Callable[[Path], None], *, overwrite: bool = False, kind: Kind = RUN
+) -> None:
+    """Write a folder, all of it or nothing that looks like one.
+
+    Args:
+        folder: where to; one with the same key is replaced.
+        key: says whose it is.
+        fill: writes all of it into the folder that it is given.
+        overwrite: replace a folder with another key too.
+        kind: what it is.
+
+    Raises:
+        UndertowError: the place is taken by something else, or cannot be written.
+    """
+    check_place(folder, key, overwrite=overwrite, kind=kind)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _forget_old_drafts(folder.parent)
-        with tempfile.TemporaryDirectory(prefix=DRAFT_PREFIX, dir=folder.parent) as beside:
-            draft = Path(beside) / "run"
-            draft.mkdir()
-            _write_results(record, draft)
-            record.observations.to_parquet(draft / OBSERVATIONS, index=False)
-            if record.precision is not None:
-                record.precision.to_csv(draft / PRECISION, index=False, lineterminator="\n")
-            tell(draft)
-            _write_json(draft / MANIFEST, dict(record.manifest))
-            _move(draft, folder)
+        with _draft_beside(folder) as draft:
+            fill(draft)
+            _settle(draft)
+            with _locked(folder.parent):
+                _refuse_place(folder, key, overwrite=overwrite, kind=kind)  # it may be taken meanwhile
+                _move(draft, folder, kind)
+                _settle_folder(folder.parent)
     except OSError as error:
         raise UndertowError(
-            f"{folder}: the run folder cannot be written ({error.strerror or error}); all answers are kept, "
-            "so free space or name another --out and run the same command again"
+            f"{folder}: the {kind.noun} folder cannot be written ({error.strerror or error}); {kind.kept}"
+            "free space or name another --out and run the same command again"
         ) from error
 
 
-def check_place(folder: Path, run_key: str, *, overwrite: bool = False) -> None:
-    """Refuse, before any work is done, a place that holds something other than this run.
+def check_place(folder: Path, key: str, *, overwrite: bool = False, kind: Kind = RUN) -> None:
+    """Refuse, before any work is done, a place that holds something other than this run, or what else has this key.
 
     Raises:
         UndertowError: the place is taken, or no folder can be made there.
     """
+    with suppress(OSError):  # a folder that cannot be written to is told of below
+        # Here, since a run that was finished as its process was killed is not written again.
+        _forget_drafts(folder.absolute().parent)
+    _refuse_place(folder, key, overwrite=overwrite, kind=kind)
+
+
+def _refuse_place(folder: Path, key: str, *, overwrite: bool, kind: Kind) -> None:
     try:
         empty = _is_empty(folder)
     except OSError as error:
         raise UndertowError(f"{folder}: cannot be used ({error.strerror}); name another folder with --out") from error
     if empty:
         return
-    if (folder / UNFINISHED).is_file() and not (folder / MANIFEST).is_file():
+    held = {entry.name for entry in folder.iterdir()}
+    if kind.last not in held and UNFINISHED in held and (held == {UNFINISHED} or held.intersection(kind.parts)):
         return  # its rewriting had begun, and was allowed then
-    if not (folder / MANIFEST).is_file() and any(entry.name not in PARTS for entry in folder.iterdir()):
-        raise UndertowError(f"{folder}: is not empty and holds no run; name another folder with --out")
-    if not overwrite and _held_key(folder) != run_key:
+    if kind.last not in held and not held <= set(kind.parts):
+        raise UndertowError(f"{folder}: is not empty and holds no {kind.noun}; name another folder with --out")
+    if not overwrite and kind.key(folder) != key:
         raise UndertowError(
-            f"{folder}: holds another run, or a damaged one; name another folder with --out, or replace it with --overwrite"
+            f"{folder}: holds another {kind.noun}, or a damaged one; name another folder with --out{kind.replace}"
         )
 
 
@@ -137,27 +219,15 @@ def _is_empty(folder: Path) -> bool:
     return not folder.exists() or not any(folder.iterdir())
 
 
-def _held_key(folder: Path) -> str:
-    """The key of the run in a folder; "" if there is none that can be read."""
-    try:
-        return str(_read_manifest(folder)["run_key"])
-    except UndertowError:
-        return ""
-
-
-def _check_place(record: Record, folder: Path, *, overwrite: bool) -> None:
-    check_place(folder, str(record.manifest["run_key"]), overwrite=overwrite)
-
-
-def _move(draft: Path, folder: Path) -> None:
+def _move(draft: Path, folder: Path, kind: Kind) -> None:
     if not folder.exists():
         draft.rename(folder)
         return
     # The old manifest goes first and the new one comes last: what lies between is marked, and is not taken for a run.
     (folder / UNFINISHED).touch()
-    (folder / MANIFEST).unlink(missing_ok=True)
-    (folder / PRECISION).unlink(missing_ok=True)  # it would be taken for that of a run that has none
-    for entry in sorted(draft.iterdir(), key=lambda entry: entry.name == MANIFEST):
+    for name in (kind.last, *kind.stale):
+        (folder / name).unlink(missing_ok=True)
+    for entry in sorted(draft.iterdir(), key=lambda entry: entry.name == kind.last):
         target = folder / entry.name
         if target.is_dir():
             shutil.rmtree(target)
@@ -165,12 +235,105 @@ def _move(draft: Path, folder: Path) -> None:
     (folder / UNFINISHED).unlink()
 
 
-def _forget_old_drafts(parent: Path) -> None:
-    """Drafts of processes that were killed while they wrote; a day is longer than any write."""
-    for draft in parent.glob(f"{DRAFT_PREFIX}*"):
-        with suppress(FileNotFoundError):  # another process has just moved its draft into place
-            if time.time() - draft.stat().st_mtime > OLD_S:
-                shutil.rmtree(draft, ignore_errors=True)
+def _settle(draft: Path) -> None:
+    """On the disk before it is moved: else a power cut leaves a folder with a manifest and nothing behind it."""
+    for path in [draft, *draft.rglob("*")]:
+        if path.is_dir():
+            _settle_folder(path)
+            continue
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+
+
+def _settle_folder(folder: Path) -> None:
+    if fcntl is None:
+        return
+    with suppress(OSError):  # some file systems keep folders in their own way, and some folders cannot be listed
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+# Processes that write into one folder: each draft is locked while its process lives, and moving is done by one at a time.
+
+
+@contextmanager
+def _draft_beside(folder: Path) -> Iterator[Path]:
+    """A folder for the draft, gone afterwards; if this process is killed, the next one removes it."""
+    parent = folder.absolute().parent
+    _forget_drafts(parent)
+    with _locked(parent):
+        beside = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, suffix=HELD, dir=parent))
+        lock = _taken(beside)[1]
+    try:
+        draft = beside / "run"
+        draft.mkdir()
+        yield draft
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _forget_drafts(parent: Path) -> None:
+    """Drafts of processes that were killed while they wrote."""
+    drafts = list(parent.glob(f"{DRAFT_PREFIX}*")) if parent.is_dir() else []
+    if not drafts:
+        return
+    with _locked(parent):
+        for draft in drafts:
+            with suppress(FileNotFoundError):  # another process has just moved its draft into place
+                if _is_forsaken(draft):
+                    shutil.rmtree(draft, ignore_errors=True)
+
+
+def _is_forsaken(draft: Path) -> bool:
+    """Where locks tell nothing, by its age: a day is longer than any write."""
+    if time.time() - draft.stat().st_mtime > OLD_S:
+        return True
+    free, lock = _taken(draft) if draft.name.endswith(HELD) else (None, None)
+    if lock is not None:
+        os.close(lock)
+    return free is True
+
+
+@contextmanager
+def _locked(parent: Path) -> Iterator[None]:
+    started, told = time.monotonic(), False
+    while (found := _taken(parent))[0] is False:
+        waited_s = time.monotonic() - started
+        if waited_s > WAIT_S:
+            raise TimeoutError(0, f"another process has held {parent} for {WAIT_S:.0f} seconds")
+        if waited_s > SAY_S and not told:
+            told = True
+            sys.stderr.write(f"undertow: {parent}: waiting for another process that holds this folder\n")
+        time.sleep(0.02)
+    try:
+        yield
+    finally:
+        if found[1] is not None:
+            os.close(found[1])
+
+
+def _taken(folder: Path) -> tuple[bool | None, int | None]:
+    """Whether a folder's lock is ours now, and what holds it until it is closed; None where there are no locks."""
+    if fcntl is None:
+        return None, None
+    try:
+        opened = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # it can be written to, but not listed
+        return None, None
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(opened)
+        return False, None
+    except OSError:
+        os.close(opened)
+        return None, None
+    return True, opened
 
 
 def read_record(folder: Path) -> Record:
@@ -179,12 +342,14 @@ def read_record(folder: Path) -> Record:
     Raises:
         UndertowError: it is no run folder, is damaged, or was written by a newer version.
     """
-    import pandas as pd
     from pyarrow import ArrowException
 
     manifest = _read_manifest(folder)
     try:
-        observations = pd.read_parquet(folder / OBSERVATIONS)
+        with (folder / OBSERVATIONS).open(
+            "rb"
+        ) as file:  # by its path it could not be had from a folder whose name is no text
+            observations = _table_in(file)
     except FileNotFoundError as error:
         raise UndertowError(
             f"{folder}: has no {OBSERVATIONS}; the run folder is incomplete, run the audit again"
@@ -194,6 +359,26 @@ def read_record(folder: Path) -> Record:
             f"{folder / OBSERVATIONS}: is damaged ({_first_line(error)}); run the audit again"
         ) from error
     return Record(manifest, observations, _read_results(folder), _read_precision(folder))
+
+
+def _table_in(file: IO[bytes]) -> pd.DataFrame:
+    """A table whose texts are texts. What pandas noted in the file about its own types is left aside, and may be damaged.
+
+    Raises:
+        ArrowException, OSError, ValueError: it is none, or is far too large: a column of one value takes no room in a file.
+    """
+    import pyarrow.parquet as pq
+
+    opened = pq.ParquetFile(file)
+    n_cells = opened.metadata.num_rows * opened.metadata.num_columns
+    if n_cells > MOST_CELLS:
+        raise ValueError(f"it holds {n_cells:,} cells, and at most {MOST_CELLS:,} are read")
+    table = opened.read()
+    if len(set(table.column_names)) < table.num_columns:
+        raise ValueError("it has two columns of one name")
+    table.validate(full=True)
+    found: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+    return found
 
 
 def _read_precision(folder: Path) -> pd.DataFrame | None:
@@ -212,11 +397,11 @@ def _read_precision(folder: Path) -> pd.DataFrame | None:
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise UndertowError(f"{folder}: there is no such run folder; check the path")
     if not path.is_file():
         raise UndertowError(f"{folder}: has no {MANIFEST}, so it is no run folder, or one that was not finished")
-    manifest = _read_json(path)
+    manifest = read_json(path)
     version = manifest.get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise UndertowError(f"{path}: was written by a newer Undertow (schema {version}); update to read it")
@@ -231,10 +416,10 @@ def _read_results(folder: Path) -> list[Result]:
     if not path.is_file():
         raise UndertowError(f"{folder}: has no {RESULTS}; the run folder is incomplete, run the audit again")
     try:
-        return [_result(row) for row in _read_json(path)["results"]]
+        return [_result(row) for row in read_json(path)["results"]]
     except KeyError as error:
         raise UndertowError(f"{path}: is damaged (it lacks {_first_line(error)}); run the audit again") from error
-    except (TypeError, AttributeError, ValueError) as error:
+    except (TypeError, AttributeError, ValueError, OverflowError) as error:
         raise UndertowError(f"{path}: is damaged ({_first_line(error)}); run the audit again") from error
 
 
@@ -276,7 +461,7 @@ def _write_results(record: Record, folder: Path) -> None:
         for result in record.results
     ]
     head = {"schema_version": SCHEMA_VERSION, "probe": record.manifest["probe"], "model": record.manifest["model"]}
-    _write_json(folder / RESULTS, head | {"results": results})
+    write_json(folder / RESULTS, head | {"results": results})
     record.results_table().to_csv(folder / "results.csv", index=False)
 
 
@@ -287,7 +472,8 @@ def _row(result: Result) -> dict[str, Any]:
     return row | dict(result.detail) | {"note": result.note}
 
 
-def _write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON, in which a number that is missing is null."""
     text = json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     with path.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -306,7 +492,12 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        UndertowError: there is none that can be read.
+    """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

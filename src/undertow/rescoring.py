@@ -17,6 +17,7 @@ from undertow.exports import MARK
 from undertow.imports.columns import read_mapped, read_names
 from undertow.imports.lm_eval import is_log, read_log
 from undertow.named_graphs import named_graph
+from undertow.outside import is_plain_file, plain_size
 from undertow.probes.base import Evidence
 from undertow.provenance import call_with, circumstances, code_sha256, command_with, score_call, score_command
 from undertow.records import MANIFEST, SCHEMA_VERSION, check_place, read_record, write_record
@@ -58,6 +59,7 @@ def score(  # noqa: PLR0913 - likewise
     """
     source = Path(path)
     said = read_about(Path(about) if about else None)
+    is_plain_file(source)  # says of a name that no file can have what is wrong with it
     logged = is_log(source)
     if columns and (logged or source.is_dir()):
         raise UndertowError(f"{source}: --columns is for tables; leave it out")
@@ -137,7 +139,10 @@ def _recorded(source: Path, probe: str, protocol: str, columns: str) -> _Got:
         raise UndertowError(
             f"{source}: name the audit that the table belongs to, for example --probe spurious-correlation"
         )
-    chosen, sha256 = probes.load(probe), hashlib.sha256(source.read_bytes()).hexdigest()
+    chosen = probes.load(probe)
+    plain_size(source)
+    with source.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     if columns:
         names = read_names(Path(columns))
         evidence, recorded = read_mapped(source, names, chosen, protocol)

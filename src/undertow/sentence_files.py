@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from undertow import challenge
+from undertow.outside import json_of, text_of, whole_file
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
     from undertow.checking import Guard, Options
 
 AT_ONCE = 200
+MAX_BYTES = 256 * 2**20
 """Lines that are asked together: their verdicts are written before the next are asked."""
 
 
@@ -49,12 +51,7 @@ def read_lines(path: Path, options: str = "") -> list[Line]:
     Raises:
         UndertowError: the file cannot be read, or a line is not what it must be; names the line.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UndertowError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8 text") from error
-    except OSError as error:
-        raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    text = text_of(whole_file(path, MAX_BYTES, "a file of sentences"), path)
     lines = [
         _line(row, options, f"{path}, line {number}") for number, row in enumerate(text.split("\n"), 1) if row.strip()
     ]
@@ -67,8 +64,8 @@ def read_lines(path: Path, options: str = "") -> list[Line]:
 
 def _line(row: str, options: str, where: str) -> Line:
     try:
-        given = json.loads(row)
-    except (json.JSONDecodeError, RecursionError) as error:
+        given = json_of(row)
+    except ValueError as error:
         raise UndertowError(f"{where}: is not JSON ({error}); write one object a line") from error
     if not isinstance(given, dict) or not isinstance(given.get("text"), str):
         raise UndertowError(f'{where}: needs an object with a "text", not {row[:60]!r}')

@@ -10,16 +10,17 @@ import math
 import re
 import reprlib
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from glob import has_magic
 from pathlib import Path
 from typing import TypeAlias
 
+from undertow.outside import is_there, toml_of, whole_file
 from undertow.types import UndertowError
 
 Facts: TypeAlias = Mapping[str, str | float]
 """`parameters` (a number), `objective`, `post_training` (words); `step` and `trajectory` of a checkpoint."""
+MAX_BYTES = 2**20
 KNOWN = ("parameters", "objective", "post_training")
 _STEP = re.compile(r"(?:checkpoint|step|ckpt)[-_]?(\d+)$", re.IGNORECASE)
 
@@ -32,7 +33,7 @@ def written_out(names: Sequence[str]) -> list[str]:
     """
     found: list[str] = []
     for name in names:
-        if not has_magic(name) or Path(name).exists():
+        if not has_magic(name) or is_there(Path(name)):
             found.append(name)
             continue
         folders = _matching(name)
@@ -49,6 +50,10 @@ def written_out(names: Sequence[str]) -> list[str]:
 
 def _matching(pattern: str) -> list[str]:
     """The folders that a pattern matches; a ~ in it is the home folder, since a pattern in quotes passes the shell by."""
+    if "**" in Path(pattern).parts:  # of all folders below, however many these are
+        raise UndertowError(
+            f"{pattern}: ** is in no pattern here; write each folder as a *, as in 'runs/*/checkpoint-*'"
+        )
     try:
         path = Path(pattern).expanduser()
         places = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
@@ -72,16 +77,11 @@ def read_about(path: Path | None) -> dict[str, dict[str, str | float]]:
     """
     if path is None:
         return {}
+    content = whole_file(path, MAX_BYTES, "a file about models")
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Windows editors begin a file with a mark
-    except OSError as error:
-        raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+        table = toml_of(content.decode("utf-8-sig"))  # Windows editors begin a file with a mark
     except ValueError as error:
         raise UndertowError(f"{path}: is not valid TOML: {error}") from error
-    except RecursionError as error:
-        raise UndertowError(
-            f"{path}: is not valid TOML that says something of models: it is nested too deeply"
-        ) from error
     models = table.get("models")
     if set(table) != {"models"} or not isinstance(models, dict):
         raise UndertowError(f"{path}: needs one table for each model, as in [models.smollm2]")

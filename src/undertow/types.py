@@ -30,8 +30,32 @@ Factor: TypeAlias = str | int | float | bool
 """One level of one factor of the design; stays a column all the way to the report."""
 
 
+LONGEST_MESSAGE = 600
+"""Letters of an error's message, at most."""
+
+
 class UndertowError(Exception):
-    """Something a user can mend. The message is one sentence: what, where, how to mend it."""
+    r"""Something a user can mend. The message is one sentence: what, where, how to mend it.
+
+    What it quotes may be anything that a file holds. So the message is kept on one line, signs that cannot be shown are written
+    out (`\u202e`), and of one that is too long the middle is left out: where stands at its beginning, how to mend it at its end.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_shortened(_on_one_line(message)))
+
+
+def _on_one_line(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        sign if sign.isprintable() else " " if sign.isspace() else ascii(sign)[1:-1] for sign in text.strip()
+    )
+
+
+def _shortened(text: str) -> str:
+    half = (LONGEST_MESSAGE - len(" ... ")) // 2
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} ... {text[-half:]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +265,20 @@ def query_digest(query: Query) -> str:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of a JSON-serialisable value in canonical form, 64 hex digits."""
+    """SHA-256 of a JSON-serialisable value in canonical form, 64 hex digits.
+
+    Raises:
+        UndertowError: a text in it cannot be written; quotes what stands around.
+    """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:
+        around = text[max(0, error.start - 30) : error.end + 30]
+        raise UndertowError(
+            f"{around!r}: holds half of a character (a lone surrogate), which no model can read; mend it"
+        ) from error
+    return hashlib.sha256(content).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -220,3 +221,18 @@ def test_runs_of_different_questions_are_not_compared(work: Workplace) -> None:
     done = warm(work.folder, *given)
     refused(done, "runs/")
     assert done.returncode == 2
+
+
+def test_names_of_any_kind_leave_the_terminal_as_it_is(tmp_path: Path) -> None:
+    hostile = "\x1b[2J\x9b31m\u202ename"
+    run = run_folder(
+        tmp_path / "run", [replace(RESULTS[0], group={**RESULTS[0].group, "model": hostile})], model=hostile
+    )
+    run.rename(tmp_path / hostile)
+    (tmp_path / "rules.toml").write_text(gap_rule(at_most=0.5, why=hostile), encoding="utf-8")
+    for name, status in ((hostile, 1), (f"no {hostile}", 2)):
+        done = warm(tmp_path, "check", name, "--rules", "rules.toml")
+        assert done.returncode == status
+        said = done.stdout + done.stderr
+        assert re.search(r"\[2J.+31m.+name", said)
+        assert not set("\x1b\x9b\u202e").intersection(said)

@@ -98,7 +98,7 @@ def test_a_run_with_itself_reports_no_difference(runs: Path, cli: Cli) -> None:
 def test_more_than_two_are_held_against_the_first(runs: Path, cli: Cli) -> None:
     told = json.loads(cli("compare", "first", "second", "first", "--out", "three", "--json", cwd=runs).stdout)
     names = [(one["baseline"]["name"], one["candidate"]["name"]) for one in told["comparisons"]]
-    assert names == [("first", "other"), ("first", "first, again")]
+    assert names == [("first", "other"), ("first", "first (again)")]
     assert [one["identical"] for one in told["comparisons"]] == [False, True]
 
 
@@ -108,8 +108,18 @@ def test_what_cannot_be_compared_is_refused(runs: Path, cli: Cli) -> None:
     refused(cli("compare", "first", "tasks", cwd=runs), "a run of spurious-correlation", "one of task-specification")
     refused(cli("compare", "first", "another", cwd=runs), "cannot be compared", "challenge")
     refused(cli("compare", "first", "second", "--seed", "-1", cwd=runs), "seed -1 is negative")
-    refused(cli("compare", "first", "second", "--out", "first", cwd=runs), "holds a run")
+    refused(cli("compare", "first", "second", "--out", "first", cwd=runs), "holds no comparison")
+    refused(cli("compare", "first", "second", "--out", "x" * 300, cwd=runs), "File name too long", "--out")
     assert not (runs / "runs" / "comparison_first_another").exists()
+
+
+def test_a_folder_whose_name_is_no_text_is_compared(runs: Path, cli: Cli, tmp_path: Path) -> None:
+    odd = tmp_path / "r\udcff"
+    shutil.copytree(runs / "first", odd)
+    told = cli("compare", str(runs / "first"), str(odd), "--out", str(tmp_path / "out"))
+    assert told.returncode == 0, told.stderr
+    assert "differences are 0." in told.stdout
+    assert "r?" in (tmp_path / "out/comparison.csv").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)

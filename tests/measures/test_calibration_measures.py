@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from trained_models import along_dates, drift_lab, lab, model_rows
 from undertow.measures.calibration import (
@@ -152,7 +153,7 @@ def test_a_model_far_off_does_not_widen_its_own_interval() -> None:
 def test_the_number_of_sentence_clusters_is_used_where_the_table_has_it() -> None:
     without, with_few = intervals(lab()), intervals(lab().assign(n_clusters=4))
     assert with_few["standard_error"].to_numpy() == pytest.approx(
-        without["standard_error"].to_numpy() * math.sqrt(4 / 3)
+        without["standard_error"].to_numpy() * stats.norm.ppf(0.975) / stats.t.ppf(0.975, 3)
     )
     assert set(with_few["sentence_df"]) == {3.0}
 

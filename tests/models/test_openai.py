@@ -25,6 +25,7 @@ import pytest
 
 from faulty_proxy import FAULTS, Asked, Plan, Reply, Seen, faulty_proxy, serving
 from llama_server import MODEL, SLOTS, llama_server  # noqa: F401  # a fixture
+from undertow.models import _openai_connection as connection
 from undertow.models import _openai_http as http
 from undertow.models import catalog
 from undertow.models._openai_steps import Wanted, answer_in, shown_of, step_of, text_of, without_end
@@ -567,7 +568,7 @@ def test_the_account_is_told_to_the_openai_service_alone(
     monkeypatch.setenv("OPENAI_PROJECT_ID", "project-of-a-test")
     with serving(saying(GOOD)) as seen:
         if is_the_service:
-            monkeypatch.setattr(http, "OPENAI_URL", seen.url)
+            monkeypatch.setattr(connection, "OPENAI_URL", seen.url)
         answers_of(model_at(seen.url), [prompt()])
     headers = seen.requests[0].headers
     account = {name: value for name, value in headers.items() if "of-a-test" in value}

@@ -17,6 +17,8 @@ PINS = {canonicalize_name(name): version for name, version in (line.split("==") 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Builds of torch for graphics cards bring packages of their own, which differ between machines.
 HARDWARE = re.compile(r"^(nvidia|cuda|triton|rocm|pytorch-triton)")
+OF_THE_ENVIRONMENT = {"pip"}
+"""There before anything is installed, and no part of what is."""
 
 
 def direct() -> list[Requirement]:
@@ -24,7 +26,8 @@ def direct() -> list[Requirement]:
     taken = re.search(r"-e '\.\[([a-z,]+)\]'", (ROOT / "Makefile").read_text())
     assert taken
     extras = [line for extra in taken[1].split(",") for line in PROJECT["optional-dependencies"][extra]]
-    return [Requirement(line) for line in [*PROJECT["dependencies"], *extras]]
+    asked = [Requirement(line) for line in [*PROJECT["dependencies"], *extras]]
+    return [one for one in asked if one.marker is None or one.marker.evaluate()]
 
 
 def needed_by(requirement: Requirement) -> Iterator[Requirement]:
@@ -52,7 +55,7 @@ def test_indirect_needs_are_pinned() -> None:
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
-        if name in seen or HARDWARE.match(name):
+        if name in seen | OF_THE_ENVIRONMENT or HARDWARE.match(name):
             continue
         assert name in PINS, f"{name} is installed with Undertow, and constraints.txt does not pin it"
         seen.add(name)

@@ -20,6 +20,7 @@ BAD_IMPORTS = [
     ("types", "types.py", "import pandas"),
     ("places", "places.py", "import undertow.types"),
     ("places", "provenance.py", "from undertow.types import UndertowError"),
+    ("outside", "outside.py", "import undertow.challenge.reading"),
     ("challenge", "challenge/design.py", "import undertow.models.base"),
     ("challenge", "challenge/design.py", "def late() -> None:\n    import torch"),
     ("models", "models/base.py", "import undertow.challenge"),

@@ -56,7 +56,7 @@ def draw_lab(planted: ArrayLike, errors: Errors, rng: np.random.Generator, slope
     scale, offset = rng.normal(0, errors.scale * k**0.5, k), rng.normal(0, errors.offset * k**0.5, k)
     own = rng.normal(0, errors.own * k**0.5, (len(x), k))
     slopes = x[:, None] * (slope + scale) + offset + own + rng.normal(0, errors.seed, len(x))[:, None]
-    measured, half = slopes.mean(axis=1), 1.959964 * slopes.std(axis=1) / k**0.5
+    measured, half = slopes.mean(axis=1), stats.t.ppf(0.975, k - 1) * slopes.std(axis=1, ddof=1) / k**0.5
     return Lab(x, measured, measured - half, measured + half)
 
 
@@ -312,7 +312,7 @@ def test_a_median_of_one_model_has_no_interval_and_of_none_no_value() -> None:
 
 def test_the_error_over_sentences_is_put_right_for_few_clusters() -> None:
     errors, df = standard_errors([-1.959964] * 3, [1.959964] * 3, [math.nan, 5, 1])
-    assert errors == pytest.approx([1, math.sqrt(5 / 4), 1], rel=1e-6)
+    assert errors == pytest.approx([1, 1.959964 / stats.t.ppf(0.975, 4), 1], rel=1e-6)
     assert list(df) == [math.inf, 4, math.inf]
 
 

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, MutableMapping
+from contextlib import ExitStack, contextmanager, redirect_stderr
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib import request
-from urllib.error import HTTPError
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from conftest import Cli
 from served_app import serving
 from undertow.types import UndertowError
-from undertow.web.app import Offer, Served, check_gradio, default_models
+from undertow.web.app import MOST_CONNECTIONS, QUIET_S, Offer, PlainText, Served, check_gradio, default_models
 from undertow.web.asking import Menu
 from undertow.web.door import FILE, MOST_BODY_BYTES, Door
+from warm import warm
 
 HOST = "127.0.0.1:7000"
 COOKIE = "undertow-7000=secret"
@@ -84,10 +86,19 @@ def doorway(tmp_path: Path) -> Doorway:
 
 def test_the_token_lets_one_in_and_goes_into_a_cookie(doorway: Doorway) -> None:
     shown = doorway.ask("GET", "/", query="token=secret", cookie="-")
-    assert (shown.status, shown.headers["location"]) == (303, "/")
+    assert (shown.status, shown.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert b'http-equiv="refresh" content="0; url=/"' in shown.body
+    assert b"secret" not in shown.body
     assert shown.headers["set-cookie"] == "undertow-7000=secret; Path=/; HttpOnly; SameSite=Strict"
     assert doorway.ask("GET", "/").status == 200
     assert [(method, path) for method, path, _ in doorway.passed] == [("GET", "/")]
+
+
+@pytest.mark.parametrize("other", ['theme={"dark": true}', "a b=1", "x=[1,2]", "=;;", "y=\xfc"])
+def test_cookies_of_other_servers_on_this_machine_are_no_hindrance(doorway: Doorway, other: str) -> None:
+    for cookie in (f"{other}; {COOKIE}", f"{COOKIE}; {other}", f"undertow-7000=stale; {other}; {COOKIE}"):
+        assert doorway.ask("GET", "/", cookie=cookie).status == 200
+    assert doorway.ask("GET", "/", cookie=other).status == 403
 
 
 @pytest.mark.parametrize(
@@ -125,7 +136,10 @@ def test_another_page_cannot_ask_this_one(doorway: Doorway, headers: dict[str, s
 
 
 def test_the_page_itself_can_ask(doorway: Doorway) -> None:
-    body = json.dumps({"data": ["x" * 60_000]}).encode()
+    fields = ["x" * 60_000, "<b>日本</b>\n\x1b", True, 1, 0.5, None]
+    body = json.dumps(
+        {"data": fields, "event_data": None, "fn_index": 5, "trigger_id": 21, "session_hash": "s"}
+    ).encode()
     assert (
         doorway.ask(
             "POST", "/gradio_api/queue/join", body, origin=f"http://{HOST}", sec_fetch_site="same-origin"
@@ -199,6 +213,42 @@ def test_a_question_is_small_and_json(doorway: Doorway) -> None:
     assert doorway.passed == []
 
 
+FILE_DATA = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps({"data": [FILE_DATA]}),
+        json.dumps({"data": [[FILE_DATA]]}),
+        json.dumps({"data": FILE_DATA}),
+        json.dumps({"data": "x"}),
+        json.dumps({"data": [], "event_data": FILE_DATA}),
+        json.dumps({"data": [], "event_data": [FILE_DATA]}),
+        '{"data": ["\\ud800"]}',
+        '{"data": [], "session_hash": "\\udfff"}',
+        '{"data": [], "\\udfff": 1}',
+        '{"data": [1e400]}',
+        '{"data": [NaN]}',
+        '{"data": [' + "9" * 5000 + "]}",
+        "[" * 60_000,
+        "[]",
+        "null",
+        "3",
+        "{",
+        "",
+        "\xff",
+    ],
+)
+def test_a_question_says_texts_numbers_and_truth_values_alone(doorway: Doorway, body: str) -> None:
+    """Of what says that it is a file, Gradio makes a copy among the downloads, wherever it lies."""
+    for path in ("/gradio_api/queue/join", "/gradio_api/cancel", "/gradio_api/reset"):
+        reply = doorway.ask("POST", path, body.encode("latin-1"))
+        assert reply.status == 400
+        assert reply.body.startswith((b"This page is asked in JSON", b"A question is an object whose fields are texts"))
+    assert doorway.passed == []
+
+
 def test_a_page_fetches_nothing_from_elsewhere_and_is_framed_by_nobody(doorway: Doorway) -> None:
     reply = doorway.ask("GET", "/")
     assert b"https://" not in reply.body
@@ -249,8 +299,18 @@ def test_websockets_are_not_answered(doorway: Doorway) -> None:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The page in a process of its own, and its address."""
-    with serving(tmp_path_factory.mktemp("served")) as address:
+    folder = tmp_path_factory.mktemp("served")
+    runs = folder / "runs"
+    runs.mkdir()
+    (runs / "link").symlink_to(folder)
+    (folder / "secret").write_text(SECRET)
+    with serving(folder, "toy,toy:pause=1", str(runs), attacked=True) as address:
         yield address
+
+
+@pytest.fixture
+def visitor(served: str) -> Visitor:
+    return Visitor(served)
 
 
 class Visitor:
@@ -258,53 +318,219 @@ class Visitor:
 
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
-        self._base = f"http://{parts.netloc}"
+        self.port = parts.port or 0
+        self._handlers: list[tuple[int, str, int]] = []
         self._cookie = f"undertow-{parts.port}={parse_qs(parts.query)['token'][0]}"
 
     def ask(self, path: str, value: object = None, **headers: str) -> Reply:
-        body = None if value is None else json.dumps(value).encode()
+        with self.asking(path, value, **headers) as reply:
+            return Reply(reply.status, dict(reply.getheaders()), reply.read())
+
+    @contextmanager
+    def asking(self, path: str, value: object = None, **headers: str) -> Iterator[HTTPResponse]:
+        """A reply that is read as it comes; whoever leaves before its end hangs up."""
+        body = None if value is None else json.dumps(value)
         named = {"Cookie": self._cookie, "Content-Type": "application/json"} | {
-            k.replace("_", "-"): v for k, v in headers.items()
+            name.replace("_", "-"): value for name, value in headers.items()
         }
-        asked = request.Request(self._base + path, data=body, headers=named)
+        line = HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
-            with request.build_opener(request.ProxyHandler({})).open(asked, timeout=20) as reply:
-                return Reply(reply.status, dict(reply.headers), reply.read())
-        except HTTPError as error:
-            with error:
-                return Reply(error.code, dict(error.headers), error.read())
+            line.request("GET" if body is None else "POST", path, body, named)
+            yield line.getresponse()
+        finally:
+            line.close()
+
+    def handlers(self) -> list[tuple[int, str, int]]:
+        """Everything that can be asked for: its number, its name, how many fields it reads."""
+        if not self._handlers:
+            listed = json.loads(self.ask("/config").body)["dependencies"]
+            self._handlers = [(one["id"], one["api_name"], len(one["inputs"])) for one in listed if one["backend_fn"]]
+        return self._handlers
+
+    def send(self, name: str, data: list[object], session: str) -> Reply:
+        number = next(number for number, known, _ in self.handlers() if known == name)
+        return self.ask("/gradio_api/queue/join", {"data": data, "fn_index": number, "session_hash": session})
+
+    def said(self, session: str) -> Iterator[str]:
+        """What is answered to a session, until an answer is complete."""
+        with self.asking(f"/gradio_api/queue/data?session_hash={session}") as reply:
+            for line in reply:
+                yield line.decode()
+                if b"process_completed" in line or b"unexpected_error" in line:
+                    return
+
+    def answer(self, name: str, data: list[object], session: str) -> str:
+        assert self.send(name, data, session).status == 200
+        return "".join(self.said(session))
 
 
-def test_the_page_is_there_and_names_no_other_server(served: str) -> None:
-    page = Visitor(served).ask("/")
+SECRET = "nobody may read this"
+TOLD = "From 1801 to 2000, "
+FORM: list[object] = ["In DATE, she was a child.", "1801, 1900, 2000", "DATE", "toy", "", True, 1, 1]
+
+
+def form(**typed: object) -> list[object]:
+    """A form for the first tab, some of its fields changed."""
+    names = ("sentence", "values", "placeholder", "model", "other", "normalise", "degree", "ends")
+    return list((dict(zip(names, FORM, strict=True)) | typed).values())
+
+
+def test_the_page_is_there_and_names_no_other_server(visitor: Visitor) -> None:
+    page = visitor.ask("/")
     assert page.status == 200
     outside = page.body.partition(b"window.gradio_config")[0]
     assert b"//" not in outside.replace(b"<!--", b"")
-    config = json.loads(Visitor(served).ask("/config").body)
+    config = json.loads(visitor.ask("/config").body)
     assert config["analytics_enabled"] is False
     assert {one["api_visibility"] for one in config["dependencies"]} == {"private"}
 
 
-def test_events_cannot_be_called_past_the_queue(served: str) -> None:
-    visitor = Visitor(served)
+def test_a_visitor_without_a_browser_gets_the_answer_and_a_mistake_in_a_sentence(visitor: Visitor) -> None:
+    assert TOLD in visitor.answer("answer", FORM, "plain")
+    for number, (field, value, said) in enumerate(
+        [
+            ("sentence", "Nothing is open.", "neither a pronoun"),
+            ("sentence", "She \x1b[31m ran in DATE.", "holds a character that cannot be shown (U+001B)"),
+            ("sentence", 7, "neither a pronoun"),
+            ("sentence", None, "The sentence must be text"),
+            ("values", "x" * 100_000, "characters, and 6,200 are the most"),
+            ("other", "owner/model", "models of its list only"),
+            ("normalise", "yes", "must be on or off"),
+        ]
+    ):
+        assert said in visitor.answer("answer", form(**{field: value}), f"mistake{number}")
+
+
+def test_another_site_a_renamed_host_and_a_stranger_are_turned_away(visitor: Visitor) -> None:
+    join = {"data": FORM, "fn_index": 5, "session_hash": "cross"}
+    for headers in (
+        {"Origin": "http://evil.example"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Content_Type": "text/plain"},
+        {"Host": f"evil.example:{visitor.port}"},
+        {"Cookie": "undertow=1"},
+    ):
+        assert visitor.ask("/gradio_api/queue/join", join, **headers).status in (403, 415), headers
+        if "Origin" in headers or "Host" in headers or "Cookie" in headers:
+            assert visitor.ask("/config", **headers).status == 403
+
+
+def test_events_cannot_be_called_past_the_queue(visitor: Visitor) -> None:
     for path in ("/gradio_api/run/answer", "/gradio_api/api/answer", "/gradio_api/call/answer", "/gradio_api/upload"):
         assert visitor.ask(path, {"data": []}).status == 404
 
 
-def test_a_form_with_the_wrong_kinds_is_answered_in_a_sentence(served: str) -> None:
-    """A client of its own sends what no page would."""
-    visitor = Visitor(served)
-    config = json.loads(visitor.ask("/config").body)
-    (number, *_) = [one["id"] for one in config["dependencies"] if one["api_name"] == "answer"]
-    data = [{"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}, "1,2,3", "DATE", "toy", "", True, 1, 1]
-    joined = visitor.ask("/gradio_api/queue/join", {"data": data, "fn_index": number, "session_hash": "mine"})
-    assert joined.status in (200, 400, 422)
-    if joined.status == 200:
-        said = visitor.ask("/gradio_api/queue/data?session_hash=mine").body.decode()
-        assert "root:" not in said
-    unknown = visitor.ask("/gradio_api/queue/join", {"data": [], "fn_index": 10**6, "session_hash": "mine"})
-    assert unknown.status >= 400
-    assert b"Traceback" not in unknown.body
+def test_no_file_is_reached_by_any_spelling(visitor: Visitor, tmp_path_factory: pytest.TempPathFactory) -> None:
+    secret = next(tmp_path_factory.getbasetemp().glob("served*/secret"))
+    own = next(secret.parent.glob("tmp/undertow-app-*"))
+    up = "/".join([".."] * 12)
+    for place in (
+        secret,
+        f"{own}/{up}{secret}",
+        f"{own}/%2e%2e/%2e%2e/secret",
+        f"%2F{str(secret)[1:]}",
+        "../../secret",
+    ):
+        for way in (
+            "/gradio_api/file=",
+            "/file=",
+            "/gradio_api/file/",
+            "/static/",
+            "/assets/",
+            "/svelte/",
+            "//gradio_api/file=",
+        ):
+            reply = visitor.ask(f"{way}{place}")
+            assert reply.status in (403, 404), (way, place)
+            assert SECRET.encode() not in reply.body
+
+
+def test_a_field_that_says_it_is_a_file_is_not_fetched(
+    visitor: Visitor, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    secret = next(tmp_path_factory.getbasetemp().glob("served*/secret"))
+    for number, name, n_fields in visitor.handlers():
+        fields = [{"path": str(secret), "meta": {"_type": "gradio.FileData"}}] * max(n_fields, 1)
+        question = {"data": fields, "fn_index": number, "session_hash": f"file{number}"}
+        assert visitor.ask("/gradio_api/queue/join", question).status == 400, name
+    kept = secret.parent.glob("tmp/**/*")
+    assert [path for path in kept if path.is_file() and SECRET in path.read_text("latin-1")] == []
+
+
+def test_fields_of_wrong_kinds_are_answered_everywhere_and_nothing_is_told(visitor: Visitor) -> None:
+    reading = [(number, name, n_fields) for number, name, n_fields in visitor.handlers() if n_fields]
+    assert len(reading) == 6
+    for number, name, n_fields in reading:
+        for place, wrong in enumerate(("\x1b]0;obeyed\x07..", -1e300, None)):
+            session = f"wrong{number}-{place}"
+            told = visitor.answer(name, [wrong] * n_fields, session)
+            assert "process_completed" in told, (name, wrong)
+            assert "Traceback" not in told
+    for number in (-1, 10**6):
+        unknown = visitor.ask("/gradio_api/queue/join", {"data": [], "fn_index": number, "session_hash": "mine"})
+        assert unknown.status >= 400
+        assert b"Traceback" not in unknown.body
+    # Fewer fields than it reads: Gradio prints what came instead, on a terminal that must not obey it.
+    visitor.answer("answer", ["\x1b[2J\x9b2J"], "few")
+    assert TOLD in visitor.answer("answer", FORM, "still-there")
+
+
+def test_names_of_runs_open_nothing_but_runs(visitor: Visitor) -> None:
+    for number, name in enumerate(("..", ".", "link", "../runs", "/etc", "")):
+        told = visitor.answer("show", [name], f"run{number}")
+        assert "no such run on the list" in told or "not in the list of choices" in told, told
+        assert SECRET not in told
+
+
+def test_a_flood_of_questions_is_turned_away_and_then_it_is_quiet(visitor: Visitor) -> None:
+    """Every question takes seconds; five are in line, and the rest get a sentence at once."""
+    crowd = [f"crowd{number}" for number in range(9)]
+    for number, session in enumerate(crowd):
+        assert visitor.send("answer", slow_form(number), session).status == 200
+    turned_away = [
+        any("others are waiting for the model already" in line for line in visitor.said(session))
+        for session in crowd[7:]
+    ]
+    assert turned_away[-1]
+    for session in crowd:
+        assert visitor.send("halt", [], session).status == 200
+    assert ended(visitor)
+
+
+def slow_form(number: int) -> list[object]:
+    """A form with a hundred years that nobody asked before, of a model that takes a second for a few of them."""
+    return form(values=", ".join(str(1000 + 100 * number + place) for place in range(100)), model="toy:pause=1")
+
+
+def ended(visitor: Visitor) -> bool:
+    """Whether a new question is soon answered."""
+    for attempt in range(20):
+        if TOLD in visitor.answer("answer", FORM, f"after{time.monotonic_ns()}-{attempt}"):
+            return True
+        time.sleep(0.25)
+    return False
+
+
+def test_a_closed_window_stops_its_work(visitor: Visitor) -> None:
+    with visitor.asking("/gradio_api/heartbeat/gone"):
+        assert visitor.send("answer", slow_form(20), "gone").status == 200
+        for said in visitor.said("gone"):
+            if "Asking the model" in said:
+                break
+    started = time.monotonic()
+    assert ended(visitor)
+    assert time.monotonic() - started < 10
+
+
+def test_connections_that_ask_for_nothing_do_not_keep_others_out(visitor: Visitor) -> None:
+    with ExitStack() as stack:
+        for _ in range(MOST_CONNECTIONS + 2):
+            stack.enter_context(socket.create_connection(("127.0.0.1", visitor.port)))
+        assert visitor.ask("/config").status == 503
+        end = time.monotonic() + 3 * QUIET_S
+        while visitor.ask("/config").status != 200:
+            assert time.monotonic() < end, "they are still there"
+            time.sleep(0.2)
 
 
 # The command.
@@ -326,21 +552,19 @@ def test_without_gradio_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
         check_gradio()
 
 
-def test_an_end_by_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
-    with serving(tmp_path) as address:
-        assert Visitor(address).ask("/").status == 200
-        assert [place.name for place in tmp_path.glob("tmp/undertow-app-*")] != []
-    assert list(tmp_path.glob("tmp/*")) == []
+def test_what_a_terminal_would_obey_is_replaced() -> None:
+    written = io.StringIO()
+    with redirect_stderr(PlainText(written)):
+        print("\x1b[31mred\x9b2J\x07 Türe\t日本\r", file=sys.stderr)
+    assert written.getvalue() == "\ufffd[31mred\ufffd2J\ufffd Türe\t日本\r\n"
 
 
 def test_the_toy_is_always_offered() -> None:
     assert default_models()[-1] == "toy"
 
 
-def test_the_command_is_listed(cli: Cli) -> None:
-    shown = cli("app", "--help")
-    if "No such command" in shown.stderr:
-        pytest.skip("the command is not wired to the command line yet")
+def test_the_command_is_listed(tmp_path: Path) -> None:
+    shown = warm(tmp_path, "app", "--help")
     assert shown.returncode == 0
     for option in ("--host", "--port", "--models", "--allow-any-model", "--runs", "--no-browser"):
         assert option in shown.stdout

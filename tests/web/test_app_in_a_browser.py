@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from hostile import PAYLOADS, as_shown
 from served_app import serving
 from undertow import audit
 
@@ -28,6 +31,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+ADDED = "img[src='x'], td b, td img, iframe, base[href*='a.example'], meta[content*='hit'], link[href*='a.example'], p[style]"
 EVIL = "<img src=x onerror=alert(1)><b>bold</b>{{7*7}}${7*7}"
 EVIL_RUN = "<img src=x onerror=alert(2)>"
 WIDE, NARROW = 1280, 390
@@ -98,6 +102,10 @@ class Browser:
             assert time.monotonic() < end, "it never came"
             self.page.wait_for_timeout(50)
 
+    def shows(self, label: str, text: str) -> None:
+        """Wait until this text stands in this field."""
+        self.until(lambda: text in self.text(label))
+
     def ask(self) -> None:
         self.button("Ask the model").click()
 
@@ -118,6 +126,19 @@ class Browser:
         return place
 
 
+def make_hostile(run: Path) -> None:
+    """Have a run say every payload wherever it says something that nothing else depends on."""
+    manifest, results = (json.loads((run / name).read_text()) for name in ("manifest.json", "results.json"))
+    payloads = list(PAYLOADS.values())
+    manifest |= {"command": "|".join(payloads), "created": "2000", "model": payloads[0]}
+    for place, result in enumerate(results["results"]):
+        payload = payloads[place % len(payloads)]
+        result |= {"unit": payload, "note": payload}
+        result["group"] |= dict(zip(payloads, payloads, strict=True))
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    (run / "results.json").write_text(json.dumps(results))
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     pytest.importorskip("playwright", reason="playwright is not installed")
@@ -128,32 +149,47 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         patch.setenv("UNDERTOW_CACHE", str(tmp_path_factory.mktemp("cache")))
         for name, model in (("first", "toy"), (EVIL_RUN, "toy:slope=-5")):
             audit.run("spurious-correlation", model, w="date", limit=150, out=runs / name)
+    shutil.copytree(runs / "first", runs / "hostile")
+    make_hostile(runs / "hostile")
     with serving(tmp_path_factory.mktemp("served"), "toy,toy:pause=0.3", str(runs)) as found:
         yield found
 
 
-@pytest.fixture(params=[WIDE, NARROW])
-def browser(request: pytest.FixtureRequest, address: str, tmp_path: Path) -> Iterator[Browser]:
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """One browser; every test has a window of its own, with cookies of its own."""
     from playwright.sync_api import sync_playwright
 
-    pictures = Path(os.environ.get("UNDERTOW_SCREENSHOTS", tmp_path / "pictures"))
     with sync_playwright() as started:
-        window = started.chromium.launch_persistent_context(
-            tmp_path / "user",
-            executable_path=CHROMIUM,
-            headless=True,
-            args=FLAGS,
-            viewport={"width": request.param, "height": 900},
-            accept_downloads=True,
-        )
-        opened = Browser(window.pages[0], pictures)
-        opened.watch()
-        opened.page.goto(address)
-        opened.button("Ask the model").wait_for(timeout=ANSWER_MS)
-        try:
-            yield opened
-        finally:
-            window.close()
+        opened = started.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@contextmanager
+def window(chromium: Any, address: str, width: int, pictures: Path) -> Iterator[Browser]:
+    context = chromium.new_context(viewport={"width": width, "height": 900}, accept_downloads=True)
+    opened = Browser(context.new_page(), Path(os.environ.get("UNDERTOW_SCREENSHOTS", pictures)))
+    opened.watch()
+    opened.page.goto(address)
+    opened.button("Ask the model").wait_for(timeout=ANSWER_MS)
+    try:
+        yield opened
+    finally:
+        context.close()
+
+
+@pytest.fixture(params=[WIDE, NARROW])
+def browser(request: pytest.FixtureRequest, address: str, chromium: Any, tmp_path: Path) -> Iterator[Browser]:
+    with window(chromium, address, request.param, tmp_path / "pictures") as opened:
+        yield opened
+
+
+@pytest.fixture
+def wide(address: str, chromium: Any, tmp_path: Path) -> Iterator[Browser]:
+    """For what does not depend on the width."""
+    with window(chromium, address, WIDE, tmp_path / "pictures") as opened:
+        yield opened
 
 
 def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> None:
@@ -262,12 +298,67 @@ def test_runs_are_looked_at_and_compared(browser: Browser, request: pytest.Fixtu
     assert browser.wrong == []
 
 
-def test_the_page_works_by_its_own_address_alone(browser: Browser, address: str) -> None:
+def typed_payloads() -> list[str]:
+    """Payloads of signs that a sentence may have, as many together as one can hold."""
+    together = [""]
+    for payload in PAYLOADS.values():
+        plain = " ".join(payload.replace("__", "").split())  # two underscores are a blank
+        if as_shown(payload) == " ".join(payload.split()) and len(plain) < 300:
+            together += [""] if len(together[-1]) + len(plain) > 350 else []
+            together[-1] += f"{plain} "
+    return [text.strip() for text in together]
+
+
+def test_whatever_is_typed_is_shown_as_it_is(wide: Browser) -> None:
+    asked = typed_payloads()
+    assert len(asked) > 1
+    for typed in asked:
+        value = typed.replace(",", "")[:50].strip()
+        wide.field("Sentence").fill(f"In DATE, she said {typed}.")
+        wide.field("List of values").fill(f"1801, 1900, 1950, {value}")
+        wide.ask()
+        wide.shows("Sample of what the model reads", f"In 1801, ___ said {typed}.")
+        assert value in wide.answered("From 1801 to ")
+    assert added(wide) == 0
+    assert wide.wrong == []
+
+
+def added(browser: Browser) -> int:
+    """Elements that only a payload can have brought."""
+    found: int = browser.page.locator(ADDED).count()
+    return found
+
+
+def test_whatever_a_run_holds_is_shown_as_it_is(wide: Browser) -> None:
+    wide.tab("Runs")
+    wide.page.locator("input[aria-label='Run'] >> visible=true").first.click()
+    wide.page.get_by_role("option", name="hostile", exact=True).locator("visible=true").first.click()
+    wide.button("Show this run").click()
+    wide.field("What was found").wait_for(timeout=ANSWER_MS)
+    shown = wide.text("What was asked of whom")
+    for payload in PAYLOADS.values():
+        assert payload.encode("utf-8", "replace").decode() in shown
+    wide.page.get_by_text("slope", exact=True).locator("visible=true").first.wait_for()
+    assert wide.page.locator("th >> visible=true").filter(has_text=PAYLOADS["script"]).count() > 0
+    assert added(wide) == 0
+    assert wide.wrong == []
+
+
+def test_a_link_on_another_page_leads_to_it(address: str, chromium: Any) -> None:
+    """Browsers send a strict cookie with what this page asks for, and not along a redirection that began elsewhere."""
+    context = chromium.new_context()
+    page = context.new_page()
+    page.set_content(f"<a href='{address}'>the page</a>")
+    page.get_by_text("the page").click()
+    page.get_by_role("tab", name="Runs").wait_for(timeout=ANSWER_MS)
+    assert "token" not in page.url
+    context.close()
+
+
+def test_the_page_works_by_its_own_address_alone(wide: Browser, address: str) -> None:
     parts = urlsplit(address)
-    page = browser.page.context.new_page()
+    page = wide.page.context.new_page()
     assert page.goto(f"http://{parts.netloc}/").status == 200, "the cookie is there"
-    other = browser.page.context.browser
-    assert other is None or other.is_connected()
-    browser.page.context.clear_cookies()
+    wide.page.context.clear_cookies()
     assert page.goto(f"http://{parts.netloc}/").status == 403
     assert "address that `undertow app` shows" in page.content()

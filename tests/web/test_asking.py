@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import shutil
 import threading
 import time
 from dataclasses import replace
@@ -21,7 +23,8 @@ from undertow.models.base import Request
 from undertow.types import Result, UndertowError
 from undertow.web.asking import DRIFT, SPECIFICATION, Form, Menu, Shelf, presets, read_form
 from undertow.web.curve import draw_curve, labelled, top_percent
-from undertow.web.replies import answer_drift, answer_specification, csv_of
+from undertow.web.files import MOST_FILES, Files
+from undertow.web.replies import answer_drift, answer_specification, cells_of, csv_of
 from undertow.web.runs import MOST_RUNS, Shelves, rows_of
 from undertow.web.sentence import MOST_SENTENCE_SIGNS, MOST_VALUES, read_sentence, read_values
 from undertow.web.turns import StoppedError, Turns, Work
@@ -67,7 +70,7 @@ def test_pronouns_are_left_open_in_the_case_that_they_stand_in(typed: str, texts
 
 
 def test_a_blank_is_what_is_left_open_and_pronouns_beside_it_stay() -> None:
-    for mark in ("___", "[MASK]", "<mask>", "{blank}", "__"):
+    for mark in ("___", "[MASK]", "MASK", "<mask>", "{blank}", "__"):
         pattern = read_sentence(f"In W she said that {mark} was late.", "W")
         query = pattern.with_value("1801")
         assert query.shown() == "In 1801 she said that ___ was late."
@@ -333,6 +336,35 @@ def test_the_table_is_harmless_in_a_spreadsheet() -> None:
     lines = csv_of(table).splitlines()
     assert [line.split(",")[0] for line in lines[1:6]] == ["'=1+1", "'@x", "-5", "+3.5", "'-x"]
     assert lines[3] == "-5,-3"
+    signs = ["\t=1", "\r=1", "\n=1", " =1", "\uff1d1+1", "\uff0b1", "\uff0d1", "\uff201"]
+    written = csv_of(pd.DataFrame({"=1+1": [*signs, "a\r=1", "", "-7"]}))
+    head, *rows = written.splitlines()  # at a lone carriage return too
+    assert head == "'=1+1"
+    assert [row[:1] for row in rows[: len(signs)]] == ["'"] * len(signs)
+    assert rows[len(signs) :] == ["a =1", '""', "-7"]
+
+
+def test_numbers_are_shown_as_a_person_writes_them() -> None:
+    numbers = [1 / 3, 12345.678, -0.5, 9.999e-05, -3e-05, 1e-4, 1e-15, 0.0, math.nan]
+    shown = cells_of(pd.DataFrame({"a": numbers, "b": EVIL}))
+    assert [cell for cell, _ in shown] == [
+        *("0.3333", "12346", "-0.5", "below 0.0001", "above -0.0001", "0.0001", "0", "0", ""),
+    ]
+    assert {cell for _, cell in shown} == {EVIL}
+
+
+def test_downloads_are_bounded_in_number_and_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = Files(tmp_path)
+    kept = [Path(files.keep("a.csv", b"12345")) for _ in range(MOST_FILES + 3)]
+    for place, path in enumerate(kept):
+        if path.exists():
+            os.utime(path, (place, place))
+    assert sum(path.exists() for path in kept) == MOST_FILES
+    assert len({path.parent for path in kept}) == len(kept)
+    monkeypatch.setattr("undertow.web.files.MOST_FILES_BYTES", 12)
+    last = Path(files.keep("b.csv", b"1234567"))
+    assert [path.exists() for path in (last, kept[-1], kept[-2])] == [True, True, False]
+    assert last.read_bytes() == b"1234567"
 
 
 def test_figures_share_their_scale_and_name_both_ends() -> None:
@@ -440,6 +472,7 @@ def test_runs_are_listed_and_shown(two_runs: Path) -> None:
     }
     shown = shelves.show("first")
     assert shown.about[1] == "Model: toy"
+    assert re.fullmatch(r"Asked: 150 texts; \d{4}-\d\d-\d\d \d\d:\d\d", shown.about[2])
     assert "female over male words rises" in shown.findings[0]
     assert len(shown.figures) == 1
     assert shown.figures[0].startswith(b"\x89PNG")
@@ -464,8 +497,6 @@ def test_nothing_outside_the_list_is_opened(two_runs: Path, tmp_path: Path) -> N
 
 
 def test_files_of_a_run_that_lead_elsewhere_are_not_shown(two_runs: Path, tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(two_runs / "first", tmp_path / "runs" / "one")
     run = tmp_path / "runs" / "one"
     secret = tmp_path / "secret"
@@ -479,6 +510,74 @@ def test_files_of_a_run_that_lead_elsewhere_are_not_shown(two_runs: Path, tmp_pa
     shelves = Shelves(tmp_path / "runs")
     assert shelves.report("one") == b""
     assert shelves.show("one").figures == ()
+
+
+@pytest.mark.parametrize("name", ["results.json", "observations.parquet", "manifest.json", "precision.csv"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_run_of_which_a_file_is_elsewhere_or_no_file_is_not_on_the_list(
+    name: str, kind: str, two_runs: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "runs" / "one"
+    shutil.copytree(two_runs / "first", run)
+    elsewhere = tmp_path / name
+    elsewhere.write_text("")
+    if (run / name).exists():
+        (run / name).replace(elsewhere)
+    shelves = Shelves(tmp_path / "runs")
+    if kind == "link":
+        (run / name).symlink_to(elsewhere)
+    else:
+        os.mkfifo(run / name)  # whoever reads it waits for ever
+    assert shelves.listed() == []
+    with pytest.raises(UndertowError, match="no such run on the list"):
+        shelves.show("one")
+
+
+def test_folders_that_cannot_be_named_or_looked_into_do_not_hide_the_others(
+    two_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("good", os.fsdecode(b"\xff\xfe"), "locked"):
+        shutil.copytree(two_runs / "first", tmp_path / "runs" / name)
+    as_it_is = Path.exists
+
+    def refuse(path: Path) -> bool:
+        if "locked" in path.parts:
+            raise PermissionError(13, "Permission denied")
+        return as_it_is(path)
+
+    monkeypatch.setattr(Path, "exists", refuse)  # the account of the tests may be root, whom nothing is refused
+    shelves = Shelves(tmp_path / "runs")
+    assert [one.name for one in shelves.listed()] == ["good"]
+    shutil.rmtree(tmp_path / "runs")
+    with pytest.raises(UndertowError, match="folder of runs cannot be read"):
+        shelves.listed()
+
+
+def test_halves_of_signs_in_a_run_are_replaced_and_can_be_sent(two_runs: Path, tmp_path: Path) -> None:
+    run = tmp_path / "one"
+    shutil.copytree(two_runs / "first", run)
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest |= {"model": "m\ud800", "created": "\udfff", "command": "\ud800"}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    results = json.loads((run / "results.json").read_text())
+    for result in results["results"]:
+        result |= {"unit": "\ud800", "note": "\ud800"}
+        result["group"] |= {"extra\ud800": "a\udfff"}
+    (run / "results.json").write_text(json.dumps(results))
+    shelves = Shelves(tmp_path)
+    (listed,) = shelves.listed()
+    shown = shelves.show("one")
+    texts = [listed.model, listed.created, *shown.about, *shown.findings, *shown.results.columns]
+    texts += [cell for row in shown.results.itertuples(index=False) for cell in row if isinstance(cell, str)]
+    assert (listed.model, "a?" in texts, "extra?" in texts) == ("m?", True, True)
+    for text in texts:
+        text.encode()
+    csv_of(shown.results).encode()
+    for result in results["results"]:
+        result["group"]["challenge"] = "another"
+    (run / "results.json").write_text(json.dumps(results))
+    with pytest.raises(UndertowError, match="results of this run are not those of its observations"):
+        shelves.show("one")
 
 
 def test_a_folder_that_is_not_there_is_refused_and_none_is_empty(tmp_path: Path) -> None:
@@ -512,5 +611,9 @@ def test_columns_in_which_nothing_stands_are_left_out() -> None:
         Result("mean_mass", {"model": "m", "prompt": ""}, 12.345678, n=3),
         Result("slope", {"model": "m", "prompt": ""}, math.nan),
     ]
-    assert list(rows_of(results).columns) == ["measure", "model", "value", "n"]
+    assert list(rows_of(results).columns) == ["measure", "value", "n", "model"]
+    others = [
+        replace(result, group={**result.group, "model": name}) for name, result in zip("ab", results, strict=True)
+    ]
+    assert list(rows_of(others).columns) == ["measure", "model", "value", "n"]
     assert list(rows_of([]).columns) == ["measure", "value", "low", "high"]

@@ -49,6 +49,7 @@ _STATEMENT = re.compile(rf"({SELECT}|{COMPARE}|{CASE})\b\s*(.*)")
 _PAIR = re.compile(r"\s*(\w+)\s*,\s*(\w+)\s*")
 _SETTING = re.compile(r"\s*(\w+)\s*=(?!=)\s*(.+)")
 _NOT_A_NAME = {SELECT, COMPARE, CASE, *FUNCTIONS, *NOISES}
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _QUOTED_LENGTH = 60
 
 
@@ -100,7 +101,7 @@ class Model:
                 selected or compared; says where.
         """
         reading = _Reading(source)
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, line in enumerate(_LINE_END.split(text), 1):
             reading.take(line, number)
         return reading.model()
 

@@ -254,7 +254,7 @@ class _Reading:
                 raise UndertowError(f"{self._said(node)}: {name} takes {' or '.join(map(str, NOISES[name]))} arguments")
             return Noise(name, place, given)
         if name not in FUNCTIONS:
-            near = difflib.get_close_matches(name, [*NOISES, *FUNCTIONS], n=1)
+            near = difflib.get_close_matches(name[:_QUOTED_LENGTH], [*NOISES, *FUNCTIONS], n=1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             raise UndertowError(f"{name!r} is no function here{hint}; {_WHAT_THERE_IS}")
         _, least, most = FUNCTIONS[name]

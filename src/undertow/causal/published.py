@@ -14,8 +14,11 @@ from importlib import resources
 from pathlib import Path
 
 from undertow.causal.graphs import Graph, read_graph
+from undertow.outside import is_there, text_of, whole_file
 from undertow.types import UndertowError
 
+MAX_BYTES = 2**20
+LONGEST_NAME = 200
 _OTHER_ARROWS = re.compile(r"=>|<=|[\u2190-\u21ff\u27f0-\u27ff]|[\u2010-\u2015\u2212]>")
 """Signs that are meant as arrows, and are none here."""
 
@@ -62,15 +65,9 @@ def find_graph(name: str) -> NamedGraph:
 
 
 def _content(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UndertowError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8 text") from error
-    except FileNotFoundError as error:
-        raise UndertowError(f"{path}: {_meant(str(path))}") from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UndertowError(f"{path}: cannot be read ({reason}); check the path") from error
+    if not is_there(path):
+        raise UndertowError(f"{path}: {_meant(str(path))}")
+    return text_of(whole_file(path, MAX_BYTES, "a graph"), path)
 
 
 def _meant(name: str) -> str:
@@ -78,7 +75,11 @@ def _meant(name: str) -> str:
     strange = _OTHER_ARROWS.search(name)
     if strange:
         return f"{strange[0]!r} is no arrow; arrows are written ->, <- and <->, as in 'W -> X; X -> Y'"
-    near = get_close_matches(re.sub(r"[\s_]", "-", name.lower()), list(published()), n=1, cutoff=0.7)
+    near = (
+        []
+        if len(name) > LONGEST_NAME
+        else get_close_matches(re.sub(r"[\s_]", "-", name.lower()), list(published()), n=1, cutoff=0.7)
+    )
     return f"there is no such file{f', did you mean {near[0]}? Or' if near else ';'} {_known()}"
 
 

@@ -15,20 +15,17 @@ What can be told of the archive, and what not:
 from __future__ import annotations
 
 import hashlib
-import http.client
 import io
 import tempfile
-import urllib.error
-import urllib.request
 import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from undertow.challenge._cad_splits import SPLIT_COLUMNS
 from undertow.challenge._cad_values import NEUTRAL, SLUR, cad_rows, clean, primary_of
+from undertow.challenge._download import NotHadError, downloaded
 from undertow.challenge.documents import MAX_BYTES, header
 from undertow.places import data_folder
 from undertow.types import UndertowError
@@ -50,7 +47,6 @@ N_COLUMNS = 23
 """Of the full file."""
 MIN_SAME = 0.95
 """Least share of entries that are the same in the full and in the split files. Their authors' rule is known from version 1."""
-TIMEOUT_S = 30
 MAX_ARCHIVE_BYTES = 200 * 2**20
 
 _BY_HAND = f"download data.zip yourself, unpack it, and give the path of its {FULL} in place of the name {NAME}"
@@ -158,16 +154,10 @@ def _fetch(folder: Path) -> _Agreement:
 
 def _downloaded() -> bytes:
     """The archive."""
-    # Zenodo refuses some of the names that Python's clients give themselves, so ours is said.
-    request = urllib.request.Request(SOURCE_URL, headers={"User-Agent": f"undertow/{version('undertow')}"})
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310 - a fixed https address
-            found: bytes = answer.read(MAX_ARCHIVE_BYTES + 1)
-    except (OSError, http.client.HTTPException) as error:
-        if isinstance(error, urllib.error.HTTPError):
-            error.close()
-        why = " ".join(str(getattr(error, "reason", None) or error).split())
-        raise UndertowError(f"{NAME}: {SOURCE_URL} cannot be had ({why}); go online once, or {_BY_HAND}") from error
+        found = downloaded(SOURCE_URL, MAX_ARCHIVE_BYTES)
+    except NotHadError as error:
+        raise UndertowError(f"{NAME}: {SOURCE_URL} cannot be had ({error}); go online once, or {_BY_HAND}") from error
     if len(found) > MAX_ARCHIVE_BYTES:
         raise UndertowError(f"{NAME}: what {SOURCE_URL} gave is larger than {MAX_ARCHIVE_BYTES // 2**20} MiB; {_AGAIN}")
     return found

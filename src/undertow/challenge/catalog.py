@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from undertow.challenge.design import ChallengeSet, Words
-from undertow.challenge.reading import closest, read_toml
+from undertow.challenge.reading import closest, read_toml, repeated
 from undertow.challenge.spectra import Spectrum, check_values, spectrum
 from undertow.challenge.template import Template
+from undertow.outside import is_plain_file
 from undertow.types import Factor, UndertowError
 
 KEYS = {"title", "source", "templates", "w", "words", "slots", "groups", "blanks", "clusters", "gaps"}
 TEMPLATE_KEYS = {"text", "only_w", "not_w", "factors"}
 DEFAULT_BLANK = "blank"
+MOST_OF_A_FACTOR = 2**63
 TAKEN = {
     "item", "model", "challenge", "prompt", "w_name", "w_index", "w", "cluster", "text", "template", "pronoun",
     "unclaimed", "unscored", "options", "logprobs_nats", "part", "sentence", "expected", "answer", "ceilings_prob",
@@ -48,7 +50,7 @@ def load(name: str, words: str = "") -> ChallengeSet:
         table = tomllib.loads(_sets().joinpath(f"{name}.toml").read_text(encoding="utf-8"))
         return _challenge(name, table, words, where=f"challenge {name!r}")
     path = Path(name)
-    if path.is_file():
+    if is_plain_file(path):
         return _challenge(path.stem, read_toml(path), words, where=str(path))
     raise UndertowError(
         f"there is no challenge called {name!r} and no such file: use {', '.join(names())}"
@@ -102,10 +104,9 @@ def _templates(table: Mapping[str, Any], where: str) -> tuple[Template, ...]:
     if not isinstance(given, list) or not given:
         raise UndertowError(f'{where}: needs templates, for example templates = ["In {{w}}, {{blank}} was a child."]')
     templates = tuple(_template(entry, f"{where}: template {number}") for number, entry in enumerate(given, 1))
-    texts = [template.text for template in templates]
-    for text in texts:
-        if texts.count(text) > 1:
-            raise UndertowError(f"{where}: template {text!r} stands there more than once; write each once")
+    twice = repeated(template.text for template in templates)
+    if twice is not None:
+        raise UndertowError(f"{where}: template {twice!r} stands there more than once; write each once")
     return templates
 
 
@@ -120,6 +121,11 @@ def _template(entry: Any, where: str) -> Template:
     factors = entry.get("factors", {})
     if not isinstance(factors, dict) or any(not isinstance(level, Factor) for level in factors.values()):
         raise UndertowError(f"{where}: factors must be a table of names with a text or number each")
+    for name, level in factors.items():
+        if not isinstance(level, str) and not abs(level) < MOST_OF_A_FACTOR:  # not a number is not below anything
+            raise UndertowError(
+                f"{where}: factor {name!r} is no number that a column can hold; write a smaller one, or a text"
+            )
     return Template(
         text=_text(entry.get("text"), f"{where}: text"),
         only_w=_texts(entry["only_w"], f"{where}: only_w") if "only_w" in entry else (),
@@ -234,7 +240,7 @@ def _spectra(table: Mapping[str, Any], where: str) -> tuple[Spectrum, ...]:
     if isinstance(given, str):
         given = [given]
     if isinstance(given, list):
-        return tuple(spectrum(name) for name in _texts(given, f"{where}: w"))
+        return tuple(_named(name, where) for name in _texts(given, f"{where}: w"))
     if not isinstance(given, dict) or not given:
         raise UndertowError(f"{where}: w must name W lists, or be a table of lists such as [w] season = [...]")
     lists = {
@@ -244,6 +250,13 @@ def _spectra(table: Mapping[str, Any], where: str) -> tuple[Spectrum, ...]:
     for name, values in lists.items():
         check_values(values, f"{where}: w.{name}")
     return tuple(Spectrum(name, values) for name, values in lists.items())
+
+
+def _named(name: str, where: str) -> Spectrum:
+    try:
+        return spectrum(name)
+    except UndertowError as error:
+        raise UndertowError(f"{where}: w: {error}") from error
 
 
 def _cluster_by(
@@ -294,8 +307,9 @@ def _list(value: Any, where: str) -> list[Any]:
 
 def _texts(value: Any, where: str) -> tuple[str, ...]:
     texts = tuple(_text(entry, where) for entry in _list(value, where))
-    if len(set(texts)) < len(texts):
-        raise UndertowError(f"{where}: {next(t for t in texts if texts.count(t) > 1)!r} stands there more than once")
+    twice = repeated(texts)
+    if twice is not None:
+        raise UndertowError(f"{where}: {twice!r} stands there more than once")
     return texts
 
 

@@ -312,11 +312,11 @@ def _own_levels(place: str, words: Any) -> Levels:
         if not isinstance(word, str):
             raise UndertowError(f"{place}: {word!r} is not a string; write it in quotes")
     names = list(words)
-    for name in names:
+    for name, times in Counter(names).items():
         if not name.strip():
             raise UndertowError(f'{place}: an empty word has no name; write {{ "(none)" = "" }} instead of a list')
-        if names.count(name) > 1:
-            raise UndertowError(f"{place}: {name!r} is there {names.count(name)} times; write it once")
+        if times > 1:
+            raise UndertowError(f"{place}: {name!r} is there {times} times; write it once")
     return _levels(words)
 
 

@@ -7,10 +7,11 @@ knows the format and how the design is crossed; it knows nothing about models or
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from undertow.challenge.sentences import Sentence, SentenceSet
+from undertow.challenge.sentences import Sentence, SentenceSet, check_size
 from undertow.challenge.spectra import Spectrum
 from undertow.challenge.template import Template
 from undertow.types import Factor, Item, UndertowError, digest
@@ -63,7 +64,7 @@ class ChallengeSet:
         """Every cell of the design, by W list, then W value, then template and slots.
 
         Raises:
-            UndertowError: no template serves one of the W lists.
+            UndertowError: no template serves one of the W lists, or they come to too many sentences.
         """
         for template in self.templates:
             if "w" not in template.holes():
@@ -75,13 +76,22 @@ class ChallengeSet:
         names = [spectrum.name for spectrum in chosen]
         if len(set(names)) < len(names):
             raise UndertowError(f"challenge {self.name!r}: W {', '.join(names)} names one list twice; name each once")
+        check_size(
+            self.name,
+            sum(
+                len(spectrum.values) * self._n_cells(template)
+                for spectrum in chosen
+                for template in self.templates
+                if template.serves(spectrum.name)
+            ),
+        )
         return [item for spectrum in chosen for item in self._of_spectrum(spectrum)]
 
     def sentences(self) -> SentenceSet:
         """Every template and slot as a sentence that any W can be put into.
 
         Raises:
-            UndertowError: a template has a place for W of its own.
+            UndertowError: a template has a place for W of its own, or they come to too many sentences.
         """
         for template in self.templates:
             if "w" in template.holes():
@@ -94,6 +104,7 @@ class ChallengeSet:
                     f"challenge {self.name!r}: template {template.text!r} chooses its W lists, but any W is put into sentences "
                     "without a place for it; leave only_w and not_w out"
                 )
+        check_size(self.name, sum(map(self._n_cells, self.templates)))
         return SentenceSet(
             name=self.name,
             title=self.title,
@@ -128,6 +139,10 @@ class ChallengeSet:
         for w_index, w in enumerate(spectrum.values):
             for index, template, slots in cells:
                 yield self._item(spectrum.name, (w_index, w), (index, template), slots)
+
+    def _n_cells(self, template: Template) -> int:
+        holes = set(template.holes())
+        return math.prod(len(levels) for slot, levels in self.slots.items() if slot in holes)
 
     def _slot_cells(self, template: Template) -> Iterator[dict[str, str]]:
         used = [slot for slot in self.slots if slot in template.holes()]

@@ -23,6 +23,7 @@ from undertow.challenge.documents import (
     rephrase_pairs,
 )
 from undertow.challenge.reading import closest
+from undertow.outside import is_folder, is_plain_file
 from undertow.types import UndertowError
 
 NAMED: Mapping[str, Callable[[], DocumentSet]] = {OWN: own_set, cad.NAME: cad.published}
@@ -41,9 +42,9 @@ DOCUMENT_SUMMARIES: Mapping[str, str] = {
 def is_documents(name: str) -> bool:
     """Whether a name, file or folder is of documents, and not of sentences with blanks."""
     path = Path(name)
-    if name in NAMED or path.is_dir():
+    if name in NAMED or is_folder(path):
         return True
-    if not path.is_file() or not name.lower().endswith(ENDINGS):
+    if not is_plain_file(path) or not name.lower().endswith(ENDINGS):
         return False
     columns = set(header(path))
     return bool(
@@ -57,9 +58,9 @@ def is_documents(name: str) -> bool:
 def may_offend(name: str) -> bool:
     """Whether these are texts of CAD, of which a reader is warned."""
     path = Path(name)
-    if name == cad.NAME or path.is_dir():
+    if name == cad.NAME or is_folder(path):
         return True
-    columns = header(path) if path.is_file() else ()
+    columns = header(path) if is_plain_file(path) else ()
     return cad.is_full(columns) or cad.is_split(columns)
 
 
@@ -99,9 +100,9 @@ def _load(name: str) -> DocumentSet:
     path = Path(name)
     if name in NAMED:
         return NAMED[name]()
-    if path.is_dir():
+    if is_folder(path):
         return cad.read_folder(path)
-    if path.is_file() or name.lower().endswith(ENDINGS):
+    if is_plain_file(path) or name.lower().endswith(ENDINGS):
         return _table(path)
     raise UndertowError(
         f"there are no documents called {name!r} and no such file: use {', '.join(NAMED)}, a file that ends in"

@@ -17,7 +17,8 @@ from importlib import resources
 from pathlib import Path
 from typing import IO, cast
 
-from undertow.challenge.reading import closest
+from undertow.challenge.reading import closest, repeated
+from undertow.outside import plain_size
 from undertow.types import UndertowError
 
 CATEGORIES: Mapping[str, tuple[str, ...]] = {
@@ -188,9 +189,9 @@ def read_rows(path: Path) -> Rows:
     """
     lines = _lines(file_text(path), path)
     columns = [cell.strip() for cell in lines[0][1]]
-    twice = [column for column in columns if columns.count(column) > 1]
-    if twice:
-        raise UndertowError(f"{path}: has two columns called {twice[0]!r}; give each column a name of its own")
+    twice = repeated(columns)
+    if twice is not None:
+        raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
     for line, cells in lines[1:]:
         if len(cells) != len(columns):
             raise UndertowError(
@@ -214,6 +215,7 @@ def missing(path: Path, needed: Sequence[str], there: Sequence[str]) -> Undertow
 
 def _bytes(path: Path, read: Callable[[IO[bytes]], bytes]) -> bytes:
     """What is read of a file, unpacked."""
+    plain_size(path)
     try:
         with path.open("rb") as file:
             is_packed = file.read(len(_GZIP)) == _GZIP

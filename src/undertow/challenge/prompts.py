@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from undertow.challenge.catalog import word_lists
-from undertow.challenge.reading import read_toml
+from undertow.challenge.reading import read_toml, repeated
 from undertow.challenge.sentences import PRONOUNS
 from undertow.types import Blank, Generation, Item, Option, UndertowError
 
@@ -106,11 +106,9 @@ def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
             )
     if not chosen:
         raise UndertowError(f"prompts {names!r} names none; write for example --prompts A,B,C")
-    for prompt in chosen:
-        if [other.name for other in chosen].count(prompt.name) > 1:
-            raise UndertowError(
-                f"prompts {names!r} has two called {prompt.name!r}; give each once, under a name of its own"
-            )
+    twice = repeated(prompt.name for prompt in chosen)
+    if twice is not None:
+        raise UndertowError(f"prompts {names!r} has two called {twice!r}; give each once, under a name of its own")
     return tuple(Prompt(prompt.name, prompt.text, mask or prompt.mask) for prompt in chosen)
 
 

@@ -6,35 +6,32 @@ Knows about files and encodings; knows nothing about what the files mean.
 from __future__ import annotations
 
 import difflib
-import tomllib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from undertow.outside import text_of, toml_of, whole_file
 from undertow.types import UndertowError
 
 MAX_BYTES = 16 * 2**20
 """A list or template file larger than this is a mistake (a model or data file given by accident)."""
+LONGEST_MISSPELT = 100
+"""Longer words are not compared with others, which takes time by their product."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f]")
 
 
 def read_text(path: Path) -> str:
     """The text of a UTF-8 file, with or without a byte order mark.
 
     Raises:
-        UndertowError: the file cannot be read, is not UTF-8, holds control characters or is far too large.
+        UndertowError: the file cannot be read, is no plain file, is not UTF-8, holds control characters or is far too large.
     """
-    try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise UndertowError(f"{path}: {size / 2**20:.0f} MiB is too large for a text list; at most 16 MiB is read")
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except UnicodeDecodeError as error:
-        raise UndertowError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8 text") from error
-    for number, line in enumerate(text.split("\n"), 1):
-        if any(char < " " and char not in "\t\r" for char in line):
-            raise UndertowError(f"{path}, line {number}: holds a control character; save the file as plain text")
+    text = text_of(whole_file(path, MAX_BYTES, "a text list"), path)
+    control = _CONTROL.search(text)
+    if control:
+        number = text.count("\n", 0, control.start()) + 1
+        raise UndertowError(f"{path}, line {number}: holds a control character; save the file as plain text")
     return text
 
 
@@ -44,15 +41,26 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises:
         UndertowError: the file cannot be read or is not TOML; the message names the line.
     """
+    text = read_text(path)
     try:
-        return tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
+        return toml_of(text)
+    except ValueError as error:
         raise UndertowError(f"{path}: is not valid TOML: {error}") from error
-    except RecursionError as error:
-        raise UndertowError(f"{path}: is nested too deeply to be a challenge file") from error
+
+
+def repeated(words: Iterable[str]) -> str | None:
+    """The first word that stands there for the second time; None where each stands there once."""
+    seen: set[str] = set()
+    for word in words:
+        if word in seen:
+            return word
+        seen.add(word)
+    return None
 
 
 def closest(word: str, known: Iterable[str]) -> str:
     """A hint for a misspelt name, ready to append to a sentence; "" if nothing is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+    if len(word) > LONGEST_MISSPELT:
+        return ""
+    near = difflib.get_close_matches(word, [name for name in known if len(name) <= LONGEST_MISSPELT], n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

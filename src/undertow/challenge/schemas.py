@@ -17,6 +17,7 @@ from importlib import resources
 
 from undertow.challenge.sentences import FEMALE, MALE, PRONOUNS, Sentence, SentenceSet, pronoun_blank
 from undertow.challenge.template import starts_sentence
+from undertow.types import UndertowError
 
 MAN, WOMAN, SOMEONE, OTHER = "man", "woman", "someone", "other"
 UNSPECIFIED = "unspecified"
@@ -71,6 +72,18 @@ class SchemaSource:
     schemas: tuple[Schema, ...]
     percent_female: dict[str, float]
     notes: tuple[str, ...] = ()
+
+
+def check_template(template: str, case: str, where: str) -> None:
+    """Refuse a template that cannot be filled.
+
+    Raises:
+        UndertowError: it has a brace that is open, or a hole of another kind; says where.
+    """
+    try:
+        pronoun_blank(template.replace("{occupation}", "x").replace(_PARTICIPANT, "y"), case)
+    except UndertowError as error:
+        raise UndertowError(f"{where}: {error}") from error
 
 
 def extended(source: SchemaSource) -> SentenceSet:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from undertow.challenge.reading import repeated
 from undertow.challenge.spectra import NO_W, Spectrum, check_spectra
 from undertow.challenge.template import Template
 from undertow.types import Blank, Factor, Item, UndertowError
@@ -77,9 +78,8 @@ class SentenceSet:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        ids = [sentence.id for sentence in self.sentences]
-        if len(set(ids)) < len(ids):
-            twice = next(one for one in ids if ids.count(one) > 1)
+        twice = repeated(sentence.id for sentence in self.sentences)
+        if twice is not None:
             raise UndertowError(f"{self.name}: has two sentences called {twice!r}; give each once")
         for name in self.words:
             if name in TAKEN | KNOWN_FACTORS or any(name in sentence.factors for sentence in self.sentences):
@@ -101,9 +101,10 @@ class SentenceSet:
         """Every sentence with every value, by W list, then value, then sentence.
 
         Raises:
-            UndertowError: two W lists have one name.
+            UndertowError: two W lists have one name, or there are too many sentences.
         """
         check_spectra(spectra)
+        check_size(self.name, sum(len(spectrum.values) for spectrum in spectra) * len(self.sentences))
         return [
             self._item(sentence, injection.into(sentence.query, value), (spectrum.name, index, value))
             for spectrum in spectra
@@ -126,6 +127,23 @@ class SentenceSet:
             },
             cluster=sentence.cluster,
             gold=sentence.gold,
+        )
+
+
+MOST_SENTENCES = 1_000_000
+"""A set that comes to more is a mistake: every slot and list multiplies it."""
+
+
+def check_size(name: str, n_sentences: int) -> None:
+    """Refuse a set before it is written out.
+
+    Raises:
+        UndertowError: it comes to more sentences than can be kept.
+    """
+    if n_sentences > MOST_SENTENCES:
+        raise UndertowError(
+            f"challenge {name!r}: its templates, slots and W lists make {n_sentences:.3g} sentences, and at most {MOST_SENTENCES:,} "
+            "are asked; leave levels out"
         )
 
 

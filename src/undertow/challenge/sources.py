@@ -11,6 +11,7 @@ from undertow.challenge import catalog, schemas, winogender
 from undertow.challenge.reading import closest
 from undertow.challenge.sentences import SentenceSet
 from undertow.challenge.tables import ENDINGS, holds_schemas, parse_options, read_schemas, read_sentences
+from undertow.outside import is_plain_file
 from undertow.types import UndertowError
 
 OWN = "undertow-schemas"
@@ -62,7 +63,7 @@ def sentences(name: str, data_dir: str = "", options: str = "") -> SentenceSet:
         return schemas.simplified(read_schemas(_file(file)))
     if name.lower().endswith(ENDINGS):
         return _table(_file(name), options)
-    if name in catalog.names() or Path(name).is_file():
+    if name in catalog.names() or is_plain_file(Path(name)):
         return catalog.load(name).sentences()
     raise UndertowError(
         f"there is no challenge called {name!r} and no such file: use {', '.join(names())}"
@@ -78,6 +79,6 @@ def _table(path: Path, options: str) -> SentenceSet:
 
 def _file(name: str) -> Path:
     path = Path(name)
-    if not path.is_file():
+    if not is_plain_file(path):
         raise UndertowError(f"{path}: there is no such file of sentences; check the path")
     return path

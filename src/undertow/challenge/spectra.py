@@ -16,10 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from undertow.challenge.reading import closest, read_text
+from undertow.outside import is_plain_file
 from undertow.types import UndertowError
 
 MIN_VALUES = 3
 """A line through two points has no error bars."""
+MAX_YEAR, MAX_DATES = 10**6, 10**5
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,23 @@ class Dates:
         if self.count < self.least:
             needs = "a slope" if self.least == MIN_VALUES else "a movement"
             raise UndertowError(f"date count {self.count} is too small: {needs} needs at least {self.least} years")
+        # What does not fit is not drawn up first: a count may be any number.
+        if self.count > abs(self.stop - self.start) + 1:
+            raise UndertowError(self._too_many())
+        if max(abs(self.start), abs(self.stop)) > MAX_YEAR:
+            raise UndertowError(f"dates from {self.start} to {self.stop} are no years; give some of up to {MAX_YEAR:,}")
+        if self.count > MAX_DATES:
+            raise UndertowError(f"{self.count} dates are more than are read; ask for {MAX_DATES:,} or fewer")
         years = [str(year) for year in np.linspace(self.start, self.stop, self.count).astype(int)]
         if len(set(years)) < len(years):
-            raise UndertowError(
-                f"{self.count} dates do not fit between {self.start} and {self.stop} without repeating a year: "
-                "lower --date-count or widen the range"
-            )
+            raise UndertowError(self._too_many())
         return Spectrum("date", tuple(years))
+
+    def _too_many(self) -> str:
+        return (
+            f"{self.count} dates do not fit between {self.start} and {self.stop} without repeating a year: "
+            "lower --date-count or widen the range"
+        )
 
 
 @cache
@@ -90,7 +102,7 @@ def spectrum(name: str, dates: Dates | None = None, least: int = MIN_VALUES) -> 
     if name in _published():
         return Spectrum(name, tuple(_published()[name]))
     path = Path(name)
-    if path.is_file():
+    if is_plain_file(path):
         return Spectrum(path.stem, _values(path, least))
     raise UndertowError(
         f"there is no W called {name!r} and no such file: use {', '.join(names())}"
@@ -99,7 +111,7 @@ def spectrum(name: str, dates: Dates | None = None, least: int = MIN_VALUES) -> 
 
 
 def _values(path: Path, least: int) -> tuple[str, ...]:
-    lines = [(number, line.strip()) for number, line in enumerate(read_text(path).splitlines(), 1) if line.strip()]
+    lines = [(number, line.strip()) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
     seen: dict[str, int] = {}
     for number, value in lines:
         if value in seen:

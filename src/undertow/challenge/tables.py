@@ -9,10 +9,11 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from undertow.challenge.reading import closest, read_text
+from undertow.challenge.reading import closest, read_text, repeated
 from undertow.challenge.schemas import (
     DECIDED,
     MAN,
@@ -22,6 +23,7 @@ from undertow.challenge.schemas import (
     WOMAN,
     Schema,
     SchemaSource,
+    check_template,
     own_shares,
 )
 from undertow.challenge.sentences import (
@@ -71,11 +73,18 @@ def option_pairs(table: Mapping[str, Sequence[str]]) -> Words:
     Raises:
         UndertowError: one group alone, a group without words, or a word in two groups.
     """
-    text = "; ".join(f"{group}: {', '.join(map(str, words))}" for group, words in table.items())
+    text = "; ".join(
+        f"{group}: {', '.join(map(str, words)) if isinstance(words, (list, tuple)) else words}"
+        for group, words in table.items()
+    )
     pairs: list[tuple[str, str]] = []
     owners: dict[str, str] = {}
     for group, words in table.items():
-        if isinstance(words, str) or not words or not all(isinstance(word, str) and word.strip() for word in words):
+        if (
+            not isinstance(words, (list, tuple))
+            or not words
+            or not all(isinstance(word, str) and word.strip() for word in words)
+        ):
             raise UndertowError(f"options {text!r}: group {group!r} needs a list of words")
         for word in words:
             if owners.setdefault(word, group) != group:
@@ -207,6 +216,9 @@ def read_schemas(path: Path) -> SchemaSource:
                 raise UndertowError(f"{where}: the template needs {hole} once")
         if not row["occupation"] or not row["participant"]:
             raise UndertowError(f"{where}: needs an occupation and a participant")
+        if set(row["occupation"] + row["participant"]) & set("{}"):
+            raise UndertowError(f"{where}: a name holds a brace, which stands for a hole here; write it without")
+        check_template(row["template"], row["case"], where)
         if row.get("percent_female"):
             shares[row["occupation"]] = _number(row["percent_female"], where)
         elif row["occupation"] in own_shares():
@@ -216,15 +228,11 @@ def read_schemas(path: Path) -> SchemaSource:
                 row["occupation"], row["participant"], _whole(row["coreferent"], where), row["case"], row["template"]
             )
         )
-    twice = [
-        schema
-        for schema in found
-        if sum((s.occupation, s.coreferent) == (schema.occupation, schema.coreferent) for s in found) > 1
-    ]
-    if twice:
-        raise UndertowError(
-            f"{path}: has two schemas of {twice[0].occupation!r} with coreferent {twice[0].coreferent}; give each once"
-        )
+    for (occupation, coreferent), n in Counter((schema.occupation, schema.coreferent) for schema in found).items():
+        if n > 1:
+            raise UndertowError(
+                f"{path}: has two schemas of {occupation!r} with coreferent {coreferent}; give each once"
+            )
     return SchemaSource(path.stem, f"schemas of {path.name}", path.name, tuple(found), shares)
 
 
@@ -253,9 +261,9 @@ def _read(path: Path, needed: str = SENTENCE) -> list[tuple[int, dict[str, str]]
         raise UndertowError(
             f"{path}: has no column {needed!r}{closest(needed, header)}; a table of sentences needs one, with the blank marked as MASK"
         )
-    twice = [name for name in header if header.count(name) > 1]
-    if twice:
-        raise UndertowError(f"{path}: has two columns called {twice[0]!r}; give each column a name of its own")
+    twice = repeated(header)
+    if twice is not None:
+        raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
     for name in header:
         if name in TAKEN - {"cluster", SENTENCE} or (name not in ID_COLUMNS and not name.isidentifier()):
             raise UndertowError(

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import http.client
 import io
 import re
 import tempfile
-import urllib.error
-import urllib.request
 from pathlib import Path
 
+from undertow.challenge._download import NotHadError, downloaded
 from undertow.challenge.reading import read_text
-from undertow.challenge.schemas import Schema, SchemaSource
+from undertow.challenge.schemas import Schema, SchemaSource, check_template
 from undertow.places import data_folder
 from undertow.types import UndertowError
 
@@ -30,7 +28,6 @@ FILES = {
     STATISTICS: "3f7f37c16381a70571356982ea7fe613ac700ad04a6d3b19b9f2be18248df567",
 }
 """SHA-256 of the files at that commit."""
-TIMEOUT_S = 30
 MAX_BYTES = 2**20
 
 _CASES = {"$NOM_PRONOUN": "nominative", "$ACC_PRONOUN": "accusative", "$POSS_PRONOUN": "possessive"}
@@ -76,13 +73,9 @@ def _fetch(name: str, folder: Path) -> None:
     url = f"{SOURCE_URL}/{name}"
     by_hand = f"fetch {' and '.join(FILES)} yourself and name their folder with --data-dir"
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:  # noqa: S310 - a fixed https address
-            found = answer.read(MAX_BYTES)
-    except (OSError, http.client.HTTPException) as error:
-        if isinstance(error, urllib.error.HTTPError):
-            error.close()
-        why = " ".join(str(getattr(error, "reason", None) or error).split())
-        raise UndertowError(f"winogender: {url} cannot be had ({why}); go online once, or {by_hand}") from error
+        found = downloaded(url, MAX_BYTES)
+    except NotHadError as error:
+        raise UndertowError(f"winogender: {url} cannot be had ({error}); go online once, or {by_hand}") from error
     if hashlib.sha256(found).hexdigest() != FILES[name]:
         raise UndertowError(
             f"winogender: what {url} gave is not the published file (its SHA-256 differs); nothing was kept: try again, or {by_hand}"
@@ -100,11 +93,13 @@ def _is_published(path: Path, name: str) -> bool:
 
 def _rows(text: str, path: Path, columns: int) -> list[tuple[int, list[str]]]:
     """Number and cells of every line after the header."""
-    rows = [
-        (number, cells)
-        for number, cells in enumerate(csv.reader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE), 1)
-        if cells
-    ][1:]
+    reader = csv.reader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE)
+    try:
+        rows = [(number, cells) for number, cells in enumerate(reader, 1) if cells][1:]
+    except csv.Error as error:
+        raise UndertowError(
+            f"{path}, line {reader.line_num}: cannot be read ({error}); it should be the file of winogender-schemas"
+        ) from error
     if not rows:
         raise UndertowError(f"{path}: holds no rows; it should be the file of winogender-schemas")
     for number, cells in rows:
@@ -136,8 +131,11 @@ def _schemas(text: str, path: Path) -> tuple[Schema, ...]:
             raise UndertowError(
                 f"{where}: answer is {coreferent!r}; it must be 0 (the occupation) or 1 (the participant)"
             )
+        if set(occupation + participant) & set("{}"):
+            raise UndertowError(f"{where}: a name holds a brace, which stands for a hole here; write it without")
         article = participants.group(1).lower()
         template = _PEOPLE.sub("{participant}", sentence.replace("{", "{{").replace("}", "}}"))
         template = template.replace("$OCCUPATION", "{occupation}").replace(cases[0], "{blank}")
+        check_template(template, _CASES[cases[0]], where)
         schemas.append(Schema(occupation, f"{article} {participant}", int(coreferent), _CASES[cases[0]], template))
     return tuple(schemas)

@@ -31,7 +31,17 @@ from undertow.cli.finetune import finetune
 from undertow.cli.lab import lab_app
 from undertow.cli.options import Dtype, parameter, parameters_of
 from undertow.cli.simulate import simulate
-from undertow.cli.terminal import Json, StoppedError, progress_bar, say_list, say_table, stoppable, without_nan
+from undertow.cli.terminal import (
+    Json,
+    StoppedError,
+    one_line,
+    progress_bar,
+    say,
+    say_list,
+    say_table,
+    stoppable,
+    without_nan,
+)
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
@@ -303,7 +313,7 @@ def report(run: Annotated[Path, typer.Argument(help="A run folder.")], *, graph:
         grounds = grounds_of(read_record(run))
         if grounds is not None:
             _say_grounds(grounds)
-    typer.echo(page)
+    say(one_line(page))
 
 
 @app.command()
@@ -678,29 +688,29 @@ def _say_run(run: Run, *, as_json: bool, asked: bool = True) -> None:
         return
     counts = run.manifest.get("counts", {})
     if "computed" in counts and asked:
-        typer.echo(
+        say(
             f"Asked {counts['items']:,} items ({counts['computed']:,} of {counts['queries']:,} queries computed now, "
             f"{counts['unscored']:,} unscored)."
         )
     for reason, n_items in _reasons(run):
-        typer.echo(f"  {n_items:,} unscored: {reason}")
+        say(f"  {n_items:,} unscored: {one_line(reason)}")
     precision = run.manifest.get("precision", {})
     for finding in run.findings:
-        typer.echo(f"{'*' if finding.found else '-'} {finding.text}")
+        say(f"{'*' if finding.found else '-'} {finding.text}")
         if finding.text in precision.get("could_change", ()):
-            typer.echo("  In float32 this could turn out otherwise.")
+            say("  In float32 this could turn out otherwise.")
         if grounds is not None and grounds.doubt and finding.found and finding.rests:
-            typer.echo(f"  {grounds.doubt}")
+            say(f"  {grounds.doubt}")
     for sentence in precision.get("said", ()):
-        typer.echo(sentence)
+        say(sentence)
     if grounds is not None:
         _say_grounds(grounds)
     for shown in run.shown:
-        typer.echo(f"\n{shown.title}")
+        say(f"\n{shown.title}")
         say_table([dict(zip(shown.columns, row, strict=True)) for row in shown.rows])
         if shown.about:
-            typer.echo(shown.about)
-    typer.echo(f"Report: {run.report.resolve()}")
+            say(shown.about)
+    say(f"Report: {one_line(run.report.resolve())}")
 
 
 def _plain_finding(finding: Finding, grounds: Grounds | None) -> dict[str, Any]:
@@ -714,11 +724,11 @@ def _say_grounds(grounds: Grounds) -> None:
     from undertow.causal.in_words import GRANTED
 
     name = f" {grounds.named.name}" if grounds.named.name else ""
-    typer.echo(f"\nGraph{name}: {grounds.named.graph.text().partition(chr(10))[0]}")
-    typer.echo(grounds.tally)
+    say(f"\nGraph{name}: {grounds.named.graph.text().partition(chr(10))[0]}")
+    say(grounds.tally)
     for row in grounds.assumptions:
         if not row.holds:
-            typer.echo(f"  {GRANTED[row.holds]}: {row.claim} ({row.because})")
+            say(f"  {GRANTED[row.holds]}: {row.claim} ({row.because})")
 
 
 def _reasons(run: Run) -> list[tuple[str, int]]:
@@ -736,32 +746,32 @@ def _say_checkup(checkup: Checkup) -> None:
 
     revision = checkup.card["revision"]
     shown = revision[:16] if HASH.fullmatch(revision) else revision
-    typer.echo(f"{checkup.model}: {checkup.card['family']}, {checkup.card['source']} at {shown}")
+    say(f"{checkup.model}: {checkup.card['family']}, {checkup.card['source']} at {shown}")
     if checkup.facts:
         size = checkup.facts.get("parameters")
         known = [f"{_how_many(float(size))} parameters"] if size else []
         known += [str(fact) for name, fact in checkup.facts.items() if name != "parameters" and fact]
-        typer.echo(f"  {', '.join(known)}")
+        say(f"  {', '.join(known)}")
     for words, answer in doctor.kinds(checkup).items():
-        typer.echo(f"  {words}: {answer}")
+        say(f"  {words}: {answer}")
     if checkup.sentence:
-        typer.echo(f"  asked {checkup.sentence!r}, {checkup.verdict}")
+        say(f"  asked {checkup.sentence!r}, {checkup.verdict}")
     speeds = ", ".join(
         f"{rate:.1f} {KIND_UNITS.get(kind, kind)} a second" for kind, rate in checkup.items_per_s.items()
     )
     in_what = f"in {checkup.dtype}" if checkup.dtype in DTYPES else checkup.dtype
-    typer.echo(f"  loaded in {checkup.load_s:.1f} s; {speeds or 'not timed'}, {in_what} on {doctor.machine()}")
+    say(f"  loaded in {checkup.load_s:.1f} s; {speeds or 'not timed'}, {in_what} on {doctor.machine()}")
     for kind, reason in checkup.untimed.items():
-        typer.echo(f"  {KIND_UNITS.get(kind, kind)} were not timed: {reason}")
+        say(f"  {KIND_UNITS.get(kind, kind)} were not timed: {reason}")
     if checkup.dtype_note:
-        typer.echo(f"  bfloat16 was not compared with float32: {checkup.dtype_note}")
+        say(f"  bfloat16 was not compared with float32: {checkup.dtype_note}")
     else:
-        typer.echo(
+        say(
             f"  bfloat16 against float32: at most {checkup.dtype_gap_nats:.2g} nats apart; the preferred words differ in "
             f"{100 * checkup.dtype_flips:.0f}% of the sample"
         )
     for note in checkup.notes:
-        typer.echo(f"  {note}")
+        say(f"  {note}")
 
 
 def _how_many(number: float) -> str:
@@ -801,6 +811,9 @@ def _say_estimate(estimate: Estimate, *, as_json: bool) -> None:
         typer.echo("Nothing is left to ask; the run takes no model, only seconds.")
 
 
+NO_ROOM_TO_LOAD = ("failed to map segment", "cannot allocate memory")
+
+
 def main() -> None:
     """Run a command; whatever a user can mend is one sentence on standard error and exit status 1."""
     try:
@@ -811,7 +824,10 @@ def main() -> None:
     except UndertowError as error:
         typer.echo(f"undertow: {error}", err=True)
         sys.exit(130 if isinstance(error, StoppedError) else 1)
-    except MemoryError:
+    except (MemoryError, ImportError) as error:
+        # The system says of a library that it has no room for only that it could not be loaded.
+        if isinstance(error, ImportError) and not any(words in str(error).lower() for words in NO_ROOM_TO_LOAD):
+            raise
         typer.echo(
             "undertow: memory ran out; all answers so far are kept, free some or choose a smaller model", err=True
         )

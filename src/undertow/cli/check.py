@@ -63,6 +63,7 @@ def check(
 def _refusing(junit: Path | None = None) -> Iterator[None]:
     """What cannot be judged is one sentence on standard error, as everywhere, with an exit status of its own."""
     from undertow.gates import write_refusal
+    from undertow.gates.words import printable
 
     try:
         yield
@@ -77,7 +78,7 @@ def _refusing(junit: Path | None = None) -> Iterator[None]:
                 write_refusal(sentence, junit)
             except UndertowError as unwritten:
                 sentence = f"{sentence}; and {unwritten}"
-        typer.echo(f"undertow: {sentence}", err=True)
+        typer.echo(f"undertow: {printable(sentence)}", err=True)
         raise typer.Exit(CANNOT_JUDGE) from error
 
 

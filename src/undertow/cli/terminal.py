@@ -21,6 +21,25 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
+_OBEYED = {*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - set(map(ord, "\t\n"))
+_WRITTEN_OUT = {number: ascii(chr(number))[1:-1] for number in _OBEYED}
+"""Signs that a terminal obeys or turns a line around for, each as it is written in Python."""
+
+
+def plain(text: object) -> str:
+    """A text as a terminal may be told it: what files and names hold moves no cursor and colours nothing."""
+    return str(text).translate(_WRITTEN_OUT)
+
+
+def one_line(text: object) -> str:
+    """The same for a path or a name, which may go over lines and seem to be something that we say."""
+    return plain(text).replace("\n", r"\n")
+
+
+def say(text: object) -> None:
+    """A line on standard output, for people."""
+    typer.echo(plain(text))
+
 
 class StoppedError(UndertowError):
     """The user stopped a command."""
@@ -86,7 +105,7 @@ def say_table(rows: list[dict[str, Any]]) -> None:
         return
     if not sys.stdout.isatty():
         for row in [dict(zip(rows[0], rows[0], strict=True)), *rows]:
-            typer.echo("\t".join(str(cell) for cell in row.values()))
+            say("\t".join(map(str, row.values())))
         return
     from rich.table import Table
     from rich.text import Text
@@ -95,7 +114,7 @@ def say_table(rows: list[dict[str, Any]]) -> None:
     for name in rows[0]:
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row.values()))
+        table.add_row(*(Text(plain(cell)) for cell in row.values()))
     console().print(table)
 
 

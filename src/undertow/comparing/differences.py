@@ -15,7 +15,7 @@ import numpy as np
 
 from undertow import probes
 from undertow.comparing.pairing import Names, Paired, pair
-from undertow.comparing.replicates import Key, by_key, groups_of, point_results, quick, without_each
+from undertow.comparing.replicates import Key, by_key, groups_of, lacking_told, point_results, quick, without_each
 from undertow.probes.base import Evidence, Probe
 from undertow.records import Record
 from undertow.types import Floats, Result, UndertowError
@@ -52,7 +52,8 @@ class Comparison:
         baseline: what the baseline run is called: its model, or more where both have one name.
         candidate: what the other run is called.
         differences: of each measure and group, candidate less baseline, with a 95% interval, permutation p and Benjamini-Hochberg q over
-            all that are tested; `detail` has the value of either on the items of both, and on how many clusters it rests.
+            all that are tested, in other comparisons that are told with it too; `detail` has the value of either on the items of both,
+            and on how many clusters it rests.
         notes: what was left out, and what to keep in mind.
         probe: the audit.
         seed: of groups and permutations.
@@ -61,6 +62,7 @@ class Comparison:
         n_alone: items that only the baseline was asked, and only the candidate.
         identical: whether all answers are the same.
         runs: both, as they were recorded.
+        shared: both, with nothing but the items of both; a row that one has no answer to is unscored in either.
     """
 
     baseline: str
@@ -74,6 +76,7 @@ class Comparison:
     n_alone: tuple[int, int]
     identical: bool
     runs: tuple[Record, Record] = field(repr=False)
+    shared: tuple[Record, Record] = field(repr=False)
 
     def table(self) -> pd.DataFrame:
         """The differences with a column for the measure, each group key, each number and each detail [difference]."""
@@ -115,15 +118,14 @@ def compare(
     probe = probes.load(str(baseline.manifest["probe"]))
     paired = pair(baseline, candidate, probe, called)
     with point_estimates():  # one context, so that what measures keep serves all tables
-        measured = _Measured.of(probe, paired, seed)
+        measured = _Measured.of(probe, paired, seed, called)
         errors = _errors(measured, progress)
     rows = _Rows(measured, errors, (baseline, candidate), called)
-    differences = _with_q(list(rows.all()))
-    return Comparison(
+    comparison = Comparison(
         baseline=called.baseline,
         candidate=called.candidate,
-        differences=differences,
-        notes=[*_notes(paired, called), *_of_precision((baseline, candidate), called)],
+        differences=rows.all(),
+        notes=[*_notes(paired, called), *_of_groups(paired), *_of_precision((baseline, candidate), called)],
         probe=str(baseline.manifest["probe"]),
         seed=seed,
         n_items=paired.n_items,
@@ -131,7 +133,23 @@ def compare(
         n_alone=paired.n_alone,
         identical=paired.identical,
         runs=(baseline, candidate),
+        shared=(
+            replace(baseline, observations=paired.baseline.frame, results=()),
+            replace(candidate, observations=paired.candidate.frame, results=()),
+        ),
     )
+    return corrected([comparison])[0]
+
+
+def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Comparisons that are told together, each q for the tests of all of them."""
+    from undertow.stats.multiplicity import benjamini_hochberg
+
+    q_values = iter(benjamini_hochberg([result.p for one in comparisons for result in one.differences]))
+    return [
+        replace(one, differences=[replace(result, q=float(next(q_values))) for result in one.differences])
+        for one in comparisons
+    ]
 
 
 def _names(baseline: Record, candidate: Record) -> tuple[str, str]:
@@ -169,11 +187,18 @@ class _Measured:
     keys: Sequence[Key]
 
     @classmethod
-    def of(cls, probe: Probe, paired: Paired, seed: int) -> _Measured:
-        first, second = (
-            by_key(_shared_names(point_results(probe, evidence, seed), paired, at))
-            for at, evidence in enumerate((paired.baseline, paired.candidate))
-        )
+    def of(cls, probe: Probe, paired: Paired, seed: int, names: Names) -> _Measured:
+        found = []
+        for at, evidence in enumerate((paired.baseline, paired.candidate)):
+            with lacking_told(evidence, names[at]):
+                try:
+                    found.append(by_key(_shared_names(point_results(probe, evidence, seed), paired, at)))
+                except UndertowError as error:
+                    raise UndertowError(
+                        f"{names.baseline} and {names.candidate} cannot be compared on the {paired.n_answered:,} items that both "
+                        f"answered: {error}"
+                    ) from error
+        first, second = found
         return cls(probe, paired, seed, first, second, list(dict.fromkeys([*first, *second])))
 
     def values(self, frames: Sequence[pd.DataFrame]) -> tuple[list[Floats], list[Floats]]:
@@ -222,8 +247,7 @@ def _errors(measured: _Measured, progress: Progress) -> PairedErrors | None:
     if measured.paired.identical or not measured.keys:
         return None
     frames = [quick(evidence.frame) for evidence in (measured.paired.baseline, measured.paired.candidate)]
-    ways = _ways(frames[0])
-    n_most = MOST_GROUPS if len(ways) == 1 else MOST_CROSSED
+    ways, n_most = _ways(frames[0])
     groups = [groups_of(labels, n_most, measured.seed) for labels in ways]
     cells = (
         groups_of([f"{a}\x1f{b}" for a, b in zip(*ways, strict=True)], n_most, measured.seed) if len(ways) > 1 else None
@@ -257,16 +281,16 @@ def _changed(whole: tuple[list[Floats], list[Floats]], left: tuple[list[Floats],
     return changed
 
 
-def _ways(frame: pd.DataFrame) -> list[list[str]]:
-    """Labels of the clusters of each row, in one way or in two [way][row]."""
+def _ways(frame: pd.DataFrame) -> tuple[list[list[str]], int]:
+    """Labels of the clusters of each row, in one way or in two [way][row], and up to how many are left out one by one."""
     if not all(name in frame for name in CROSSED):
         # An audit that names no clusters takes its items for independent.
-        return [frame["cluster" if "cluster" in frame else "item"].astype(str).tolist()]
+        return [frame["cluster" if "cluster" in frame else "item"].astype(str).tolist()], MOST_GROUPS
     names = ["category", "attribute"]
     what = frame[names].astype(str).agg("/".join, axis=1) if all(name in frame for name in names) else ""
     codes = frame["soc_code"].astype(str)
     # A question about an attribute is of no occupation: there the attribute is what others share.
-    return [frame["pair"].astype(str).tolist(), codes.where(codes != "", what).tolist()]
+    return [frame["pair"].astype(str).tolist(), codes.where(codes != "", what).tolist()], MOST_CROSSED
 
 
 # Telling.
@@ -381,13 +405,6 @@ def _of_no_model(own: Sequence[Mapping[Key, Result]], key: Key) -> bool:
     return any(one[key].group.get("model") == "" for one in own if key in one)
 
 
-def _with_q(differences: list[Result]) -> list[Result]:
-    from undertow.stats.multiplicity import benjamini_hochberg
-
-    q_values = benjamini_hochberg([result.p for result in differences])
-    return [replace(result, q=float(q)) for result, q in zip(differences, q_values, strict=True)]
-
-
 def _notes(paired: Paired, names: Names) -> list[str]:
     """What was compared, and what was left out."""
     said = [f"{paired.n_answered:,} items that both answered were compared."]
@@ -403,6 +420,16 @@ def _notes(paired: Paired, names: Names) -> list[str]:
                 f"Of {name}, {', '.join(others)} {_were(len(others))} left out, whom the other run did not ask."
             )
     return said
+
+
+def _of_groups(paired: Paired) -> list[str]:
+    """That groups stand for clusters, where there are many."""
+    ways, n_most = _ways(paired.baseline.frame)
+    many = [] if paired.identical else [number for number in (len(set(labels)) for labels in ways) if number > n_most]
+    return [
+        f"{number:,} clusters were dealt at random into {n_most} groups, which intervals and tests take for clusters."
+        for number in many
+    ]
 
 
 def _items(number: int) -> str:

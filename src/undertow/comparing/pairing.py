@@ -81,6 +81,9 @@ def pair(baseline: Record, candidate: Record, probe: Probe, names: Names) -> Pai
         UndertowError: they are not comparable; says what differs, in both, and how to mend it.
     """
     _check_audits(baseline.manifest, candidate.manifest, names)
+    for record, name in zip((baseline, candidate), names, strict=True):
+        if record.observations.empty:
+            raise UndertowError(f"{name}: the run has no items, so that nothing can be compared; run the audit again")
     models = matched_models(baseline, candidate, names)
     _check_readouts(baseline.manifest, candidate.manifest, models, names)
     same_texts = True
@@ -394,10 +397,11 @@ def _answered_in_both(
 ) -> tuple[pd.DataFrame, pd.DataFrame, Any]:
     """Both tables with a row unscored where it is so in either, and which rows are answered in both [row]."""
     import numpy as np
+    import pandas as pd
 
     sides, reasons = (first, second), []
     for side in sides:
-        given = side["unscored"].fillna("").astype(str) if "unscored" in side else ""
+        given = side["unscored"].map(lambda cell: "" if pd.isna(cell) else str(cell)) if "unscored" in side else ""
         reasons.append(
             np.full(len(side), given, dtype=object) if isinstance(given, str) else given.to_numpy(dtype=object)
         )
@@ -417,12 +421,15 @@ def _answered_in_both(
 
 
 def _identical(first: pd.DataFrame, second: pd.DataFrame) -> bool:
-    """Whether every answer is the same; who was asked, and lists, of which numbers in the table are made, are not looked at."""
-    names = [name for name in first if name not in ("item", "model", "unscored") and _is_plain(first[name])]
-    return all(
-        name in second and first[name].reset_index(drop=True).equals(second[name].reset_index(drop=True))
-        for name in names
-    )
+    """Whether every answer is the same; who was asked is not looked at."""
+    names = [name for name in first if name not in ("item", "model", "unscored")]
+    return set(first) == set(second) and all(_same(first[name], second[name]) for name in names)
+
+
+def _same(first: pd.Series[Any], second: pd.Series[Any]) -> bool:
+    """Whether two columns hold the same; lists by what is in them."""
+    sides = [one if _is_plain(one) else _as_text(one) for one in (first, second)]
+    return bool(sides[0].reset_index(drop=True).equals(sides[1].reset_index(drop=True)))
 
 
 def _is_plain(column: pd.Series[Any]) -> bool:

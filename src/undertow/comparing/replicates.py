@@ -6,10 +6,11 @@ Knows a probe by its `measure` and a table by its rows; knows nothing about what
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from undertow.probes.base import Evidence, Probe
-from undertow.types import Result
+from undertow.types import Result, UndertowError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +36,24 @@ def point_results(probe: Probe, evidence: Evidence, seed: int) -> list[Result]:
         return list(probe.measure(evidence, seed))
     with point_estimates():
         return list(probe.measure(evidence, seed))
+
+
+@contextmanager
+def lacking_told(evidence: Evidence, name: str) -> Iterator[None]:
+    """A column or a fact of the design that a run lacks is told of as such; any other fault stays what it is.
+
+    Raises:
+        UndertowError: the run has not what its audit is measured and told by.
+    """
+    try:
+        yield
+    except KeyError as error:
+        lacking = error.args[0] if error.args else ""
+        if not isinstance(lacking, str) or lacking in evidence.frame or lacking in evidence.design:
+            raise
+        raise UndertowError(
+            f"{name}: the run is damaged or of another version (it has no {lacking!r}, which its audit needs); run the audit again"
+        ) from error
 
 
 def by_key(results: Sequence[Result]) -> dict[Key, Result]:

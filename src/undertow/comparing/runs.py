@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shlex
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow.comparing.differences import Comparison, Progress, silent
+from undertow.comparing.differences import Comparison, Progress, corrected, silent
 from undertow.comparing.differences import compare as compare_records
-from undertow.comparing.told import drawings, findings, is_found, page_of, strongest_first, summaries, told_of
-from undertow.records import DRAFT_PREFIX, MANIFEST, Record, read_record
+from undertow.comparing.told import drawings, findings, is_found, page_of, strongest_first, told_of
+from undertow.records import Kind, Record, check_place, read_json, read_record, write_folder
 from undertow.types import Finding, Result, UndertowError, digest
 
 if TYPE_CHECKING:
@@ -63,9 +60,7 @@ class Compared:
     @property
     def findings(self) -> list[Finding]:
         """What differs, in plain sentences, the strongest first; then how many differences are not told from zero."""
-        titles, several = told_of(self.comparisons[0]).titles, len(self.comparisons) > 1
-        told = [finding for one in self.comparisons for finding in findings(one, titles, named=several)]
-        return sorted(told, key=lambda finding: (not finding.found, -finding.strength))
+        return findings(self.comparisons, told_of(self.comparisons[0]).titles)
 
     @property
     def notes(self) -> list[str]:
@@ -85,7 +80,7 @@ class Compared:
         """The strongest differences as a table, for notebooks."""
         import pandas as pd
 
-        said = [text for one in self.comparisons for text in summaries(one)]
+        said = [finding.text for finding in self.findings if not finding.found]
         rows = [row for one in self.comparisons for row in rows_of(one)]
         table = pd.DataFrame(rows[:SHOWN_ROWS]).to_html(index=False, escape=True)
         more = f"<p>And {len(rows) - SHOWN_ROWS:,} more; see .table().</p>" if len(rows) > SHOWN_ROWS else ""
@@ -144,13 +139,15 @@ class Runs:
         """What runs are called: by their models, and by their folders where these are not enough; no two alike."""
         models = [str(record.manifest["model"]) for record in self.records]
         short = [folder.resolve().name for folder in self.folders]
-        # A folder's own name is enough unless two have the same.
-        places = short if len(set(short)) == len(short) else [str(folder) for folder in self.folders]
+        by_model = {model for model in models if models.count(model) == 1}
+        # A folder's own name is enough unless two have the same, or another run's model is called so.
+        is_enough = len(set(short)) == len(short) and not by_model.intersection(short)
+        places = [_writable(place) for place in (short if is_enough else map(str, self.folders))]
         names: list[str] = []
         for model, place in zip(models, places, strict=True):
-            name = model if models.count(model) == 1 else place
+            name = model if model in by_model else place
             while name in names:  # one folder, named twice
-                name += ", again"
+                name += " (again)"
             names.append(name)
         return names
 
@@ -175,7 +172,7 @@ class Runs:
             compare_records(baseline[1], record, seed=seed, names=(baseline[0], name), progress=progress)
             for name, record in others
         ]
-        return Compared(compared, self, seed)
+        return Compared(corrected(compared), self, seed)
 
 
 def _safe(name: str) -> str:
@@ -270,64 +267,35 @@ def check_folder(folder: Path, key: str) -> None:
     Raises:
         UndertowError: the place is taken, or no folder can be made there.
     """
-    nearest = next(place for place in [folder, *folder.absolute().parents] if place.exists())
-    if not nearest.is_dir():
-        raise UndertowError(f"{nearest}: is a file; name a folder with --out")
-    if not os.access(nearest, os.W_OK):
-        raise UndertowError(f"{nearest}: cannot be written to; name another folder with --out")
-    if not folder.exists():
-        return
-    held = {entry.name for entry in folder.iterdir()}
-    if MANIFEST in held:
-        raise UndertowError(f"{folder}: holds a run; name another folder with --out")
-    if held - {PAGE, TABLE, JSON}:
-        raise UndertowError(f"{folder}: is not empty and holds no comparison; name another folder with --out")
-    if held and _held_key(folder) != key:
-        raise UndertowError(f"{folder}: holds another comparison, or a damaged one; name another folder with --out")
+    check_place(folder, key, kind=COMPARISON)
 
 
 def _held_key(folder: Path) -> str:
     """The key of the comparison in a folder; "" if there is none that can be read."""
     try:
-        held = json.loads((folder / JSON).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return str(read_json(folder / JSON).get("comparison_key", ""))
+    except UndertowError:
         return ""
-    return str(held.get("comparison_key", "")) if isinstance(held, dict) else ""
+
+
+COMPARISON = Kind(noun="comparison", last=JSON, parts=(PAGE, TABLE, JSON), key=_held_key)
 
 
 def _write(compared: Compared, folder: Path) -> Path:
-    check_folder(folder, compared.of.key(compared.seed))
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=DRAFT_PREFIX, dir=folder.parent) as beside:
-            draft = Path(beside) / "comparison"
-            draft.mkdir()
-            _draft(compared, draft)
-            _move(draft, folder)
-    except OSError as error:
-        raise UndertowError(
-            f"{folder}: the comparison cannot be written ({error.strerror or error}); free space, or name another --out"
-        ) from error
+    def fill(draft: Path) -> None:
+        (draft / PAGE).write_text(_page(compared), encoding="utf-8")
+        table = compared.table().to_csv(index=False, lineterminator="\n")
+        (draft / TABLE).write_text(_writable(table), encoding="utf-8", newline="")
+        text = json.dumps(plain_of(compared), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        (draft / JSON).write_text(_writable(text), encoding="utf-8")
+
+    write_folder(folder, compared.of.key(compared.seed), fill, kind=COMPARISON)
     return folder / PAGE
 
 
-def _draft(compared: Compared, draft: Path) -> None:
-    (draft / PAGE).write_text(_page(compared), encoding="utf-8")
-    compared.table().to_csv(draft / TABLE, index=False, lineterminator="\n")
-    text = json.dumps(plain_of(compared), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    (draft / JSON).write_text(text.encode("utf-8", "replace").decode(), encoding="utf-8")
-
-
-def _move(draft: Path, folder: Path) -> None:
-    """The JSON, which says whose the folder is, goes first and comes last: what lies between is not taken for a comparison."""
-    if not folder.exists():
-        draft.rename(folder)
-        return
-    for name in (PAGE, TABLE, JSON):
-        target = folder / name
-        if target.is_dir():
-            shutil.rmtree(target)
-        (draft / name).replace(target)
+def _writable(text: str) -> str:
+    """A text that UTF-8 can hold: the name of a folder may have bytes that are no text."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _page(compared: Compared) -> str:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from undertow import probes
 from undertow.comparing.differences import Comparison
+from undertow.comparing.replicates import lacking_told
 from undertow.probes.base import Evidence
 from undertow.report.page import Page, PageFigure
-from undertow.report.words import MISSING, measure_title, number, probability, significant_decimals
+from undertow.report.telling import asked_of, beside_each_other
+from undertow.report.words import MAX_DIGITS, MISSING, measure_title, number, probability, significant_decimals
 from undertow.types import Finding, Result, Shown, Told
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ NOTES = (
     "The intervals come from leaving whole clusters (sentence patterns, occupations, documents or pairs of names) out of both runs. They "
     "say how far the difference would move with other sentences of this kind, and nothing of other training seeds, prompts or languages.",
     "p is how often as large a difference would come about if the two runs were exchanged in some of the clusters, as they could be if "
-    "they did not differ; q is p after Benjamini and Hochberg's correction over all differences of the comparison. A difference counts as "
+    "they did not differ; q is p after Benjamini and Hochberg's correction over all differences on this page. A difference counts as "
     "found if q is below .05 and its interval excludes 0.",
     "That a difference is not found does not say that there is none: its interval says how large it could be.",
 )
@@ -41,20 +43,27 @@ GLOSSARY = {
     "value": "the number of the candidate less that of the baseline",
     "95% interval": "a range that, over many comparisons like this one, holds the true difference 95 times in 100",
     "p": "how often a difference at least this large comes about when the two runs are exchanged in some of the clusters",
-    "q": "p after Benjamini and Hochberg's correction over all differences of this comparison; values in bold have q below .05",
+    "q": "p after Benjamini and Hochberg's correction over all differences on this page; values in bold have q below .05",
     "n": "how many items of both runs the difference rests on",
     "unscored": "items that one of the two runs lacks or has no answer to",
     "baseline": "value in the baseline run, over the items of both",
     "candidate": "value in the run that is held against it, over the items of both",
-    "n_clusters": "clusters, or groups of them, that the interval and the test rest on",
 }
 
 
+HOW_FOUND = "A difference counts as found where its q is below .05 and its interval excludes 0."
+NOT_TESTED = "Not tested."
+NOTHING_DIFFERS = "No difference between the runs survived the correction for the number of tests."
+ALL_ALIKE = "Where all answers are the same, there is no difference to be found."
+
+
 def told_of(comparison: Comparison) -> Told:
-    """The words that the audit has for its measures."""
+    """The words that the audit has for its measures, and for what both runs were asked."""
     run = comparison.runs[0]
     probe = probes.load(comparison.probe)
-    return probe.told(Evidence(run.observations, run.manifest["design"]), run.results)
+    evidence = Evidence(comparison.shared[0].observations, run.manifest["design"])
+    with lacking_told(evidence, comparison.baseline):
+        return probe.told(evidence, run.results)
 
 
 def is_found(difference: Result) -> bool:
@@ -77,42 +86,66 @@ def strength(difference: Result) -> float:
     return 1.0 if difference.value else 0.0
 
 
-def findings(comparison: Comparison, titles: Mapping[str, str], *, named: bool = False) -> list[Finding]:
-    """A sentence for each difference that is found, and how many are not.
+def findings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> list[Finding]:
+    """A sentence for each difference that is found, the strongest first; then how many are not.
 
     Args:
-        comparison: of two runs.
+        comparisons: with one baseline, told together.
         titles: of the audit's own measures, by name.
-        named: whether sentences that name no run do so here, since others stand beside them.
     """
-    keys = telling_keys(comparison.differences)
-    both = f"{comparison.candidate} against {comparison.baseline}: " if named else ""
+    several = len(comparisons) > 1
+    n_tests = sum(math.isfinite(one.q) for of in comparisons for one in of.differences)
     said = [
-        Finding(_sentence(one, comparison, titles, keys), found=True, strength=strength(one))
-        for one in comparison.differences
+        Finding(
+            _sentence(one, of, titles, telling_keys(of.differences)),
+            found=True,
+            strength=strength(one),
+            of=(named(of, one, several=several),),
+            n_tests=n_tests,
+        )
+        for of in comparisons
+        for one in of.differences
         if is_found(one)
     ]
-    return [*said, *(Finding(both + text, found=False, strength=0.0) for text in summaries(comparison))]
+    said.sort(key=lambda finding: -finding.strength)
+    return [*said, *(finding for of in comparisons for finding in _not_found(of, n_tests, several=several))]
 
 
-def summaries(comparison: Comparison) -> list[str]:
-    """How many differences there are, and how many can be told from zero."""
-    finite = [one for one in comparison.differences if math.isfinite(one.value)]
-    missing = len(comparison.differences) - len(finite)
+def _not_found(comparison: Comparison, n_tests: int, *, several: bool) -> list[Finding]:
+    """How many differences are not told from zero, the strongest of them first in what the sentence rests on."""
+    both = f"{comparison.candidate} against {comparison.baseline}: " if several else ""
+    rows = [named(comparison, one, several=several) for one in strongest_first(comparison.differences)]
+    finite = [one for one in rows if math.isfinite(one.value)]
+    lost = tuple(one for one in rows if not math.isfinite(one.value))
+    left = tuple(one for one in finite if not is_found(one))
+    said = _summary(comparison, finite)
+    found = [
+        Finding(both + said, found=False, strength=0.0, decided=ALL_ALIKE)
+        if comparison.identical
+        else Finding(both + said, found=False, strength=0.0, of=left, n_tests=n_tests, decided=HOW_FOUND)
+    ]
+    not_had = Finding(both + _lost_told(len(lost)), found=False, strength=0.0, of=lost, decided=NOT_TESTED)
+    return [*(found if said else []), *([not_had] if lost else [])]
+
+
+def _summary(comparison: Comparison, finite: Sequence[Result]) -> str:
+    """How many differences can be told from zero; "" where all can."""
     if comparison.identical:
-        told = [
-            f"All answers to {comparison.n_answered:,} items are the same, so all {len(finite):,} differences are 0."
-        ]
-    else:
-        left = sum(not is_found(one) for one in finite)
-        if left == len(finite):
-            told = [f"None of {left:,} differences can be told from zero."] if left else []
-        else:
-            told = [f"Of {len(finite):,} differences, {left:,} cannot be told from zero."]
-    if missing:
-        numbers = "1 number cannot" if missing == 1 else f"{missing:,} numbers cannot"
-        told.append(f"{numbers} be compared; the table says why.")
-    return told
+        same = f"All answers to {comparison.n_answered:,} items are the same"
+        return f"{same}, so all {len(finite):,} differences are 0." if finite else f"{same}."
+    left = sum(not is_found(one) for one in finite)
+    if not left:
+        return ""
+    none = left == len(finite)
+    return (
+        f"None of {left:,} differences can be told from zero."
+        if none
+        else f"Of {len(finite):,} differences, {left:,} cannot be told from zero."
+    )
+
+
+def _lost_told(lost: int) -> str:
+    return f"{'1 number' if lost == 1 else f'{lost:,} numbers'} cannot be compared; the tables say why."
 
 
 def telling_keys(differences: Sequence[Result]) -> list[str]:
@@ -148,8 +181,11 @@ def _sentence(one: Result, comparison: Comparison, titles: Mapping[str, str], ke
 def decimals(one: Result) -> int:
     """As many as half the interval needs, or where there is none the difference."""
     half = (one.high - one.low) / 2
-    size = half if math.isfinite(half) and half > 0 else one.value
-    return max(significant_decimals(size), significant_decimals(one.value, 1) if one.value else 0)
+    if not (math.isfinite(half) and half > 0):
+        return significant_decimals(one.value)
+    # An interval that is much narrower than the difference would print digits that say nothing.
+    wanted = min(significant_decimals(half), significant_decimals(one.value, MAX_DIGITS - 1))
+    return max(wanted, significant_decimals(one.value, 1) if one.value else 0)
 
 
 # The page.
@@ -165,18 +201,20 @@ def page_of(
     """The page of one or more comparisons with one baseline."""
     first, several = comparisons[0], len(comparisons) > 1
     told = told_of(first)
-    others = ", ".join(one.candidate for one in comparisons)
+    others = " and ".join(one.candidate for one in comparisons)
+    said = findings(comparisons, told.titles)
+    claimants = "listed words" if told.of_words else "possible answers"
     return Page(
         title=f"{told.title}: {others} against {first.baseline}",
-        lead=f"What differs between the answers of {others} and those of {first.baseline}, to the same questions?",
-        findings=[finding for one in comparisons for finding in findings(one, told.titles, named=several)],
-        results=[_named(one, difference, several=several) for one in comparisons for difference in one.differences],
+        lead=f"What differs between the answers of {others} and those of {first.baseline}, to the same questions?{_one_model(comparisons)}",
+        findings=said,
+        results=[named(one, difference, several=several) for one in comparisons for difference in one.differences],
         figures=pictures,
         shown=[_compared(comparisons)],
         asked=told.asked,
         examples=told.examples,
-        asked_of={"baseline": first.baseline}
-        | {_place(at, several=several): one.candidate for at, one in enumerate(comparisons, 1)},
+        asked_of={"baseline": _who(first.baseline, first.runs[0])}
+        | {_place(at, several=several): _who(one.candidate, one.runs[1]) for at, one in enumerate(comparisons, 1)},
         notes=[*_own_notes(comparisons, several=several), *NOTES],
         command=command,
         python=python,
@@ -184,7 +222,40 @@ def page_of(
         titles=told.titles,
         glossary={**told.glossary, **GLOSSARY},
         neutral="no difference would give",
+        basis=_basis(said, comparisons, claimants),
+        nothing=ALL_ALIKE if all(one.identical for one in comparisons) else NOTHING_DIFFERS,
     )
+
+
+def _basis(said: Sequence[Finding], comparisons: Sequence[Comparison], claimants: str) -> dict[str, dict[str, str]]:
+    """What each finding rests on beside its differences: what both runs were asked, the mass that nobody claimed, protocol, graph."""
+    by_name = {one.candidate: one for one in comparisons}
+    basis = {}
+    for finding in said:
+        if finding.of:
+            of = by_name.get(finding.of[0].group.get(CANDIDATE, ""), comparisons[0])
+            facets = [{key: level for key, level in one.group.items() if key != CANDIDATE} for one in finding.of]
+            common = {key: level for key, level in facets[0].items() if all(one.get(key) == level for one in facets)}
+            sides = zip((of.baseline, of.candidate), of.shared, strict=True)
+            basis[finding.text] = beside_each_other([(name, _side(run, common, claimants)) for name, run in sides])
+    return basis
+
+
+def _side(run: Record, facet: Mapping[str, str], claimants: str) -> dict[str, str]:
+    """What one of the runs was asked, and the graph that it names."""
+    graph: Mapping[str, Any] = run.manifest.get("graph") or {}
+    return asked_of(run, facet, claimants) | ({"graph": f"{graph['name']}: {graph['title']}"} if graph else {})
+
+
+def _one_model(comparisons: Sequence[Comparison]) -> str:
+    """Whose answers these all are, where runs of one model are called otherwise."""
+    models = {str(run.manifest["model"]) for one in comparisons for run in one.runs}
+    return f" All runs asked {models.pop()}." if len(models) == 1 else ""
+
+
+def _who(name: str, run: Record) -> str:
+    model = str(run.manifest["model"])
+    return name if name == model else f"{name}: a run of {model}"
 
 
 def _place(at: int, *, several: bool) -> str:
@@ -195,7 +266,7 @@ def _own_notes(comparisons: Sequence[Comparison], *, several: bool) -> list[str]
     return [f"{one.candidate}: {note}" if several else note for one in comparisons for note in one.notes]
 
 
-def _named(comparison: Comparison, difference: Result, *, several: bool) -> Result:
+def named(comparison: Comparison, difference: Result, *, several: bool) -> Result:
     """A difference that says of which run it is, where there are several."""
     return replace(difference, group={CANDIDATE: comparison.candidate, **difference.group}) if several else difference
 
@@ -253,18 +324,19 @@ def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
     from undertow.report.drawing import Drawing
 
     several, first = len(comparisons) > 1, comparisons[0]
-    named = [_named(one, difference, several=several) for one in comparisons for difference in one.differences]
     by_measure: dict[tuple[str, str], list[Result]] = {}
-    for one in strongest_first(named):
-        if math.isfinite(one.value) and one.value:
+    for one in strongest_first([named(of, one, several=several) for of in comparisons for one in of.differences]):
+        if math.isfinite(one.value):
             by_measure.setdefault((one.measure, one.unit), []).append(one)
+    others = "the other runs" if several else first.candidate
+    differing = [(key, rows) for key, rows in by_measure.items() if any(one.value for one in rows)]
     drawn = []
-    for (measure, unit), rows in list(by_measure.items())[:MOST_FIGURES]:
+    for (measure, unit), rows in differing[:MOST_FIGURES]:
         title = titles.get(measure) or measure_title(measure)
         keys = telling_keys(rows)
         chosen = [
             DrawnDifference(
-                ", ".join(one.group[key] for key in keys if one.group.get(key)),
+                ", ".join(one.group[key] for key in keys if one.group.get(key)) or _levels(one) or title,
                 one.value,
                 one.low,
                 one.high,
@@ -272,22 +344,25 @@ def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
             )
             for one in rows[:MOST_ROWS]
         ]
-        others = "the other runs" if several else first.candidate
-        n_all = sum(one.measure == measure and math.isfinite(one.value) for one in named)
         drawn.append(
             Drawing(
                 name=f"difference_{measure}",
                 figure=draw_differences(
-                    chosen, title=f"{title}: {others} less {first.baseline}", unit=unit, n_all=n_all
+                    chosen, title=f"{title}: {others} less {first.baseline}", unit=unit, n_all=len(rows)
                 ),
                 caption=(
                     f"{title}, {others} less {first.baseline}, with 95% intervals; filled where a difference is told from zero after "
-                    f"correction. {_how_many(len(chosen), n_all)}"
-                ),
+                    f"correction. {_how_many(len(chosen), len(rows))}"
+                ).strip(),
                 alt=describe_differences(chosen, title, unit),
             )
         )
     return drawn
+
+
+def _levels(one: Result) -> str:
+    """All that a difference is of, where it stands alone."""
+    return ", ".join(filter(None, one.group.values()))
 
 
 def _how_many(shown: int, of_all: int) -> str:

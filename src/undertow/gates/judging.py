@@ -77,6 +77,11 @@ class Judged:
         """The rule's name and the result's label: the name of a test."""
         return printable(f"{self.rule.name}[{self.label}]" if self.label else self.rule.name)
 
+    @property
+    def told(self) -> str:
+        """The sentence, and what the rule is for on lines of its own."""
+        return "\n".join([self.sentence, *map(printable, self.rule.why.splitlines())])
+
     def as_json(self) -> dict[str, Any]:
         """Plain values, for JSON; what is missing or infinite is None."""
         rule = self.rule

@@ -76,15 +76,10 @@ def _case(run: JudgedRun, one: Judged) -> ET.Element:
         kind = {"message": one.sentence}
         if one.outcome != SKIPPED:
             kind["type"] = "rule" if one.outcome == FAILED else "not judged"
-        ET.SubElement(case, _TAGS[one.outcome], kind).text = _told(one)
+        ET.SubElement(case, _TAGS[one.outcome], kind).text = one.told
     else:
-        ET.SubElement(case, "system-out").text = _told(one)
+        ET.SubElement(case, "system-out").text = one.told
     return case
-
-
-def _told(one: Judged) -> str:
-    why = "\n".join(printable(line) for line in one.rule.why.splitlines())
-    return f"{one.sentence}\n{why}" if why else one.sentence
 
 
 def _counted(counts: Mapping[str, int]) -> dict[str, str]:

@@ -98,8 +98,7 @@ class RuleItem(pytest.Item):
         if self.judged.outcome == SKIPPED:
             pytest.skip(self.judged.sentence)
         if self.judged.outcome == FAILED:
-            why = f"\n{self.judged.rule.why}" if self.judged.rule.why else ""
-            pytest.fail(self.judged.sentence + why, pytrace=False)
+            pytest.fail(self.judged.told, pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """Where it is from: the rules file."""

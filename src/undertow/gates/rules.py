@@ -9,12 +9,12 @@ import difflib
 import hashlib
 import math
 import reprlib
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from undertow.outside import text_of, toml_of, whole_file
 from undertow.types import UndertowError
 
 SCHEMA = 1
@@ -118,7 +118,7 @@ def read_rules(path: Path) -> Rules:
     Raises:
         UndertowError: the file cannot be read, or is not what it must be; names file, rule and key.
     """
-    content = _content(path)
+    content = whole_file(path, MAX_BYTES, "a file of rules")
     table = _table(path, content)
     _check_keys(table, _FILE_KEYS, str(path))
     schema = table.get("schema", SCHEMA)
@@ -142,27 +142,11 @@ def read_rules(path: Path) -> Rules:
     return Rules(path, rules, description, hashlib.sha256(content).hexdigest())
 
 
-def _content(path: Path) -> bytes:
-    try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise UndertowError(f"{path}: {size / 2**20:.0f} MiB is too large for a file of rules; check the path")
-        return path.read_bytes()
-    except OSError as error:
-        raise UndertowError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
-    except ValueError as error:
-        raise UndertowError(f"{str(path)!r}: is no path ({error}); check it") from error
-
-
 def _table(path: Path, content: bytes) -> dict[str, Any]:
     try:
-        return tomllib.loads(content.decode("utf-8-sig"))  # Windows editors begin a file with a mark
-    except UnicodeDecodeError as error:
-        raise UndertowError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8 text") from error
-    except tomllib.TOMLDecodeError as error:
-        raise UndertowError(f"{path}: is not valid TOML: {error}") from error
-    except (RecursionError, ValueError) as error:  # nested too deeply, or a whole number of thousands of digits
-        raise UndertowError(f"{path}: is no file of rules ({_first_line(error)}); see the page on gates") from error
+        return toml_of(text_of(content, path))
+    except ValueError as error:
+        raise UndertowError(f"{path}: is not valid TOML: {_first_line(error)}") from error
 
 
 _FILE_KEYS = ("schema", "description", "rule")

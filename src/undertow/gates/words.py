@@ -12,14 +12,18 @@ from collections.abc import Iterable, Mapping, Sequence
 REPLACED = "\N{REPLACEMENT CHARACTER}"
 _UNSHOWN = {"Cc", "Cs", "Zl", "Zp"}
 """Unicode categories that a terminal obeys, or that neither XML nor UTF-8 can hold."""
+_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Signs that turn the text behind them round: after one in a name, a sentence could say that something else is allowed."""
 LEAST_DIGITS, MOST_DIGITS = 3, 17
 
 
 def printable(text: str) -> str:
     """The text with a mark for every sign that XML cannot hold, or that a terminal would obey."""
-    return "".join(
-        REPLACED if unicodedata.category(sign) in _UNSHOWN or ord(sign) & 0xFFFE == 0xFFFE else sign for sign in text
-    )
+    return "".join(sign if _is_shown(sign) else REPLACED for sign in text)
+
+
+def _is_shown(sign: str) -> bool:
+    return unicodedata.category(sign) not in _UNSHOWN and sign not in _TURNING and ord(sign) & 0xFFFE != 0xFFFE
 
 
 def shown(number: float, thresholds: Iterable[float] = ()) -> str:

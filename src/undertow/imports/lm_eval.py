@@ -23,6 +23,7 @@ from undertow.audit import Job, prepared
 from undertow.exports.base import named_files
 from undertow.exports.carried import COLUMN, Carried, Origin, read_carried
 from undertow.exports.lm_eval import CHOICES, CONTEXT, context_and_choices
+from undertow.outside import plain_size
 from undertow.probes.base import EXACT, Evidence, Sampling
 from undertow.records import MANIFEST
 from undertow.types import LIKELIHOOD, Answer, Blank, Item, Scores, UndertowError
@@ -177,6 +178,7 @@ class _Found:
 
 def _samples(file: Path, digest: Any) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line numbers and samples."""
+    plain_size(file)
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -227,7 +229,12 @@ def _arguments(given: Any) -> list[list[Any]]:
     pairs = list(given.values()) if isinstance(given, Mapping) else given
     if not isinstance(pairs, list):
         return []
-    return [list(pair.values()) if isinstance(pair, Mapping) else list(pair) for pair in pairs if pair]
+    # What is neither a list nor a table is no pair, and so none that was to be asked.
+    return [
+        list(pair.values()) if isinstance(pair, Mapping) else list(pair) if isinstance(pair, (list, tuple)) else [pair]
+        for pair in pairs
+        if pair
+    ]
 
 
 def _answer(sample: Mapping[str, Any], item: Item, where: str) -> Answer:

@@ -42,6 +42,7 @@ from undertow.causal.planted import (
 from undertow.lab.plan import Plan, Subject, the_world
 from undertow.lab.work import Crew, Progress, side_by_side, worked
 from undertow.models.train import DONE, DivergedError, Lesson, Question, Recipe, choice_losses, train
+from undertow.outside import is_plain_file, json_of, text_of, whole_file
 from undertow.types import Floats, UndertowError
 
 PLAN = "plan.json"
@@ -61,6 +62,15 @@ JUDGED_PEOPLE = 2_500
 JUDGES_SEED = 1_000_000
 MARKED_PEOPLE = 200
 """A corpus is told from another by so many people of it: a change to how texts are written shows in any few."""
+
+
+MAX_BYTES = 16 * 2**20
+
+
+def _check_slopes(given: object) -> None:
+    """Slopes by W, as a file has them."""
+    if not isinstance(given, dict) or any(type(slope) not in (int, float) for slope in given.values()):
+        raise TypeError("no slopes by W")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +95,11 @@ class Attempt:
     def from_json(cls, row: dict[str, Any]) -> Attempt:
         """From a file."""
         loss = row["loss_nats"]
-        return cls(**{**row, "loss_nats": math.nan if loss is None else float(loss)})
+        made = cls(**{**row, "loss_nats": math.nan if loss is None else float(loss)})
+        _check_slopes(made.learned)
+        if type(made.steps) is not int or isinstance(made.seconds, str) or not isinstance(made.failure, str):
+            raise TypeError("no training")
+        return replace(made, seconds=float(made.seconds))
 
     def as_json(self) -> dict[str, Any]:
         """For a file."""
@@ -158,7 +172,21 @@ class Built:
     def from_json(cls, row: dict[str, Any]) -> Built:
         """From a file."""
         attempts = tuple(Attempt.from_json(attempt) for attempt in row["attempts"])
-        return cls(**{**row, "subject": Subject(**row["subject"]), "attempts": attempts})
+        made = cls(**{**row, "subject": Subject.from_json(row["subject"]), "attempts": attempts})
+        _check_slopes(made.planted)
+        _check_slopes(made.population)
+        if set(made.planted) - set(made.population):
+            raise KeyError("population")
+        if not isinstance(made.mark, str):
+            raise TypeError("a mark that is no text")
+        if any(isinstance(one, (str, bool)) for one in (made.selected_share, made.floor_nats, made.ignorant_nats)):
+            raise TypeError("a text for a number")
+        return replace(
+            made,
+            selected_share=float(made.selected_share),
+            floor_nats=float(made.floor_nats),
+            ignorant_nats=float(made.ignorant_nats),
+        )
 
     def as_json(self) -> dict[str, Any]:
         """For a file."""
@@ -383,10 +411,10 @@ def read_plan(folder: Path) -> Plan:
     """
     place = folder / PLAN
     try:
-        return Plan.from_json(json.loads(place.read_text(encoding="utf-8")))
-    except (FileNotFoundError, NotADirectoryError):
-        raise UndertowError(f"{folder}: there is no lab; make one with undertow lab build --out {folder}") from None
-    except (ValueError, TypeError, AttributeError) as error:
+        if not is_plain_file(place):
+            raise UndertowError(f"{folder}: there is no lab; make one with undertow lab build --out {folder}")
+        return Plan.from_json(json_of(text_of(whole_file(place, MAX_BYTES, "a plan"), place)))
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise UndertowError(
             f"{place}: is damaged; remove it and build the lab again, models that are there are kept"
         ) from error
@@ -420,11 +448,11 @@ def _draft(folder: Path, built: Built, steps: int) -> Path:
 def _read(folder: Path, subject: Subject) -> Built | None:
     """What is known of a model; nothing of one that another version of the lab made, which is as good as not there."""
     place = _place(folder, subject)
-    try:
-        built = Built.from_json(json.loads(place.read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    if not is_plain_file(place):
         return None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    try:
+        built = Built.from_json(json_of(text_of(whole_file(place, MAX_BYTES, "a record of the lab"), place)))
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise UndertowError(f"{place}: is damaged; remove it and build the lab again") from error
     if built.subject != subject:
         raise UndertowError(f"{place}: tells of another model than is planned; name another folder, or remove it")

@@ -6,6 +6,7 @@ Knows no file and trains nothing.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -59,6 +60,24 @@ class Subject:
         if self.architecture not in ARCHITECTURES:
             raise UndertowError(f"there is no architecture {self.architecture!r}; it is {' or '.join(ARCHITECTURES)}")
 
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Subject:
+        """From a file, of which nothing is taken for granted: folders are named by what stands there.
+
+        Raises:
+            AttributeError, OverflowError, TypeError, ValueError: it is no subject.
+        """
+        made = cls(**row)
+        for text in (made.architecture, made.trades, made.access, made.drawn):
+            text.encode()  # no text has no such method, and half of a character no such form
+        if type(made.seed) is not int or type(made.people) is not int or made.people < 1:
+            raise TypeError("a seed or a number of people that is no whole number")
+        if type(made.strength) not in (int, float) or not math.isfinite(float(made.strength)):
+            raise ValueError("a strength that is no number")
+        if made.drawn not in (QUOTA, INDEPENDENT):
+            raise ValueError("people are drawn in a way that is not known")
+        return made
+
     @property
     def name(self) -> str:
         """Its folder."""
@@ -99,9 +118,9 @@ class Plan:
         """From a file.
 
         Raises:
-            TypeError: a row that is no subject.
+            AttributeError, OverflowError, TypeError, ValueError: a row that is no subject.
         """
-        return cls(tuple(Subject(**row) for row in rows))
+        return cls(tuple(Subject.from_json(row) for row in rows))
 
 
 def small() -> Plan:

@@ -67,11 +67,11 @@ def correlate(  # noqa: PLR0913 - what to measure, and the three settings of its
     - `slope_gap`, percent per step: slope of group a minus slope of group b, by the line through the means of a - b over
       the rows that have both. Its `pronoun` is "a-b".
 
-    Intervals are 95% percentile intervals of a bootstrap over clusters, shared by everything that is said of one (model,
-    challenge, prompt, w_name). A draw adds the noise of the sample once more, which pulls r towards 0: where few clusters
-    stand behind noisy means, the interval of r lies closer to 0 than it should. p shuffles W labels over the W means. q is
-    Benjamini-Hochberg over the slopes and slope gaps of the whole table. Numbers that the table cannot give are NaN,
-    with the reason in `note`.
+    Intervals are 95% percentile intervals of a bootstrap over clusters, widened where these are few (`percentile_interval`), whose
+    draws are shared by everything that is said of one (model, challenge, prompt, w_name). A draw adds the noise of the sample
+    once more, which pulls r towards 0: where few clusters stand behind noisy means, the interval of r lies closer to 0 than it
+    should. p shuffles W labels over the W means. q is Benjamini-Hochberg over the slopes and slope gaps of the whole table.
+    Numbers that the table cannot give are NaN, with the reason in `note`.
 
     `detail` of slopes and gaps: `ols_low`, `ols_high` (classical t interval), `intercept` (at index 0), `detectable_slope`
     (power .8 at alpha .05), `n_w`, `n_clusters`, `first`, `last` (the line at the lowest and the highest index with data).
@@ -206,6 +206,10 @@ class _Series:
     means: Floats
     drawn: Floats
 
+    def interval(self, drawn: Floats) -> tuple[float, float]:
+        """95% interval of a number from its bootstrap distribution [draw]."""
+        return percentile_interval(drawn, n_clusters=self.cells.n_clusters)
+
     def result(self, measure: str, **numbers: Any) -> Result:
         """A result about this series, with its counts filled in."""
         return Result(measure, self.about, n=self.cells.n, n_unscored=self.cells.n_unscored, **numbers)
@@ -282,7 +286,9 @@ def _bounded(result: Result, bounds: _Bounds | None, ends_of: Callable[[_Bounds]
     if bounds is None or math.isnan(result.value):
         return result
     least, greatest, drawn_least, drawn_greatest = ends_of(bounds)
-    low, high = percentile_interval(drawn_least)[0], percentile_interval(drawn_greatest)[1]
+    n_clusters = bounds.low.cells.n_clusters
+    low = percentile_interval(drawn_least, n_clusters=n_clusters)[0]
+    high = percentile_interval(drawn_greatest, n_clusters=n_clusters)[1]
     detail = {**result.detail, "bound_low": least, "bound_high": greatest}
     note = _joined(
         [result.note, "The model shows its most probable tokens only: the value is the middle of what it may be."]
@@ -343,7 +349,7 @@ def _mean_mass(series: _Series) -> Result:
     if not seen.any():
         return series.result("mean_mass", value=math.nan, unit="percent", note=_nothing_scored(series))
     means = _means_of_draws(series.drawn)
-    low, high = percentile_interval(means)
+    low, high = series.interval(means)
     notes = [_left_out(series, "mean"), _no_interval(series, means)]
     value = float(series.means[seen].mean())
     return series.result("mean_mass", value=value, low=low, high=high, unit="percent", note=_joined(notes))
@@ -369,9 +375,9 @@ def _slope_and_r(series: _Series, errors: _Errors) -> tuple[Result, Result]:
         slope = series.result("slope", value=math.nan, unit="percent per step", neutral=0.0, detail=detail, note=note)
         return slope, series.result("pearson_r", value=math.nan, neutral=0.0, detail=fisher, note=note)
     slopes, correlations = fit_rows(series.cells.x, series.drawn)
-    (low, high), p = percentile_interval(slopes), math.nan
+    (low, high), p = series.interval(slopes), math.nan
     flat = math.isnan(line.r)
-    r_low, r_high = (math.nan, math.nan) if flat else percentile_interval(correlations)
+    r_low, r_high = (math.nan, math.nan) if flat else series.interval(correlations)
     if series.cells.n_clusters > 1 and not flat:
         means = series.means[np.newaxis, seen]
         p = float(slope_p_values(series.cells.x[seen], means, errors.orders(int(seen.sum())))[0])

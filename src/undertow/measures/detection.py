@@ -129,8 +129,8 @@ class _Scored:
         A bootstrap of nothing but hits shows nothing but hits; that all of k independent clusters hit still leaves a
         share of 0.025^(1/k) possible (Clopper and Pearson 1934).
         """
-        low, high = percentile_interval(draws)
         n_clusters = len(np.unique(self.cluster))
+        low, high = percentile_interval(draws, n_clusters=n_clusters)
         if low == high == share and share in (0.0, 1.0):
             bound = 0.025 ** (1 / n_clusters)
             return (bound, 1.0) if share else (0.0, 1 - bound)
@@ -217,7 +217,12 @@ def detect(scored: pd.DataFrame, groups: Sequence[str], threshold: Threshold, *,
     for levels, part in scored.groupby(list(KEYS), sort=False, dropna=False):
         group = _group(dict(zip(KEYS, map(str, levels), strict=True)), scored)
         of_detector = _of_detector if "well_specified" in scored else _flagged
-        results += of_detector(_prepared(part, seed), group, groups, threshold)
+        prepared = _prepared(part, seed)
+        results += (
+            of_detector(prepared, group, groups, threshold)
+            if _scores(prepared, groups)
+            else [_nothing(prepared, group, groups)]
+        )
     tested = [index for index, result in enumerate(results) if math.isfinite(result.p)]
     for index, q in zip(tested, benjamini_hochberg([results[index].p for index in tested]), strict=True):
         results[index] = replace(results[index], q=float(q))
@@ -260,6 +265,15 @@ def _of_detector(
     yield from _additive(scored, group, groups[0])
     for score in [name for name in scores if name in (f"{DELTA}{groups[0]}", COMBINED)]:
         yield from _each_cluster(scored.having(score), {**group, "score": score}, score, threshold.of(score))
+
+
+def _nothing(scored: _Scored, group: Mapping[str, str], groups: Sequence[str]) -> Result:
+    """The one row of a detector whose sentences have no number at all."""
+    n = len(scored.table) + scored.n_unscored
+    about = {**group, "score": f"{DELTA}{groups[0]}"}
+    note = f"None of the {n:,} sentences has a number, so nothing is measured."
+    name, neutral = ("auroc", 0.5) if "well_specified" in scored.table else ("flagged", math.nan)
+    return Result(name, about, math.nan, n_unscored=n, unit=SHARE, neutral=neutral, note=note)
 
 
 def _flagged(
@@ -313,7 +327,8 @@ def _differences(scored: _Scored, group: Mapping[str, str], score: str, baseline
     for baseline in baselines:
         both = scored.having(score, baseline)
         areas = [auroc(both.values(name), both.positive) for name in (score, baseline)]
-        low, high = percentile_interval(both.area_draws(score) - both.area_draws(baseline))
+        draws = both.area_draws(score) - both.area_draws(baseline)
+        low, high = percentile_interval(draws, n_clusters=len(np.unique(both.cluster)))
         if low == high:  # equal in every draw, as two perfect scores are: that says nothing about other sentences
             low = high = math.nan
         yield Result(

@@ -6,14 +6,19 @@ Checkpoints are safetensors with JSON in their head. What is written is whole or
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from undertow.outside import json_of, text_of, whole_file
 from undertow.types import UndertowError
 
+MAX_BYTES = 16 * 2**20
 RECORD, CHECKPOINT, PART = "finetuning.json", "checkpoint.safetensors", ".part"
 OF_HASHES = {"base_revision": "of another base", "data_sha256": "on other texts"}
 """What it means that a hash differs, which says nothing to a reader itself."""
@@ -27,6 +32,10 @@ class Standing:
     losses: list[list[float]] = field(default_factory=list)
     open_losses: list[float] = field(default_factory=list)
     tensors: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _numbers(given: Any) -> list[float]:
+    return [float(number) for number in given]
 
 
 class Folder:
@@ -46,9 +55,9 @@ class Folder:
         if not path.is_file():
             return None
         try:
-            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            record: dict[str, Any] = json_of(text_of(whole_file(path, MAX_BYTES, "a record"), path))
             self._check(record["identity"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UndertowError(f"{path}: is damaged; remove the folder, or name another one") from error
         self._tidy()
         return record
@@ -62,12 +71,17 @@ class Folder:
 
         try:
             with safe_open(path, framework="pt") as file:
-                said = json.loads((file.metadata() or {})["state"])
+                said = json_of((file.metadata() or {})["state"])
                 self._check(said["identity"])
+                n_done, losses, open_losses = (
+                    int(said["n_done"]),
+                    [_numbers(row) for row in said["losses"]],
+                    _numbers(said["open_losses"]),
+                )
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-        except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise UndertowError(f"{path}: is damaged; remove it, and the training begins anew") from error
-        return Standing(int(said["n_done"]), said["losses"], said["open_losses"], tensors)
+        return Standing(n_done, losses, open_losses, tensors)
 
     def keep(self, standing: Standing) -> None:
         """Write a checkpoint, whole or not at all."""
@@ -79,22 +93,40 @@ class Folder:
             "losses": standing.losses,
             "open_losses": standing.open_losses,
         }
-        draft = self._part() / CHECKPOINT
-        save_file(dict(standing.tensors), draft, metadata={"state": json.dumps(state)})
-        draft.replace(self.path / CHECKPOINT)
+        with self._explained():
+            draft = self._part() / CHECKPOINT
+            save_file(dict(standing.tensors), draft, metadata={"state": json.dumps(state)})
+            draft.replace(self.path / CHECKPOINT)
 
     def finish(self, network: Any, tokenizer: Any, record: Mapping[str, Any]) -> None:
         """Write the model; the record comes last, since the folder is a finished training by it, and its work then cleared away."""
-        part = self._part()
-        network.save_pretrained(part)
-        tokenizer.save_pretrained(part)
-        (part / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        written = sorted(
-            (one.name for one in part.iterdir()), key=lambda name: (name == RECORD, name == "config.json", name)
-        )
-        for name in written:
-            (part / name).replace(self.path / name)
-        self._tidy()
+        with self._explained():
+            part = self._part()
+            network.save_pretrained(part)
+            tokenizer.save_pretrained(part)
+            (part / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            written = sorted(
+                (one.name for one in part.iterdir()), key=lambda name: (name == RECORD, name == "config.json", name)
+            )
+            for name in written:
+                (part / name).replace(self.path / name)
+            self._tidy()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Rust, which writes tensors and tokenizers, says of a full disk only in words which error of the system it was."""
+        try:
+            yield
+        except Exception as error:
+            said = re.search(r"\(os error (\d+)\)", str(error))
+            if said is None and not isinstance(error, OSError):
+                raise
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else None
+            reason = reason or (os.strerror(int(said[1])) if said else str(error))
+            raise UndertowError(
+                f"{self.path}: the training cannot be written there ({reason}); what was trained until the last checkpoint is kept, "
+                "so free some space and run the same command again"
+            ) from error
 
     def _tidy(self) -> None:
         """Nothing of the work is left once the model is there."""

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from undertow.models._openai_address import KEY_VARIABLE, OPENAI_URL, Address
+from undertow.models._openai_address import KEY_VARIABLE, Address
+from undertow.models._openai_connection import UnreadableError, client_for, headers_for, why_nothing_came
 from undertow.models._openai_steps import HalfAnswerError
 from undertow.models.base import LostError, UnscorableError
 from undertow.types import UndertowError
@@ -37,6 +38,8 @@ RETRIES_UNREACHED = 2
 """Of a server that never said a word, which is most often a mistyped address or one that was not started."""
 TRY_AGAIN = (408, 409, 429)
 SHOWN_LETTERS = 200
+LONG_KEY_LETTERS = 16
+"""So many letters are no word that an answer might have by itself."""
 KEY_PART_LETTERS = 6
 """Any so many letters of the key in a row, and a server's text is not passed on."""
 OTHER_NAMES: Mapping[tuple[bool, str], str] = {
@@ -54,9 +57,6 @@ TOO_LONG_WORDS = ("maximum context length", "maximum model length")
 """How llama.cpp names a prompt that has no room, and what vLLM writes of one; OpenAI's service has a code for it."""
 NOT_OFFERED = 501
 LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
-ACCOUNT_HEADERS = ("OpenAI-Organization", "OpenAI-Project")
-"""The client takes these from the environment; they are nobody's business but the OpenAI service's."""
-CONNECT_S = 10.0
 
 Read = TypeVar("Read")
 
@@ -139,12 +139,14 @@ class Fault:
     Attributes:
         reason: a few words of our own.
         unreached: whether the server was not even reached.
+        mend: what the user has to do before another attempt can do better; "" if it may by itself.
         free: whether it was our own fault and is mended: asked again at once, and not counted.
         wait_s: how long the server asks to be left alone; NaN if it does not say.
     """
 
     reason: str
     unreached: bool = False
+    mend: str = ""
     free: bool = False
     wait_s: float = math.nan
 
@@ -226,24 +228,8 @@ class Caller:
     _headers: dict[str, Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        try:
-            import openai
-        except ImportError:
-            raise UndertowError("asking a server needs the openai package; run pip install 'undertow[api]'") from None
-        # What goes to this machine must not take the way over a proxy; a redirect could lead the key elsewhere.
-        direct = {f"all://{self.address.name}": None} if self.address.is_local else None
-        # Given with each request, so that the client takes no other from the environment.
-        self._headers = {"Authorization": f"Bearer {self.key}" if self.key else openai.omit}
-        if self.address.url != OPENAI_URL:
-            self._headers |= dict.fromkeys(ACCOUNT_HEADERS, openai.omit)
-        timeout = openai.Timeout(self.timeout_s, connect=min(self.timeout_s, CONNECT_S))
-        self._client = openai.AsyncOpenAI(
-            api_key=self.key or "none",
-            base_url=self.address.url,
-            max_retries=0,
-            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, mounts=direct, timeout=timeout),
-            timeout=timeout,
-        )
+        self._client = client_for(self.address, self.key, self.timeout_s)
+        self._headers = headers_for(self.address, self.key)
 
     async def close(self) -> None:
         """Stop in the middle of whatever is under way, and drop all connections."""
@@ -278,6 +264,7 @@ class Caller:
         while not self._closing.is_set():
             outcome = await self._attempt(request)
             tried += 1
+            self._check_mended(outcome)
             if isinstance(outcome, Mapping):
                 try:
                     return read(outcome)
@@ -326,6 +313,7 @@ class Caller:
         while not self._closing.is_set():
             reply = await self._exchanged(self._looked_up(path, body))
             tried += 1
+            self._check_mended(reply)
             if isinstance(reply, bytes):
                 found = _parsed(reply)
                 return found if isinstance(found, Mapping) else None
@@ -342,8 +330,8 @@ class Caller:
     async def _looked_up(self, path: str, body: Mapping[str, Any] | None) -> bytes:
         options: Any = {"headers": self._headers}
         if body is None:
-            return (await self._client.get(path, cast_to=str, options=options)).encode()
-        return (await self._client.post(path, cast_to=str, body=body, options=options)).encode()
+            return await self._client.get(path, cast_to=bytes, options=options)
+        return await self._client.post(path, cast_to=bytes, body=body, options=options)
 
     async def _attempt(self, request: Request) -> Mapping[str, Any] | Fault | UnscorableError:
         self.budget.take()
@@ -383,16 +371,17 @@ class Caller:
         except openai.APIStatusError as error:
             self.reached = True
             refusal = error.response
-            said = _error_of(_parsed(refusal.content))
+            said = _error_of(_parsed(self._without_key(refusal.content)))
             return Refusal(refusal.status_code, said, _asked_wait_s(refusal.headers))
-        except (openai.APIConnectionError, TimeoutError) as error:
-            cause = type(error.__cause__).__name__
-            if cause in ("ConnectError", "ConnectTimeout"):
-                return Fault("cannot be reached", unreached=True)
-            late = isinstance(error, openai.APITimeoutError | TimeoutError)
-            return Fault(f"no answer within {self.timeout_s:g} s" if late else "the connection was dropped")
+        except (openai.APIConnectionError, TimeoutError, UnreadableError) as error:
+            nothing = why_nothing_came(error, self.timeout_s)
+            return Fault(nothing.reason, unreached=nothing.unreached, mend=nothing.mend)
         self.reached = True
-        return content
+        return self._without_key(content)
+
+    def _without_key(self, content: bytes) -> bytes:
+        """What came, without the key, which a server may throw back: what a model says is stored, and written into runs."""
+        return content.replace(self.key.encode(), b"(key)") if len(self.key) >= LONG_KEY_LETTERS else content
 
     def _named(self, request: Request) -> dict[str, Any]:
         named = {self._names.get((request.chat, name), name): value for name, value in request.params.items()}
@@ -428,6 +417,12 @@ class Caller:
         if status in (400, 422) and "grammar" in str(refusal.said.get("message")).lower():
             return GrammarError(f"the server refused the grammar (status {status}){self._shown(refusal.said)}")
         raise UndertowError(f"{where}refused the request (status {status}){self._shown(refusal.said)}")
+
+    def _check_mended(self, outcome: object) -> None:
+        if isinstance(outcome, Fault) and outcome.mend:
+            raise UndertowError(
+                f"{self.address.host}: {outcome.reason}; answers so far are kept, so {outcome.mend}, and run the same command again"
+            )
 
     def _check_key(self, status: int) -> None:
         if status not in (401, 403):

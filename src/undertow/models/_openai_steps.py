@@ -26,6 +26,8 @@ NOT_SHOWN_NATS = -1000.0
 ROUNDING_NATS = 0.01
 ROUNDING_PROB = 1e-6
 """Numbers that were rounded may add up to 1 though something is hidden; nothing is said to be impossible for that."""
+MOST_PROB = 1.02
+"""Of all tokens of a step, as they were shown: with more, one of them is there twice, or the numbers are no probabilities."""
 PIECE_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 """What some tokenizers write for a space, and some servers pass on."""
 SPENT = "the answer has no text: the model spent all its tokens before it wrote any, as models that reason first do"
@@ -194,8 +196,8 @@ def shown_of(choice: Mapping[str, Any]) -> list[Shown]:
             return []
         columns = given["tokens"], given["token_logprobs"], given["top_logprobs"]
         return [_shown(*row) for row in zip(*columns, strict=True)]
-    except (KeyError, TypeError, ValueError) as error:
-        raise HalfAnswerError("log-probabilities with pieces missing") from error
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise HalfAnswerError("log-probabilities with pieces missing or too many") from error
 
 
 def _shown(token: Any, nats: Any, top: Any) -> Shown:
@@ -204,7 +206,10 @@ def _shown(token: Any, nats: Any, top: Any) -> Shown:
     if not listed or not all(isinstance(text, str) and float(value) < ROUNDING_NATS for text, value in pairs):
         raise ValueError("no token, or no log-probability")
     spelled = [(text.replace(PIECE_SPACE, " "), min(float(value), 0.0)) for text, value in pairs]
-    return Shown(*spelled[0], tuple(spelled[1:]), by_text=isinstance(top, Mapping))
+    shown = Shown(*spelled[0], tuple(spelled[1:]), by_text=isinstance(top, Mapping))
+    if sum(prob for _, prob in shown.seen(len(shown.top))) > MOST_PROB:
+        raise ValueError("more than all of the probability")
+    return shown
 
 
 def without_end(shown: Sequence[Shown], text: str, finish: str) -> Sequence[Shown]:

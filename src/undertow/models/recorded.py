@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from undertow.models.base import FLOAT32, Effort, Found, LostError, Request, UnscorableError
-from undertow.records import OBSERVATIONS, read_record
+from undertow.records import MANIFEST, OBSERVATIONS, read_record
 from undertow.types import (
     BLANK,
     GENERATION,
@@ -63,7 +63,7 @@ def find(request: Request) -> Found | None:
     rows = _rows(record.observations, folder, asked_of)
     name = str(rows["model"].iloc[0])
     design = record.manifest["design"]
-    readout = str(design.get("readouts", {}).get(name, design.get("readout", LIKELIHOOD)))
+    readout = str(_table(folder, design, "readouts").get(name, design.get("readout", LIKELIHOOD)))
     card = ModelCard(
         name=request.name,
         family="recorded",
@@ -72,11 +72,12 @@ def find(request: Request) -> Found | None:
         dtype="as recorded",
         readout=readout,
     )
+    prompted = _prompted({**_table(folder, record.manifest, "settings"), **design})
     kind = GENERATION if readout == PROMPT else BLANK
-    facts = design.get("models", {}).get(name, {})
+    facts = _table(folder, _table(folder, design, "models"), name)
     return Found(
         card,
-        lambda: Recorded(card, _answers(rows, folder), dict(facts), _prompted(record.manifest)),
+        lambda: Recorded(card, _answers(rows, folder), dict(facts), prompted),
         {kind: (str(record.manifest["protocol"]),)},
     )
 
@@ -105,9 +106,16 @@ def _folder(text: str) -> Path:
         return Path(text)
 
 
-def _prompted(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def _table(folder: Path, holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A table that a manifest may have; empty where it has none."""
+    found = holder.get(name, {})
+    if not isinstance(found, Mapping):
+        raise UndertowError(f"{folder / MANIFEST}: is damaged ({name} is no table); run the audit again")
+    return found
+
+
+def _prompted(said: Mapping[str, Any]) -> dict[str, Any]:
     """How prompts were put, by the attributes of a query; without what an older manifest does not say."""
-    said = {**manifest.get("settings", {}), **manifest["design"]}
     return {name: said[key] for name, key in (("chat", "chat"), ("max_tokens", "max_new_tokens")) if key in said}
 
 
@@ -119,7 +127,12 @@ def _rows(observations: pd.DataFrame, folder: Path, asked_of: str) -> pd.DataFra
         raise UndertowError(f"{folder}: did not ask {asked_of!r}; it asked {', '.join(names)}")
     if not asked_of and len(names) > 1:
         raise UndertowError(f"{folder}: asked {', '.join(names)}; name one, as in {PREFIX}{folder}@{names[0]}")
-    return observations[observations["model"].astype(str) == (asked_of or names[0])]
+    found = observations[observations["model"].astype(str) == (asked_of or names[0])]
+    if found.empty:  # a cell that is missing is equal to nothing
+        raise UndertowError(
+            f"{folder / OBSERVATIONS}: is damaged (a row does not say who was asked); run the audit again"
+        )
+    return found
 
 
 def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
@@ -129,7 +142,13 @@ def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
         UndertowError: a row does not hold together.
     """
     answers = {}
-    for row in rows.to_dict("records"):
+    try:
+        listed = rows.to_dict("records")
+    except UnicodeDecodeError as error:
+        raise UndertowError(
+            f"{folder / OBSERVATIONS}: is damaged (a text in it is not UTF-8); run the audit again"
+        ) from error
+    for row in listed:
         try:
             options = tuple(map(str, row["options"]))
             answers[str(row["text"]), options] = _answer(row, len(options))

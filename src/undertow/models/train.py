@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.models.weights import hush
+from undertow.outside import json_of, text_of, whole_file
 from undertow.stats.quota import by_quota
 from undertow.types import Floats, UndertowError
 
@@ -47,6 +48,7 @@ LOGGED_STEPS = 50
 CHECKPOINT_STEPS = 4 * LOGGED_STEPS
 SORTED_TOGETHER = 32
 """Batches whose texts are put in order of length among themselves, so that little is padded."""
+MAX_BYTES = 16 * 2**20
 DONE = "training.json"
 UNFINISHED = ".unfinished"
 CHECKPOINT, DRAFT, MODEL = "checkpoint.safetensors", "checkpoint.new", "model"
@@ -227,9 +229,9 @@ class _Kept:
         place = self._folder / DONE
         if place.is_file():
             try:
-                said = json.loads(place.read_text(encoding="utf-8"))
+                said = json_of(text_of(whole_file(place, MAX_BYTES, "a record"), place))
                 losses = tuple((int(step), float(loss)) for step, loss in said["losses"])
-            except (ValueError, TypeError, KeyError) as error:
+            except (ValueError, TypeError, KeyError, OverflowError) as error:
                 raise UndertowError(f"{place}: is damaged; name another folder, or remove this one") from error
             self._check(self._folder, said)
             self._tidy()
@@ -248,10 +250,10 @@ class _Kept:
             return None
         try:
             with safe_open(place, framework="pt") as file:
-                said = json.loads((file.metadata() or {})["state"])
+                said = json_of((file.metadata() or {})["state"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
             step, losses = int(said["step"]), [(int(at), float(loss)) for at, loss in said["losses"]]
-        except (SafetensorError, ValueError, TypeError, KeyError):
+        except (SafetensorError, ValueError, TypeError, KeyError, OverflowError):
             return None
         self._check(self._work, said)
         return _Standing(step, losses, tensors)
@@ -538,7 +540,9 @@ def choice_losses(folder: Path, questions: Sequence[Question], batch: int = 512)
     hush()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     causal = AutoConfig.from_pretrained(folder).architectures[0].endswith("ForCausalLM")
-    network = (AutoModelForCausalLM if causal else AutoModelForMaskedLM).from_pretrained(folder).eval()
+    network = (
+        (AutoModelForCausalLM if causal else AutoModelForMaskedLM).from_pretrained(folder, use_safetensors=True).eval()
+    )
     words = {word for question in questions for word in question.options}
     numbers = {word: _token(tokenizer, word) for word in sorted(words)}
     losses = np.empty(len(questions))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,8 +19,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from undertow.models._gguf_header import check_header
 from undertow.models.base import Request
 from undertow.models.pull import PULLABLE, pulled_file
+from undertow.outside import is_plain_file, json_of, whole_file
 from undertow.types import ModelCard, UndertowError, digest
 
 NEEDS_EXTRA = "install the model extra: pip install 'undertow[models]'"
@@ -30,6 +32,9 @@ GGUF_PREFIX = "gguf:"
 GGUF_ARCHITECTURE = "ForCausalLM"
 """GGUF is llama.cpp's format; what transformers reads from it are causal models."""
 HUB_PATIENCE_S = 10.0
+ADDRESS = re.compile(r"(\w+://)(?:[^\s/'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
+"""An address: its beginning, host and path; not who asks, nor what is behind the path."""
+MAX_CONFIG_BYTES = 16 * 2**20
 NOT_READ = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".md", ".png")
 """What a local folder's revision leaves out: other formats of the weights, and pages for people."""
 
@@ -111,16 +116,37 @@ def find_gguf(path: Path) -> Weights:
     Raises:
         UndertowError: there is no such file, or it is of another format.
     """
-    if not path.is_file():
+    if not is_plain_file(path):
         raise UndertowError(f"{path}: there is no such GGUF file; check the path")
     _check_gguf(path)
     return _gguf(path, path.name)
 
 
 def _check_gguf(path: Path) -> None:
-    with path.open("rb") as file:
-        if file.read(4) != b"GGUF":
-            raise UndertowError(f"{path}: is not a GGUF file (its first bytes are not 'GGUF'); fetch it again")
+    try:
+        with path.open("rb") as file:
+            if file.read(4) != b"GGUF":
+                raise UndertowError(f"{path}: is not a GGUF file (its first bytes are not 'GGUF'); fetch it again")
+    except OSError as error:
+        raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+
+
+def check_head(weights: Weights) -> None:
+    """Refuse a GGUF file whose head announces what the file has no room for, before a package believes it.
+
+    Raises:
+        UndertowError: says what is announced.
+    """
+    if "gguf_file" not in weights.options:
+        return
+    path = Path(weights.location) / weights.options["gguf_file"]
+    try:
+        with path.open("rb") as file:
+            check_header(file, path.stat().st_size)
+    except ValueError as error:
+        raise UndertowError(f"{path}: cannot be loaded ({error}); it is damaged, so fetch it again") from error
+    except OSError as error:
+        raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the file") from error
 
 
 def _gguf(path: Path, source: str) -> Weights:
@@ -148,7 +174,6 @@ def _hub(request: Request, architectures: Sequence[str]) -> Weights | None:
     from huggingface_hub.errors import (
         EntryNotFoundError,
         GatedRepoError,
-        HfHubHTTPError,
         HFValidationError,
         LocalEntryNotFoundError,
         RepositoryNotFoundError,
@@ -180,7 +205,7 @@ def _hub(request: Request, architectures: Sequence[str]) -> Weights | None:
         ) from error
     except EntryNotFoundError as error:
         raise UndertowError(f"{name}: has no config.json on the hub, so it is no transformers model") from error
-    except (HfHubHTTPError, OSError) as error:
+    except Exception as error:  # the hub's HTTP library, and so what it raises, differs between its versions
         raise UndertowError(
             f"{name}: the hub could not be asked ({_first_line(error)}); check the network and try again"
         ) from error
@@ -206,15 +231,13 @@ def _hub_answers(name: str, revision: str | None) -> bool:
 
 def _is_of(config: Path, architectures: Sequence[str]) -> bool:
     try:
-        given = json.loads(config.read_text(encoding="utf-8"))["architectures"]
+        given = json_of(whole_file(config, MAX_CONFIG_BYTES, "a model's configuration"))["architectures"]
         if not given or not isinstance(given, list):
             raise ValueError("no list of architectures")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise UndertowError(
             f"{config}: names no architectures, so the kind of model is unknown; fetch or save the model again"
         ) from error
-    except OSError as error:
-        raise UndertowError(f"{config}: cannot be read ({error.strerror}); check the file") from error
     return any(str(name).endswith(tuple(architectures)) for name in given)
 
 
@@ -315,4 +338,6 @@ def _hush_hub() -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    """What a library says, without the passwords and signatures of the addresses in it."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return ADDRESS.sub(r"\1\2", line)[:200]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+NO_NUMBERS = "the model's log-probabilities are no numbers"
+NO_SHARES = "the model gives none of the words any probability, so they have no shares"
 LOW, HIGH = ".low", ".high"
 """Endings of the columns that bound a group's mass, where a model shows the most probable tokens only."""
 
@@ -25,12 +28,15 @@ def observations(items: Sequence[Item], scores: Scores, groups: Sequence[str], m
     """One row for each item.
 
     Where a model does not show the whole distribution, a group's mass is the middle of what it may be, and two further
-    columns hold the bounds.
+    columns hold the bounds. An answer whose numbers say nothing (NaN, or no probability to share) is unscored, and says why.
     """
     import pandas as pd
 
     shared = scores.readout == LIKELIHOOD
-    answered = list(zip(items, scores.answers, strict=True))
+    answered = [
+        (item, replace(answer, unscored=_why_not(answer, shared=shared)))
+        for item, answer in zip(items, scores.answers, strict=True)
+    ]
     rows = [_row(item, answer, groups, model, shared=shared) for item, answer in answered]
     if any(isinstance(item.query, Generation) for item in items):
         for row, (_, answer) in zip(rows, answered, strict=True):
@@ -40,6 +46,17 @@ def observations(items: Sequence[Item], scores: Scores, groups: Sequence[str], m
             row.update(_bounded(item.query, answer, groups, row))
             row.update(ceilings_prob=list(answer.ceilings_prob), unseen_prob=answer.unseen_prob)
     return pd.DataFrame(rows)
+
+
+def _why_not(answer: Answer, *, shared: bool) -> str:
+    """Why an answer has no masses; "" where it has."""
+    if answer.unscored:
+        return answer.unscored
+    logprobs = np.array(answer.logprobs_nats, dtype=np.float64)
+    if np.isnan(logprobs).all() or np.isposinf(logprobs).any():
+        return NO_NUMBERS
+    # Of shares nothing is left; of probabilities of their own, none is a measurement.
+    return NO_SHARES if shared and np.isneginf(np.fmax.reduce(logprobs)) else ""
 
 
 def _row(item: Item, answer: Answer, groups: Sequence[str], model: str, *, shared: bool) -> dict[str, Any]:
@@ -55,7 +72,7 @@ def _row(item: Item, answer: Answer, groups: Sequence[str], model: str, *, share
         "cluster": item.cluster,
         "text": query.shown(),
         **masses_percent(query, answer, groups, shared=shared),
-        "unclaimed": 100 * answer.unclaimed_prob,
+        "unclaimed": math.nan if answer.unscored else 100 * answer.unclaimed_prob,
         "unscored": answer.unscored,
         "options": [" ".join(option.fills) for option in query.options],
         "logprobs_nats": list(answer.logprobs_nats),
@@ -87,12 +104,12 @@ def masses_percent(
 
     Args:
         query: what was asked.
-        answer: what was said.
+        answer: what was said; NaN where its numbers say nothing.
         groups: word groups.
         shared: whether masses are shares of what all options have together (sentence likelihoods say no more), or
             probabilities of their own.
     """
-    if answer.unscored:
+    if _why_not(answer, shared=shared):
         return dict.fromkeys(groups, math.nan)
     logprobs = np.array(answer.logprobs_nats)
     # An option that is spelled like an earlier one (NaN) counts with it.

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import IO, Any, TextIO
 
 import numpy as np
 import pandas as pd
 
+from undertow.challenge.reading import repeated
+from undertow.outside import is_plain_file
 from undertow.types import UndertowError
 
 NEEDED = ("model", "w_name", "w_index", "w")
@@ -27,6 +30,8 @@ NO_VALUE = ("", "nan", "NaN", "NA", "None")
 ROUNDING_PERCENT = 0.6
 """Published masses are rounded to a tenth, so three of them may add up to a little more than 100."""
 MAX_INDEX = 10**9
+MOST_BYTES, MOST_CELLS = 512 * 2**20, 10_000_000
+"""Of a table, unpacked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +96,17 @@ def read_cells(path: Path) -> Table:
     """
     table = _parsed(path)
     columns = list(table.cells.columns)
-    twice = [name for name in columns if columns.count(name) > 1]
-    if twice:
-        raise UndertowError(f"{path}: has two columns called {twice[0]!r}; give each column a name of its own")
+    twice = repeated(columns)
+    if twice is not None:
+        raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
     return table
 
 
 def _parsed(path: Path) -> Table:
-    if not path.is_file():
+    if not is_plain_file(path):
         raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
     try:
-        if path.name.endswith(".parquet"):
-            cells = pd.read_parquet(path).astype(str).rename(columns=str)
-            return Table(path, cells, [f"row {number}" for number in range(1, len(cells) + 1)])
-        return _read_lines(path)
+        return _read_parquet(path) if path.name.endswith(".parquet") else _read_lines(path)
     except (OSError, EOFError, ValueError, zlib.error, csv.Error) as error:
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UndertowError(
@@ -112,16 +114,45 @@ def _parsed(path: Path) -> Table:
         ) from error
 
 
+def _read_parquet(path: Path) -> Table:
+    """Cells as text, of no more rows than there may be: a column of one value over and over takes no room in a file.
+
+    What pandas noted in the file about its own types is left aside: it is for pandas, and may be damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+        n_cells = file.metadata.num_rows * file.metadata.num_columns
+        if n_cells > MOST_CELLS:
+            raise UndertowError(f"{path}: holds {n_cells:,} cells, and at most {MOST_CELLS:,} are read; divide it")
+        table = file.read()
+        table.validate(full=True)  # a text that is not UTF-8 would be met later, and anywhere
+        found = table.to_pandas(ignore_metadata=True).astype(object).rename(columns=str)
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from error
+    # A cell that is missing is an empty one; as text, some versions of pandas would call it nan.
+    cells = found.where(found.notna(), "").astype(str)
+    return Table(path, cells, [f"row {number}" for number in range(1, len(cells) + 1)])
+
+
 def _read_lines(path: Path) -> Table:
     """CSV or TSV, with the line that each row ends on; empty lines are skipped and counted."""
     separator = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
     rows, places = [], []
-    with _open(path) as file:
+    with open_text(path) as file:
         reader = csv.reader(file, delimiter=separator, strict=True)
         header = next(reader, [])
+        n_cells = 0
         for row in reader:
             if not row:
                 continue
+            n_cells += len(row)
+            if n_cells > MOST_CELLS:
+                raise UndertowError(
+                    f"{path}: holds more than {MOST_CELLS:,} cells, which is all that is read; divide it"
+                )
             if len(row) != len(header):
                 raise UndertowError(
                     f"{path}, line {reader.line_num}: has {len(row)} cells, but the header has {len(header)}; give each column one"
@@ -131,10 +162,36 @@ def _read_lines(path: Path) -> Table:
     return Table(path, pd.DataFrame(rows, columns=header, dtype=str), places)
 
 
-def _open(path: Path) -> TextIO:
-    if path.name.endswith(".gz"):
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-    return path.open(encoding="utf-8-sig", newline="")
+def open_text(path: Path) -> TextIO:
+    """A table as text, unpacked if it is packed; what is larger than a table may be ends in an error while it is read.
+
+    Raises:
+        OSError: it cannot be opened, or grows beyond `MOST_BYTES` as it is read.
+    """
+    opened: Any = gzip.GzipFile(path) if path.name.lower().endswith(".gz") else path.open("rb")
+    return io.TextIOWrapper(io.BufferedReader(_Bounded(opened, MOST_BYTES)), encoding="utf-8-sig", newline="")
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that gives no more than so many bytes: a small packed file may hold any number of them."""
+
+    def __init__(self, stream: IO[bytes], most_bytes: int) -> None:
+        self._stream, self._left = stream, most_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        found = self._stream.read(len(into))
+        self._left -= len(found)
+        if self._left < 0:
+            raise OSError(f"it is larger than {MOST_BYTES // 2**20} MiB, which is all that is read")
+        into[: len(found)] = found
+        return len(found)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
 def _factors(table: Table) -> pd.DataFrame:

@@ -6,7 +6,6 @@ Knows the columns of such a table; knows nothing about how answers are measured.
 from __future__ import annotations
 
 import csv
-import gzip
 import math
 import zlib
 from collections.abc import Sequence
@@ -17,7 +16,9 @@ import numpy as np
 
 from undertow.challenge.documents import DIMENSIONS, is_kept_name
 from undertow.challenge.shots import SAMPLINGS
+from undertow.outside import plain_size
 from undertow.probes._documents import EXTRACTION, IDENTIFICATION, NO_SHOTS, REPHRASING
+from undertow.probes._recorded import open_text
 from undertow.probes.base import EXACT, PAPER, Evidence
 from undertow.types import UndertowError
 
@@ -103,9 +104,9 @@ def text_table(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     tabbed = path.name.lower().endswith((".tsv", ".tsv.gz"))
-    opened = gzip.open if path.name.lower().endswith(".gz") else open
+    plain_size(path)
     try:
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+        with open_text(path) as file:
             how: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabbed else {}
             rows = [cells for cells in csv.reader(file, strict=True, **how) if cells]
     except (OSError, EOFError, zlib.error, UnicodeError, csv.Error) as error:

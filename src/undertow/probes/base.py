@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from undertow.types import Finding, Item, Result, Scores, Told
+from undertow.types import Finding, Item, Result, Scores, Told, UndertowError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +35,53 @@ class Evidence:
 
     frame: pd.DataFrame
     design: Mapping[str, Any]
+
+
+class Design(dict[str, Any]):
+    """The design of a run that was read from a folder, where it may lack what the measures need, or hold something else.
+
+    Raises:
+        UndertowError: when something is asked for that it lacks; and by `check`, when something is of another kind than it must be.
+    """
+
+    def __init__(self, held: Mapping[str, Any], where: str) -> None:
+        super().__init__(held)
+        self._where = where
+
+    def __missing__(self, name: str) -> Any:
+        raise UndertowError(f"{self._where}: is damaged (its design does not say {name}); run the audit again")
+
+    def check(self, example: Mapping[str, Any]) -> None:
+        """Refuse what is of another kind than in the audit's own design; what an older or newer one says more or less, may be."""
+        for name in self:
+            if name in example and not _is_alike(self[name], example[name]):
+                raise UndertowError(
+                    f"{self._where}: is damaged ({name} of its design is of another kind); run the audit again"
+                )
+
+
+def _is_alike(value: Any, example: Any) -> bool:
+    """Whether a value has the types of another, as far as that one tells: an empty list says nothing of what may be in one."""
+    if value is None or example is None:
+        return True
+    if isinstance(example, (list, tuple)):
+        of_one = len({type(one) for one in example}) == 1 and all(map(bool, example))
+        if not isinstance(value, (list, tuple)) or not of_one:
+            return isinstance(value, (list, tuple))
+        return all(_is_alike(one, example[0]) and one is not None and _is_as_long(one, example[0]) for one in value)
+    if isinstance(example, Mapping):
+        first = next(iter(example.values()), None)
+        of_one = len({type(one) for one in example.values()}) == 1
+        return isinstance(value, Mapping) and (not of_one or all(_is_alike(one, first) for one in value.values()))
+    numbers = (int, float)
+    if isinstance(example, numbers) and not isinstance(example, bool):
+        return isinstance(value, numbers) and not isinstance(value, bool)
+    return type(value) is type(example)
+
+
+def _is_as_long(value: Any, example: Any) -> bool:
+    """Of lists within lists, as pairs are."""
+    return not isinstance(example, (list, tuple)) or len(value) == len(example)
 
 
 @dataclass(frozen=True, slots=True)

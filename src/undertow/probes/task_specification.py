@@ -333,6 +333,12 @@ class _Teller:
 
     def findings(self) -> Iterator[Finding | None]:
         """In the order that a reader needs them."""
+        if not any(math.isfinite(result.value) for result in self.results.values()):
+            noted = next((result for result in self.results.values() if result.note), None)
+            why = noted.note if noted else "None of its sentences has a number."
+            told = f"nothing can be said: {why[:1].lower()}{why[1:]}"
+            yield self._say(told, list(self.results.values())[:1], 0, found=False, decided="Not tested.")
+            return
         yield self._ranking()
         yield self._beside_entropy()
         yield self._combined()

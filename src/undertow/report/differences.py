@@ -23,6 +23,7 @@ from undertow.types import UndertowError
 FOUND_COLOUR, OTHER_COLOUR = COLOURS[0], GREY
 """Told from zero, and not; the mark is filled or hollow too, so that nothing rests on colour."""
 _ROW_PX, _LABEL_PX, _BELOW_PX = 22, 300, 44
+_NONE, _NONE_PX = " (no interval)", 84
 _SAID_ROWS = 12
 """Rows that the text alternative tells one by one."""
 
@@ -64,7 +65,7 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
         raise UndertowError("the figure cannot be drawn: every row needs a difference, and there must be one at least")
     shown = f"The {len(rows)} strongest of {n_all:,} are shown." if len(rows) < n_all else ""
     with lettering("".join([title, unit, *(row.label for row in rows)])):
-        lead = "Each mark is a difference, with its 95% interval; the line is no difference."
+        lead = "Each mark is a difference, with its 95% interval where it has one; the line is no difference."
         sheet = Sheet(title, lead, [shown] if shown else [])
         legend = sheet.legend(
             {
@@ -73,7 +74,7 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
             },
             columns=2,
         )
-        labels = [sheet.fit(plain(row.label) or "all", _LABEL_PX) for row in rows]
+        labels = [_fitted(sheet, row) for row in rows]
         left = EDGE_PX + max(text_width_px(sheet.figure, label, SMALL_SIZE, "normal") for label in labels) + 14
         body_px = _ROW_PX * len(rows) + 8
         top = sheet.settle(height_px(legend) + 14 + body_px + _BELOW_PX)
@@ -95,6 +96,12 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
             va="top",
         )
     return sheet.figure
+
+
+def _fitted(sheet: Sheet, row: DrawnDifference) -> str:
+    """A name as far as there is room for it; a mark alone may have an interval too narrow to be seen, or none."""
+    name = plain(row.label)
+    return sheet.fit(name, _LABEL_PX) if math.isfinite(row.low) else f"{sheet.fit(name, _LABEL_PX - _NONE_PX)}{_NONE}"
 
 
 def _mark(*, found: bool) -> dict[str, Any]:
@@ -147,6 +154,6 @@ def describe_differences(rows: Sequence[DrawnDifference], title: str, unit: str)
 def _told(row: DrawnDifference) -> str:
     half = (row.high - row.low) / 2
     places = significant_decimals(half if math.isfinite(half) and half > 0 else row.value)
-    interval = f" ({number(row.low, places)} to {number(row.high, places)})" if math.isfinite(row.low) else ""
+    interval = f"{number(row.low, places)} to {number(row.high, places)}" if math.isfinite(row.low) else "no interval"
     label = plain(row.label)
-    return f"{label}{' ' if label else ''}{number(row.value, places)}{interval}"
+    return f"{label}{' ' if label else ''}{number(row.value, places)} ({interval})"

@@ -27,6 +27,7 @@ from undertow.report.words import (
     MINUS,
     MISSING,
     NOTES,
+    OF_DIFFERENCES,
     TABLE_ONLY,
     measure_title,
     number,
@@ -162,6 +163,7 @@ class Page:
         grounds: what the findings rest on, for an audit that names a graph; None for others.
         precision: what its precision costs a run that had less than float32; None for others.
         basis: what a finding rests on beside the results that it tells, row by row, by the finding's text.
+        nothing: what stands where findings would, if not that no effect was found.
         titles: titles of measures that this package does not know by name.
         glossary: meanings of these, and of group keys and further numbers that it does not know by name.
     """
@@ -186,13 +188,14 @@ class Page:
     grounds: PageGrounds | None = None
     precision: PagePrecision | None = None
     basis: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    nothing: str = ""
 
     @property
     def nothing_found(self) -> str:
         """What stands where findings would."""
         if self.results and all(result.n == 0 for result in self.results):
             return "Nothing was scored, so nothing was tested; the notes say why."
-        return "No effect in this run survived the correction for the number of tests."
+        return self.nothing or "No effect in this run survived the correction for the number of tests."
 
 
 class _Told(NamedTuple):
@@ -550,7 +553,19 @@ def _interval(result: Result, decimals: int) -> str:
 
 def _detail_columns(results: Sequence[Result]) -> list[_Column]:
     names = dict.fromkeys(name for result in results for name in result.detail if name not in TABLE_ONLY)
-    return [_Column(_head(name), [significant(r.detail.get(name, math.nan)) for r in results]) for name in names]
+    decimals = _decimals(results)
+    return [
+        _Column(
+            _head(name),
+            [
+                number(r.detail.get(name, math.nan), places)
+                if name in OF_DIFFERENCES
+                else significant(r.detail.get(name, math.nan))
+                for r, places in zip(results, decimals, strict=True)
+            ],
+        )
+        for name in names
+    ]
 
 
 def _note_column(results: Sequence[Result]) -> list[_Column]:

@@ -109,9 +109,9 @@ def _basis(record: Record, findings: Sequence[Finding], claimants: str) -> dict[
         facets = list(dict.fromkeys(_facet(result) for result in finding.of))
         for facet in facets:
             if facet not in told:
-                told[facet] = _asked_of(record, dict(facet), claimants)
+                told[facet] = asked_of(record, dict(facet), claimants)
         if facets:
-            basis[finding.text] = _beside_each_other([(dict(facet).get("model", ""), told[facet]) for facet in facets])
+            basis[finding.text] = beside_each_other([(dict(facet).get("model", ""), told[facet]) for facet in facets])
     return basis
 
 
@@ -120,8 +120,8 @@ def _facet(result: Result) -> tuple[tuple[str, str], ...]:
     return tuple((FACETS[key], level) for key, level in result.group.items() if key in FACETS)
 
 
-def _beside_each_other(parts: Sequence[tuple[str, Mapping[str, str]]]) -> dict[str, str]:
-    """Rows of several facets as one: said once where they are the same, else by model."""
+def beside_each_other(parts: Sequence[tuple[str, Mapping[str, str]]]) -> dict[str, str]:
+    """Rows of several facets as one: said once where they are the same, else by name, as of a model or a run."""
     rows = {}
     for name in dict.fromkeys(name for _, part in parts for name in part):
         said = list(dict.fromkeys((model, part[name]) for model, part in parts if name in part))
@@ -130,7 +130,14 @@ def _beside_each_other(parts: Sequence[tuple[str, Mapping[str, str]]]) -> dict[s
     return rows
 
 
-def _asked_of(record: Record, facet: Mapping[str, str], claimants: str) -> dict[str, str]:
+def asked_of(record: Record, facet: Mapping[str, str], claimants: str) -> dict[str, str]:
+    """How many texts and clusters a run has of a facet, the mass that none of the claimants took, and how it was read.
+
+    Args:
+        record: of the run.
+        facet: columns of the observations and their levels; of others nothing is asked.
+        claimants: what could have taken the mass, in words.
+    """
     rows = _rows_of(record.observations, facet)
     asked = _count(len(rows), "text")
     if "cluster" in rows:

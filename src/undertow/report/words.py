@@ -47,6 +47,9 @@ DETAILS = {
 }
 """Column heads of further numbers."""
 
+OF_DIFFERENCES = {"baseline", "candidate"}
+"""Further numbers that a value is the difference of: they have its decimals, or they would look alike where it is small."""
+
 TABLE_ONLY = {"intercept", "n_w", "n_clusters", "first", "last"}
 """Further numbers that results.csv holds and the page leaves out."""
 

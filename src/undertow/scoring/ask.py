@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from undertow.models.base import (
 )
 from undertow.pages import give_back_pages
 from undertow.scoring.plan import plan, read_pack
-from undertow.scoring.store import AnswerStore
+from undertow.scoring.store import AnswerStore, DamagedError
 from undertow.types import (
     BLANK,
     CONTINUATIONS,
@@ -50,6 +50,7 @@ from undertow.types import (
     query_digest,
 )
 
+T = TypeVar("T")
 Progress = Callable[[int, int], None]
 """Called with (queries done, queries in all)."""
 KIND_WORDS = {
@@ -207,10 +208,9 @@ def ask(  # noqa: PLR0913 - what is asked of whom, and where
     digests = [query_digest(query) for query in queries]
     distinct = dict(zip(digests, queries, strict=True))
     key = found.card.key(protocol)
-    answers = store.get(key, list(distinct))
+    answers, said, facts = _whole(store, lambda: (store.get(key, list(distinct)), store.notes(key), store.facts(key)))
     n_stored, n_tokens, seconds = len(answers), 0, 0.0
     lost: dict[str, Answer] = {}
-    said, facts = store.notes(key), store.facts(key)
     notes = said
     progress(len(answers), len(distinct))
     if n_stored < len(distinct):
@@ -223,7 +223,7 @@ def ask(  # noqa: PLR0913 - what is asked of whom, and where
             notes = tuple(dict.fromkeys([*said, *arrived.notes]))
             fresh = {digest: answer for digest, answer in arrived.answers.items() if digest not in answers}
             if fresh:
-                store.put(found.card, protocol, fresh, notes, facts)
+                _whole(store, partial(store.put, found.card, protocol, fresh, notes, facts))
             answers |= fresh
             lost |= {digest: Answer.none(reason) for digest, reason in arrived.lost.items()}
             lost = {digest: answer for digest, answer in lost.items() if digest not in answers}
@@ -247,6 +247,15 @@ def ask(  # noqa: PLR0913 - what is asked of whom, and where
         facts=facts,
         n_lost=len(lost),
     )
+
+
+def _whole(store: AnswerStore, does: Callable[[], T]) -> T:
+    """What is asked can be asked anew: a store that turns out to be damaged is set aside, and asking goes on."""
+    try:
+        return does()
+    except DamagedError:
+        store.set_aside()
+        return does()
 
 
 def _never_seen(distinct: Mapping[str, Query], answers: Mapping[str, Answer]) -> list[str]:

@@ -724,7 +724,7 @@ def check_address(address: str) -> None:
             "with --address auto"
         )
     host, _, port = address.rpartition(":")
-    if address not in ("", "auto") and not (host and port.isdecimal() and 0 < int(port) < 2**16):
+    if address not in ("", "auto") and not (host and port.isdecimal() and len(port) < 6 and 0 < int(port) < 2**16):
         raise UndertowError(
             f"--address {address!r} is no address; write auto, or HOST:PORT as `ray start --head` prints it"
         )

@@ -1,7 +1,8 @@
 """The answer store: what a model said once is not asked again.
 
 One SQLite file in WAL mode, keyed by model card and query. Each forward pass is one transaction, so a process that
-is killed loses at most the pass it was in. Knows nothing about models beyond their cards.
+is killed loses at most the pass it was in, and each is on the disk before the next is asked for. Knows nothing about models
+beyond their cards.
 """
 
 from __future__ import annotations
@@ -9,20 +10,30 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from undertow.places import SAY_S, WAIT_S, locked, say
 from undertow.types import Answer, ModelCard, UndertowError
 
+T = TypeVar("T")
+
 SCHEMA_VERSION = 3
-WAIT_S = 120.0
-"""How long another process may hold the store before we give up."""
+TRY_S = 0.5
+"""How long SQLite waits for another process by itself: meanwhile it hears no Ctrl-C."""
+BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+NO_ROOM = {
+    sqlite3.SQLITE_IOERR_WRITE: "its file cannot grow",
+    sqlite3.SQLITE_IOERR_SHMSIZE: "its index cannot grow",
+    sqlite3.SQLITE_IOERR_TRUNCATE: "its file cannot be resized",
+}
+"""What SQLite says only by number where a file system has no room for one of its files, or a limit of the process has none."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS models (
@@ -67,8 +78,12 @@ class Shelf:
     key: str
 
 
+class DamagedError(UndertowError):
+    """The file holds something other than what was written; it is as it was found."""
+
+
 class AnswerStore:
-    """Answers by model card and query, in one file.
+    """Answers by model card and query, in one file. A file that is damaged says so when it is used, and can be set aside.
 
     Raises:
         UndertowError: the file is damaged, cannot be written, is locked for too long, or the disk is full.
@@ -76,37 +91,36 @@ class AnswerStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with self._explained():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._database = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
-            try:
-                self._open()
-            except BaseException:
-                self._database.close()
-                raise
+        self._connect()
+
+    def _connect(self) -> None:
+        self._damage: DamagedError | None = None
+        try:
+            with self._explained():
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._database = sqlite3.connect(self.path, timeout=TRY_S, isolation_level=None)
+                try:
+                    self._open()
+                    self._file = _identity(self.path)
+                except BaseException:
+                    # What a file that cannot be opened is has to be known too, so that no other is moved in its place.
+                    self._file = _identity(self.path)
+                    self._database.close()
+                    raise
+        except DamagedError as error:
+            self._damage = error
 
     def _open(self) -> None:
-        version = self._database.execute("PRAGMA user_version").fetchone()[0]
+        version = self._rows("PRAGMA user_version")[0][0]
         if version > SCHEMA_VERSION:
             raise UndertowError(
                 f"{self.path}: was written by a newer Undertow (schema {version}); update, or set UNDERTOW_CACHE to another folder"
             )
-        self._use_wal()
-        self._database.execute("PRAGMA synchronous=FULL")
+        # While another process makes the same file it holds it, and this pragma waits for nobody.
+        self._rows("PRAGMA journal_mode=WAL")
+        self._rows("PRAGMA synchronous=FULL")
         if version < SCHEMA_VERSION:
             self._upgrade()
-
-    def _use_wal(self) -> None:
-        """Another process that makes the same file holds it for a moment, and this pragma waits for nobody."""
-        until = time.monotonic() + WAIT_S
-        while True:
-            try:
-                self._database.execute("PRAGMA journal_mode=WAL")
-                return
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > until:
-                    raise
-                time.sleep(0.02)
 
     def _upgrade(self) -> None:
         """One process does it; another that waited for the file finds it done."""
@@ -131,6 +145,30 @@ class AnswerStore:
         """Close the file."""
         self._database.close()
 
+    def set_aside(self) -> None:
+        """Move a file that is damaged out of the way, say so, and begin a new one; one that another process has begun is used.
+
+        Raises:
+            UndertowError: it cannot be moved, or no new one can be made.
+        """
+        damage, aside = self._damage, None
+        self._database.close()
+        try:
+            with locked(self.path.parent):
+                if self._file is not None and _identity(self.path) == self._file:
+                    aside = _moved_aside(self.path)
+        except OSError as error:
+            raise UndertowError(
+                f"{self.path}: the answer store is damaged and cannot be moved aside ({error.strerror}); move it by hand, or set "
+                "UNDERTOW_CACHE to another folder"
+            ) from error
+        if aside is not None:
+            reason = f" ({damage.__cause__})" if damage and damage.__cause__ else ""
+            say(
+                f"{self.path}: the answer store is damaged{reason}; it is now {aside.name}, and its answers are asked anew"
+            )
+        self._connect()
+
     def get(self, model_key: str, queries: Sequence[str]) -> dict[str, Answer]:
         """The stored answers among these queries, by query digest."""
         found: dict[str, Answer] = {}
@@ -138,7 +176,7 @@ class AnswerStore:
             for start in range(0, len(queries), ASK_AT_ONCE):
                 asked = queries[start : start + ASK_AT_ONCE]
                 marks = ",".join("?" * len(asked))
-                rows = self._database.execute(
+                rows = self._rows(
                     f"SELECT query, numbers, unscored, written, hidden, dropped FROM answers WHERE model = ? AND query IN ({marks})",  # noqa: S608
                     (model_key, *asked),
                 )
@@ -148,14 +186,14 @@ class AnswerStore:
     def notes(self, model_key: str) -> tuple[str, ...]:
         """How the model was read when its answers were stored; () if none are."""
         with self._explained():
-            row = self._database.execute("SELECT notes FROM models WHERE key = ?", (model_key,)).fetchone()
-            return tuple(_parsed(row[0])) if row else ()
+            rows = self._rows("SELECT notes FROM models WHERE key = ?", (model_key,))
+            return tuple(_parsed(rows[0][0])) if rows else ()
 
     def facts(self, model_key: str) -> dict[str, str | float]:
         """What was known of the model when its answers were stored: its parameters and training; {} if nothing."""
         with self._explained():
-            row = self._database.execute("SELECT facts FROM models WHERE key = ?", (model_key,)).fetchone()
-            return dict(_parsed(row[0])) if row else {}
+            rows = self._rows("SELECT facts FROM models WHERE key = ?", (model_key,))
+            return dict(_parsed(rows[0][0])) if rows else {}
 
     def put(
         self,
@@ -167,6 +205,10 @@ class AnswerStore:
     ) -> None:
         """Keep answers, all or none of them, how the model was read to get them, and what is known of it."""
         key = card.key(protocol)
+        if self._damage is None and _identity(self.path) != self._file:
+            # It was moved aside or removed while it was open: what is written to it now, nobody would find again.
+            self.close()
+            self._connect()
         with self._explained(), self._transaction():
             self._database.execute(
                 "INSERT INTO models (key, card, protocol, notes, used, facts) VALUES (?, ?, ?, ?, ?, ?) "
@@ -200,9 +242,9 @@ class AnswerStore:
     def shelves(self) -> list[Shelf]:
         """What is stored, by model, the most recently used first."""
         with self._explained():
-            rows = self._database.execute(
+            rows = self._rows(
                 "SELECT key, card, protocol, used, (SELECT count(*) FROM answers WHERE model = key) FROM models ORDER BY used DESC"
-            ).fetchall()
+            )
             cards = [(key, _parsed(card), protocol, used, n) for key, card, protocol, used, n in rows]
         return [
             Shelf(card["name"], card["revision"], card["dtype"], protocol, n, used, key)
@@ -217,30 +259,55 @@ class AnswerStore:
                 for key in keys:
                     n_answers += self._database.execute("DELETE FROM answers WHERE model = ?", (key,)).rowcount
                     self._database.execute("DELETE FROM models WHERE key = ?", (key,))
-            self._database.execute("VACUUM")
+            self._rows("VACUUM")
         return n_answers
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._database.execute("BEGIN IMMEDIATE")
+        self._rows("BEGIN IMMEDIATE")
         try:
             yield
+            self._database.execute("COMMIT")
         except BaseException:
-            self._database.execute("ROLLBACK")
+            # Where there is no room SQLite has rolled back by itself, and would only say that there is nothing to roll back.
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
             raise
-        self._database.execute("COMMIT")
+
+    def _rows(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
+        """What a statement gives, waiting for a process that holds the file."""
+        return self._patiently(lambda: self._database.execute(statement, values).fetchall())
+
+    def _patiently(self, does: Callable[[], T]) -> T:
+        """Of a long wait the user is told once."""
+        started, told = time.monotonic(), False
+        while True:
+            try:
+                return does()
+            except sqlite3.OperationalError as error:
+                waited_s = time.monotonic() - started
+                if _code(error) & 0xFF not in BUSY or waited_s > WAIT_S:
+                    raise
+            if waited_s > SAY_S and not told:
+                told = True
+                say(f"{self.path}: waiting for another process that holds the answer store")
+            time.sleep(0.02)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """Turn what SQLite and the file system say into one sentence that a user can act on."""
+        if self._damage is not None:
+            raise self._damage
         try:
             yield
-        except sqlite3.OperationalError as error:
-            raise UndertowError(_operational(self.path, str(error))) from error
-        except sqlite3.DatabaseError as error:
-            raise UndertowError(
+        except sqlite3.Error as error:
+            # What SQLite has a kind of its own for is no damage: a lock, a full disk, an answer that it cannot hold.
+            if type(error) is not sqlite3.DatabaseError:
+                raise UndertowError(_unusable(self.path, error)) from error
+            self._damage = DamagedError(
                 f"{self.path}: the answer store is damaged ({error}); move the file aside and run again, its answers are asked anew"
-            ) from error
+            )
+            raise self._damage from error
         except OSError as error:
             raise UndertowError(
                 f"{self.path}: the answer store cannot be made ({error.strerror}); set UNDERTOW_CACHE to a folder you can write to"
@@ -279,9 +346,40 @@ def _pack_hidden(answer: Answer) -> bytes:
     return np.array([answer.unseen_prob, *answer.ceilings_prob], dtype="<f8").tobytes()
 
 
-def _operational(path: Path, error: str) -> str:
-    if "full" in error:
-        return f"{path}: the disk is full, so the last answers could not be kept; free some space and run the same command again"
-    if "locked" in error or "busy" in error:
+def _unusable(path: Path, error: sqlite3.Error) -> str:
+    if _code(error) == sqlite3.SQLITE_FULL or _code(error) in NO_ROOM:
+        reason = NO_ROOM.get(_code(error), "the disk is full")
+        return (
+            f"{path}: {reason}, so the last answers could not be kept; free some space and run the same command again"
+        )
+    if _code(error) & 0xFF in BUSY:
         return f"{path}: another process has held the answer store for {WAIT_S:.0f} seconds; wait for it to end and run again"
     return f"{path}: the answer store cannot be used ({error}); check the folder, or set UNDERTOW_CACHE to another one"
+
+
+def _code(error: sqlite3.Error) -> int:
+    """SQLite's own number; 0 for what it did not say itself."""
+    return int(getattr(error, "sqlite_errorcode", 0) or 0)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file lies there; None if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _moved_aside(path: Path) -> Path:
+    """The file first: what is left of the others without it belongs to no answers, and SQLite removes it."""
+    aside, number = path.with_name(f"{path.name}.damaged"), 1
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"{path.name}.damaged-{number}")
+    path.rename(aside)
+    for ending in ("-wal", "-shm"):
+        beside = path.with_name(path.name + ending)
+        if beside.exists():
+            beside.rename(aside.with_name(aside.name + ending))
+    return aside

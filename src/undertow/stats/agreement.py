@@ -19,6 +19,7 @@ from scipy.stats import binom
 
 from undertow.stats.bootstrap import percentile_interval
 from undertow.stats.detection import cluster_weights
+from undertow.stats.doubles import outside
 from undertow.stats.points import only_points
 from undertow.stats.shares import population_sd
 
@@ -66,7 +67,7 @@ def mean_over_cells(values: ArrayLike, seed: int) -> Estimate:
         ValueError: values are not [document, cell], or infinite.
     """
     numbers = np.asarray(values, dtype=np.float64)
-    if numbers.ndim != 2 or np.isinf(numbers).any():
+    if numbers.ndim != 2 or outside(numbers).any():
         raise ValueError(f"values must be [document, cell], and finite or NaN; got shape {numbers.shape}")
     numbers = numbers[~np.isnan(numbers).all(axis=1)]
     seen = ~np.isnan(numbers)
@@ -138,11 +139,13 @@ def bleu_over_cells(statistics: ArrayLike, seed: int) -> Estimate:
         The estimate. A cell without any number is left out.
 
     Raises:
-        ValueError: statistics are not [document, cell, 10].
+        ValueError: statistics are not [document, cell, 10], or infinite.
     """
     counts = np.asarray(statistics, dtype=np.float64)
-    if counts.ndim != 3 or counts.shape[2] != N_BLEU_STATISTICS:
-        raise ValueError(f"statistics must be [document, cell, {N_BLEU_STATISTICS}]; got shape {counts.shape}")
+    if counts.ndim != 3 or counts.shape[2] != N_BLEU_STATISTICS or outside(counts).any():
+        raise ValueError(
+            f"statistics must be [document, cell, {N_BLEU_STATISTICS}] and finite or NaN; got shape {counts.shape}"
+        )
     seen = ~np.isnan(counts.sum(axis=2))  # [document, cell]
     has_number = seen.any(axis=1)
     counts, seen = counts[has_number], seen[has_number]
@@ -168,8 +171,13 @@ def corpus_bleu(totals: ArrayLike) -> Floats:
 
     Returns:
         BLEU in percent [...].
+
+    Raises:
+        ValueError: a total is infinite.
     """
     sums = np.asarray(totals, dtype=np.float64)
+    if outside(sums).any():
+        raise ValueError("totals must be finite")
     answer_length, reference_length = sums[..., 0], sums[..., 1]
     matched, offered = sums[..., 2:6], sums[..., 6:10]  # [..., order]
     n_missed = np.cumsum(matched == 0, axis=-1)

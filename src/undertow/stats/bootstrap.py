@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
+from undertow.stats.doubles import usable
 from undertow.stats.points import only_points
 
 Floats = NDArray[np.float64]
@@ -45,7 +48,7 @@ def bootstrap_means(sums: ArrayLike, counts: ArrayLike, n_draws: int, rng: np.ra
     Raises:
         ValueError: shapes differ, or there is no cluster or w axis.
     """
-    totals, sizes = np.asarray(sums, dtype=np.float64), np.asarray(counts, dtype=np.float64)
+    totals, sizes = usable(sums), np.asarray(counts, dtype=np.float64)
     if totals.shape != sizes.shape or totals.ndim < 2:
         raise ValueError(f"sums and counts must both be [..., cluster, w]; got {totals.shape} and {sizes.shape}")
     *leading, n_clusters, n_w = totals.shape
@@ -65,17 +68,37 @@ def bootstrap_means(sums: ArrayLike, counts: ArrayLike, n_draws: int, rng: np.ra
     return means
 
 
-def percentile_interval(draws: ArrayLike, level: float = 0.95) -> tuple[float, float]:
+def percentile_interval(draws: ArrayLike, level: float = 0.95, n_clusters: float = math.inf) -> tuple[float, float]:
     """Percentile interval (low, high) of a bootstrap distribution [draw].
 
-    Undefined (NaN) draws are left out while they are at most 5 in 100; with more there is no interval (NaN).
+    A bootstrap over k clusters has (k - 1) / k of the variance that it should have, and takes it for known where it is estimated
+    from k - 1 differences. Percentiles further out make both good: those at which a normal distribution with the
+    bootstrap's variance holds what Student's t with k - 1 degrees of freedom holds (Hesterberg 2015, "What Teachers Should
+    Know About the Bootstrap", section 4.3). Of 5, 10 and 20 clusters the plain percentiles hold the truth in 84, 90 and 92 of
+    100 samples instead of 95.
+
+    Args:
+        draws: NaN where the number is not defined. These are left out while they are at most 5 in 100; with more there is no
+            interval (NaN).
+        level: confidence level, in 0 to 1.
+        n_clusters: how many clusters were resampled; infinite for plain percentiles.
     """
-    values = np.asarray(draws, dtype=np.float64)
+    values = usable(draws)
     defined = values[~np.isnan(values)]
     if len(defined) == 0 or len(defined) < (1 - MOST_UNDEFINED_SHARE) * len(values):
         return math.nan, math.nan
-    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+    tail = _tail(level, n_clusters)
+    low, high = np.quantile(defined, [tail, 1 - tail])
     return float(low), float(high)
+
+
+@lru_cache(maxsize=256)
+def _tail(level: float, n_clusters: float) -> float:
+    """The share of draws beyond either end of an interval."""
+    if math.isinf(n_clusters) or n_clusters < 2:
+        return (1 - level) / 2
+    quantile = float(special.stdtrit(n_clusters - 1, (1 + level) / 2))
+    return float(special.ndtr(-quantile * math.sqrt(n_clusters / (n_clusters - 1))))
 
 
 def _cluster_weights(n_clusters: int, n_draws: int, rng: np.random.Generator) -> Iterator[Floats]:

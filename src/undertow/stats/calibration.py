@@ -31,6 +31,7 @@ from scipy.special import betaincinv
 
 from undertow.stats.bootstrap import percentile_interval
 from undertow.stats.detection import cluster_weights
+from undertow.stats.doubles import outside, usable
 from undertow.stats.line import Line, fit_line
 
 Floats = NDArray[np.float64]
@@ -77,7 +78,7 @@ def share(hits: ArrayLike) -> Estimate:
 
 def mean_over_models(values: ArrayLike) -> Estimate:
     """Mean of numbers [model], NaN left out, with its t interval (n - 1 degrees of freedom); none of one model."""
-    numbers = np.asarray(values, dtype=np.float64)
+    numbers = usable(values)
     numbers = numbers[np.isfinite(numbers)]
     n = numbers.size
     if n < 2:
@@ -98,7 +99,7 @@ def median_over_models(values: ArrayLike, model: ArrayLike, n_draws: int, rng: n
     Raises:
         ValueError: values and model are not vectors of one length.
     """
-    numbers, names = np.asarray(values, dtype=np.float64), np.asarray(model)
+    numbers, names = usable(values), np.asarray(model)
     if numbers.ndim != 1 or numbers.shape != names.shape:
         raise ValueError(f"values and model must be vectors of one length; got {numbers.shape} and {names.shape}")
     known = np.isfinite(numbers)
@@ -116,15 +117,15 @@ def median_over_models(values: ArrayLike, model: ArrayLike, n_draws: int, rng: n
         counts[:, -1:] // 2,
     )  # of the two in the middle, which are one where the number is odd
     middle = [numbers[order][np.argmax(counts > rank, axis=1)] for rank in ranks]
-    low, high = percentile_interval((middle[0] + middle[1]) / 2)
+    low, high = percentile_interval((middle[0] + middle[1]) / 2, n_clusters=n_models)
     return Estimate(float(np.median(numbers)), low, high, numbers.size)
 
 
 def standard_errors(low: ArrayLike, high: ArrayLike, n_clusters: ArrayLike) -> tuple[Floats, Floats]:
     """Standard error of each reading over sentences, and its degrees of freedom, from its 95% bootstrap interval: each [row].
 
-    A bootstrap over k clusters has (k - 1) / k of the variance that it should have, and knows it from k - 1 differences; both
-    are put right where k is known. Where it is NaN, the interval is taken at its word.
+    `percentile_interval` reaches as far as Student's t with one degree of freedom fewer than there are clusters. Where
+    their number is NaN, the interval is taken for one of a known variance.
 
     Args:
         low: lower ends [row].
@@ -134,12 +135,12 @@ def standard_errors(low: ArrayLike, high: ArrayLike, n_clusters: ArrayLike) -> t
     Raises:
         ValueError: shapes differ.
     """
-    lows, highs, clusters = _vectors(low, high, n_clusters)
+    lows, highs, clusters = _vectors(usable(low), usable(high), n_clusters)
     known = np.isfinite(clusters) & (clusters > 1)
-    k = np.where(known, clusters, 2.0)
-    wider = np.where(known, np.sqrt(k / (k - 1)), 1.0)
-    errors: Floats = (highs - lows) / 2 / _NORMAL * wider
-    return errors, np.where(known, k - 1, math.inf)
+    df = np.where(known, clusters - 1, math.inf)
+    quantiles = np.where(known, stats.t.ppf((1 + LEVEL) / 2, np.where(known, df, 1.0)), _NORMAL)
+    errors: Floats = (highs - lows) / 2 / quantiles
+    return errors, df
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,9 +365,9 @@ def _rows(
     planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sentence_df: ArrayLike
 ) -> tuple[Floats, Floats, Floats, Floats]:
     x, y, own, own_df = _vectors(planted, measured, errors, sentence_df)
-    if not (np.isfinite(x).all() and np.isfinite(y).all() and np.isfinite(own).all()):
+    if any(np.isnan(values).any() or outside(values).any() for values in (x, y, own)):
         raise ValueError("planted, measured and errors must be finite; leave out rows without them")
-    return x, y, own, own_df
+    return usable(x), usable(y), usable(own), own_df
 
 
 def _vectors(*arrays: ArrayLike) -> list[Floats]:

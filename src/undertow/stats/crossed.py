@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from undertow.stats.doubles import outside, usable
 from undertow.stats.points import only_points
 from undertow.stats.rates import wilson_interval
 
@@ -219,7 +220,7 @@ def correlation(x: ArrayLike, y: ArrayLike, clusters: ArrayLike, seed: int) -> C
         )
     _check_no_infinite(xs, ys)
     seen = ~np.isnan(xs) & ~np.isnan(ys)
-    xs, ys = xs[seen], ys[seen]
+    xs, ys = usable(xs[seen]), usable(ys[seen])
     _, of, sizes = np.unique(codes[seen], return_inverse=True, return_counts=True)
     n = len(xs)
     if n < FEWEST_COLUMNS or len(sizes) < FEWEST_COLUMNS or _is_constant(xs) or _is_constant(ys):
@@ -253,7 +254,7 @@ def _wilson_interval(value: float, total: float, items: _Items, level: float) ->
 
     Where all items agree, nothing tells what the clusters add, and they count as independent; one cell counts as one item.
     """
-    if _n_clusters(items.cells) == 1:
+    if _n_clusters(items.cells) == 1 or float(items.share @ items.share) >= 1:
         n, df = 1.0, math.inf
     else:
         # The variance of independent yes and no follows from the rate, and has no degrees of freedom to lose.
@@ -306,7 +307,7 @@ def _variance(items: _Items, codes: Codes) -> float:
     """Variance of the sum of the influences if clusters are independent: unbiased for equal items, 0 for one cluster."""
     shares = np.bincount(codes, weights=items.share)
     squares = float(shares @ shares)
-    if _n_clusters(codes) == 1:
+    if _n_clusters(codes) == 1 or squares >= 1:  # one cluster, or one beside which the others are rounding
         return 0.0
     sums = np.bincount(codes, weights=items.influence)
     # Influences are about the estimate and not the truth. With n clusters of one size this is the familiar n / (n - 1).
@@ -390,6 +391,7 @@ def _checked_design(
     _check_no_infinite(numerator, denominator)
     if (denominator < 0).any():
         raise ValueError("no denominator may be negative")
+    numerator, denominator = usable(numerator), usable(denominator)
     return np.where(denominator == 0, 0.0, numerator + 0 * denominator), denominator, row, column
 
 
@@ -406,7 +408,7 @@ def _codes(codes: ArrayLike) -> Codes:
 
 
 def _check_no_infinite(*arrays: Floats) -> None:
-    if any(np.isinf(values).any() for values in arrays):
+    if any(outside(values).any() for values in arrays):
         raise ValueError("numbers must be finite, or NaN where there are none")
 
 

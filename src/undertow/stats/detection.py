@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
+from undertow.stats.doubles import outside
 from undertow.stats.points import only_points
 
 Floats = NDArray[np.float64]
@@ -226,7 +227,7 @@ def _checked(scores: ArrayLike, positive: ArrayLike) -> tuple[Floats, Bools]:
     values, marks = np.asarray(scores, dtype=np.float64), np.asarray(positive, dtype=bool)
     if values.ndim != 1 or values.shape != marks.shape:
         raise ValueError(f"scores and positive must be vectors of one length; got {values.shape} and {marks.shape}")
-    if not np.isfinite(values).all():
+    if np.isnan(values).any() or outside(values).any():
         raise ValueError("scores must be finite; leave out what was not scored")
     return values, marks
 

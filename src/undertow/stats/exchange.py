@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from undertow.stats.doubles import usable
 from undertow.stats.points import only_points
 
 Floats = NDArray[np.float64]
@@ -40,7 +41,7 @@ def exchange_ps(first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLike, Arr
     Raises:
         ValueError: the four have not one shape of two axes.
     """
-    y1, d1, y2, d2 = (np.asarray(one, dtype=np.float64) for one in (*first, *second))
+    y1, d1, y2, d2 = (usable(one) for one in (*first, *second))
     if y1.ndim != 2 or not y1.shape == d1.shape == y2.shape == d2.shape:
         raise ValueError(f"need four [cluster, test] of one shape; got {y1.shape}, {d1.shape}, {y2.shape}, {d2.shape}")
     if only_points():

@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from undertow.stats.doubles import usable
+
 Floats = NDArray[np.float64]
 
 
@@ -40,7 +42,7 @@ def jackknife_variance(
     Raises:
         ValueError: the shapes do not go together.
     """
-    estimates, left = np.asarray(whole, dtype=np.float64), np.asarray(without, dtype=np.float64)
+    estimates, left = usable(whole), usable(without)
     counts = np.ones(left.shape, dtype=np.bool_) if counting is None else np.asarray(counting, dtype=np.bool_)
     if left.ndim != 2 or left.shape[1:] != estimates.shape or counts.shape != left.shape:
         raise ValueError(
@@ -72,7 +74,7 @@ def jackknife_interval(
     """
     from scipy.stats import t
 
-    estimates = np.asarray(whole, dtype=np.float64)
+    estimates = usable(whole)
     variance, n_groups = jackknife_variance(estimates, without)
     if not 0 <= sampled <= 1:
         raise ValueError(f"a sample has a share between 0 and 1 of the whole, not {sampled}")

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from undertow.stats.doubles import usable
+
 Floats = NDArray[np.float64]
 
 # Means of equal numbers, summed in another order, differ by some 1e-16 of their size. Below this share the
@@ -49,14 +51,14 @@ class Line:
 
     def at(self, x: ArrayLike) -> Floats:
         """Fitted values at x [point]."""
-        return self.intercept + self.slope * np.asarray(x, dtype=np.float64)
+        return self.intercept + self.slope * usable(x)
 
     def band(self, x: ArrayLike) -> tuple[Floats, Floats]:
         """Pointwise confidence band of the mean line at x: (low, high), each [point]; NaN below three points.
 
         This is the band that McMilin 2024 ("Underspecification in Language Modeling Tasks") shades.
         """
-        x_new = np.asarray(x, dtype=np.float64)
+        x_new = usable(x)
         if math.isnan(self.residual_sd):
             return np.full_like(x_new, math.nan), np.full_like(x_new, math.nan)
         share = 1 / self.n + (x_new - self.mean_x) ** 2 / self.sum_squares_x
@@ -65,7 +67,7 @@ class Line:
 
 
 def fit_line(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Line:
-    """The least squares line of y [point] on x [point], points with a NaN left out.
+    """The least squares line of y [point] on x [point], points with a NaN left out, or one too large to compute with.
 
     A constant y has slope 0 and no r; two points have a line but no interval; a constant x has nothing.
 
@@ -113,7 +115,7 @@ def fit_rows(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
     Raises:
         ValueError: the last axis of y is not as long as x.
     """
-    xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    xs, ys = usable(x), usable(y)
     if xs.ndim != 1 or ys.ndim != 2 or ys.shape[1] != len(xs):
         raise ValueError(f"x must be [point] and y [row, point]; got shapes {xs.shape} and {ys.shape}")
     seen = np.isfinite(ys)
@@ -137,7 +139,7 @@ def _row_products(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _seen_points(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
-    xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    xs, ys = usable(x), usable(y)
     if xs.ndim != 1 or xs.shape != ys.shape:
         raise ValueError(f"x and y must be vectors of one length; got shapes {xs.shape} and {ys.shape}")
     seen = np.isfinite(xs) & np.isfinite(ys)

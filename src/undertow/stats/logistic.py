@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from undertow.stats.doubles import outside, usable
+
 Floats = NDArray[np.float64]
 
 PENALTY = 1.0
@@ -53,8 +55,8 @@ def fit_logistic(features: ArrayLike, positive: ArrayLike, penalty: float = PENA
         raise ValueError(
             f"features must be [observation, feature] and positive [observation]; got {x.shape} and {y.shape}"
         )
-    if not np.isfinite(x).all():
-        raise ValueError("features must be finite")
+    _check_finite(x)
+    x = usable(x)
     if not y.any() or y.all():
         raise ValueError("a fit needs both kinds")
     centre, spread = x.mean(axis=0), x.std(axis=0)
@@ -81,12 +83,18 @@ def held_out_log_odds(features: ArrayLike, positive: ArrayLike, cluster: ArrayLi
         ValueError: as `fit_logistic`.
     """
     x, y, of = np.asarray(features, dtype=np.float64), np.asarray(positive, dtype=bool), np.asarray(cluster)
+    _check_finite(x)
     odds = np.full(len(y), math.nan)
     for left_out in np.unique(of):
         others = of != left_out
         if y[others].any() and not y[others].all():
             odds[~others] = fit_logistic(x[others], y[others], penalty).log_odds(x[~others])
     return odds
+
+
+def _check_finite(features: Floats) -> None:
+    if np.isnan(features).any() or outside(features).any():
+        raise ValueError("features must be finite")
 
 
 def _chance(log_odds: Floats) -> Floats:

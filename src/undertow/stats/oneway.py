@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import f as f_distribution
 
+from undertow.stats.doubles import usable
+
 
 @dataclass(frozen=True, slots=True)
 class OneWay:
@@ -35,7 +37,7 @@ def one_way(y: ArrayLike, group: ArrayLike) -> OneWay:
     Raises:
         ValueError: y and group are not vectors of one length.
     """
-    values, names = np.asarray(y, dtype=np.float64), np.asarray(group)
+    values, names = usable(y), np.asarray(group)
     if values.ndim != 1 or values.shape != names.shape:
         raise ValueError(f"y and group must be vectors of one length; got {values.shape} and {names.shape}")
     found, of = np.unique(names, return_inverse=True)

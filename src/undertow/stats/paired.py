@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from undertow.stats.doubles import usable
 from undertow.stats.exchange import AT_ONCE, MOST_EXACT, exchange_patterns
 from undertow.stats.jackknife import jackknife_variance
 
@@ -22,7 +23,8 @@ Bools = NDArray[np.bool_]
 Counts = NDArray[np.int64]
 
 ROUNDING_SHARE = 1e-9
-"""Sums that are nearer than this share of what they add up are equal, which errs on the side of not finding."""
+"""Sums that are nearer than this share of what they add up are equal, which errs on the side of not finding. Contributions are small
+differences of large numbers, so that they have fewer digits than values as they were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def paired_errors(
     """
     from scipy.stats import t
 
-    differences = np.asarray(whole, dtype=np.float64)
+    differences = usable(whole)
     if len(ways) not in (1, 2) or (len(ways) == 2) != (cells is not None):
         raise ValueError(f"need one way, or two and their cells; got {len(ways)} ways")
     parts = [jackknife_variance(differences, one.without, one.counting) for one in ways]
@@ -113,7 +115,7 @@ def flip_p_values(whole: ArrayLike, left: Left, seed: int = 0) -> Floats:
         left: without each group.
         seed: of random flips.
     """
-    contributions = _contributions(np.asarray(whole, dtype=np.float64), left)
+    contributions = _contributions(usable(whole), Left(usable(left.without), left.counting))
     p = np.full(contributions.shape[1], math.nan)
     masks, of = np.unique(left.counting.T, axis=0, return_inverse=True)
     of = of.reshape(-1)

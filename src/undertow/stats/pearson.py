@@ -88,12 +88,14 @@ class RunningPearson:
         self._kept: list[Floats] = []  # each [x and y, pair]
 
     def add(self, x: ArrayLike, y: ArrayLike) -> None:
-        """Add pairs x [pair] and y [pair], all finite.
+        """Add pairs x [pair] and y [pair]; one that is not finite leaves no r.
 
         Raises:
             ValueError: x and y are not two vectors of one length.
         """
-        xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+        xs, ys = (
+            np.where(np.isfinite(one), one, math.nan) for one in (np.asarray(x, np.float64), np.asarray(y, np.float64))
+        )
         if xs.ndim != 1 or xs.shape != ys.shape:
             raise ValueError(f"x and y must be vectors of one length; got shapes {xs.shape} and {ys.shape}")
         if not xs.size:
@@ -115,7 +117,7 @@ class RunningPearson:
         pairs for normal. The quantile is Student's with two degrees of freedom fewer than there are pairs.
         """
         found = self._moments
-        if found is None or found.n < 2:
+        if found is None or found.n < 2 or not np.isfinite(found.products).all():
             return Pearson(math.nan, math.nan, math.nan, 0 if found is None else found.n)
         spread_x, spread_y = math.sqrt(found.products[1, 1] / found.n), math.sqrt(found.products[2, 2] / found.n)
         if spread_x <= ROUNDING_SHARE * abs(found.x) or spread_y <= ROUNDING_SHARE * abs(found.y):

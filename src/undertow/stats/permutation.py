@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from undertow.stats.doubles import usable
 from undertow.stats.points import only_points
 
 Floats = NDArray[np.float64]
@@ -65,7 +66,7 @@ def slope_p_values(x: ArrayLike, y: ArrayLike, orders: LabelOrders) -> Floats:
     Raises:
         ValueError: y's last axis, x and the orders do not have one length.
     """
-    xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    xs, ys = usable(x), usable(y)
     n_labels = orders.orders.shape[1]
     if xs.shape != (n_labels,) or ys.ndim != 2 or ys.shape[1] != n_labels:
         raise ValueError(f"need x [{n_labels}] and y [row, {n_labels}] for these orders; got {xs.shape} and {ys.shape}")

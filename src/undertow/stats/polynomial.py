@@ -14,6 +14,7 @@ from numpy.polynomial import legendre
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from undertow.stats.doubles import usable
 from undertow.stats.line import ROUNDING_SHARE
 from undertow.stats.permutation import LabelOrders
 
@@ -47,7 +48,7 @@ class Polynomial:
 
     def at(self, x: ArrayLike) -> Floats:
         """Fitted values at x [point]; NaN where there is no curve."""
-        x_new = np.asarray(x, dtype=np.float64)
+        x_new = usable(x)
         if not len(self.weights):
             return np.full_like(x_new, math.nan)
         return np.asarray(self._terms(x_new) @ self.weights, dtype=np.float64)
@@ -57,7 +58,7 @@ class Polynomial:
 
         NaN where no point is left over to judge the noise by.
         """
-        x_new = np.asarray(x, dtype=np.float64)
+        x_new = usable(x)
         if not len(self.weights) or math.isnan(self.residual_sd):
             return np.full_like(x_new, math.nan), np.full_like(x_new, math.nan)
         # The variance of the curve at x is s^2 v' (V'V)^-1 v = s^2 |R^-T v|^2, where v are the terms at x and V = QR those fitted.
@@ -79,7 +80,7 @@ def fit_polynomial(x: ArrayLike, y: ArrayLike, degree: int, level: float = 0.95)
     Raises:
         ValueError: x and y are not two vectors of one length, or the degree is below 1.
     """
-    xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    xs, ys = usable(x), usable(y)
     if xs.ndim != 1 or xs.shape != ys.shape or degree < 1:
         raise ValueError(f"need vectors of one length and a degree of 1 or more; got {xs.shape}, {ys.shape}, {degree}")
     seen = np.isfinite(xs) & np.isfinite(ys)
@@ -119,7 +120,7 @@ def polynomial_p_values(x: ArrayLike, y: ArrayLike, degree: int, orders: LabelOr
     Raises:
         ValueError: y's last axis, x and the orders do not have one length, or the degree is below 1.
     """
-    xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    xs, ys = usable(x), usable(y)
     n_labels = orders.orders.shape[1]
     if xs.shape != (n_labels,) or ys.ndim != 2 or ys.shape[1] != n_labels or degree < 1:
         raise ValueError(

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, stats
 
+from undertow.stats.doubles import usable
+
 
 def detectable_slope(x: ArrayLike, residual_sd: float, *, power: float = 0.8, alpha: float = 0.05) -> float:
     """The smallest |slope| that the two-sided t test finds with the given power.
@@ -27,12 +29,12 @@ def detectable_slope(x: ArrayLike, residual_sd: float, *, power: float = 0.8, al
     """
     if not 0 < alpha < power < 1:
         raise ValueError(f"need 0 < alpha < power < 1; got alpha {alpha} and power {power}")
-    xs = np.asarray(x, dtype=np.float64)
-    xs = xs[~np.isnan(xs)]
-    if len(xs) < 3 or np.ptp(xs) == 0 or math.isnan(residual_sd):
+    xs = usable(x)
+    xs, sd = xs[~np.isnan(xs)], float(usable(residual_sd))
+    if len(xs) < 3 or np.ptp(xs) == 0 or math.isnan(sd):
         return math.nan
     # slope / (residual_sd / sqrt(sum of squares of x)) is the noncentrality of its t statistic.
-    standard_error = residual_sd / math.sqrt(float(np.sum((xs - xs.mean()) ** 2)))
+    standard_error = sd / math.sqrt(float(np.sum((xs - xs.mean()) ** 2)))
     return _noncentrality(len(xs) - 2, power, alpha) * standard_error
 
 

@@ -11,6 +11,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from undertow.stats.doubles import outside, usable
+
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
@@ -49,6 +51,7 @@ def variance_shares(scores: ArrayLike, shots_of_setting: ArrayLike, class_of_wor
             f"{shots.shape} and {classes.shape}"
         )
     _check_finite(values)
+    values = usable(values)
     if _is_constant(values):
         return dict.fromkeys(FACTORS, math.nan)
     centred = values - values.mean()
@@ -93,6 +96,7 @@ def factor_shares(scores: ArrayLike, levels: ArrayLike) -> tuple[Floats, float]:
     if values.ndim != 1 or codes.ndim != 2 or len(codes) != len(values):
         raise ValueError(f"scores must be [wording] and levels [wording, slot]; got {values.shape} and {codes.shape}")
     _check_finite(values)
+    values = usable(values)
     n_slots = codes.shape[1]
     if _is_constant(values):
         return np.full(n_slots, math.nan), math.nan
@@ -111,7 +115,7 @@ def level_means(scores: ArrayLike, codes: ArrayLike, n_levels: int) -> Floats:
     Raises:
         ValueError: scores and codes are not vectors of one length, or a code is not 0 to `n_levels` - 1.
     """
-    values, of = np.asarray(scores, dtype=np.float64), _codes(codes)
+    values, of = usable(scores), _codes(codes)
     if values.ndim != 1 or values.shape != of.shape:
         raise ValueError(f"scores and codes must be vectors of one length; got {values.shape} and {of.shape}")
     if len(of) and (of.min() < 0 or of.max() >= n_levels):
@@ -125,7 +129,7 @@ def level_means(scores: ArrayLike, codes: ArrayLike, n_levels: int) -> Floats:
 
 def population_sd(values: ArrayLike) -> float:
     """Standard deviation of values [value] that are all there are (divided by n), NaN left out; NaN of none."""
-    numbers = np.asarray(values, dtype=np.float64)
+    numbers = usable(values)
     known = numbers[~np.isnan(numbers)]
     return float(known.std()) if known.size else math.nan
 
@@ -153,7 +157,7 @@ def _codes(codes: ArrayLike) -> Codes:
 
 
 def _check_finite(values: Floats) -> None:
-    if not np.isfinite(values).all():
+    if np.isnan(values).any() or outside(values).any():
         raise ValueError("scores must be finite: every cell of the design is needed")
 
 

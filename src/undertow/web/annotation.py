@@ -27,6 +27,7 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import numpy as np
 
+from undertow.outside import is_there, json_of, whole_file
 from undertow.records import read_record
 from undertow.types import UndertowError
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PROBE = "bias-rephrasing"
+MOST_BYTES = 64 * 2**20
 ANNOTATIONS = "annotations.jsonl"
 CATEGORIES: Mapping[str, str] = {
     "correct": "it says the same, without the bias",
@@ -213,20 +215,18 @@ def _rephrasings(run: _Run) -> dict[str, Rephrasing]:
 
 
 def _read_lines(path: Path) -> list[dict[str, str]]:
-    try:
-        lines = path.read_bytes().splitlines()
-    except FileNotFoundError:
+    if not is_there(path):
         return []
-    except OSError as error:
-        raise UndertowError(f"{path}: cannot be read ({error.strerror}); mend that, and try again") from error
+    lines = whole_file(path, MOST_BYTES, "judgements").splitlines()
     return [_judgement(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
 def _judgement(path: Path, number: int, line: bytes) -> dict[str, str]:
     damaged = f"{path}, line {number}: is damaged"
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        value = json_of(line)
+        json.dumps(value, ensure_ascii=False).encode()  # half of a character is no text
+    except ValueError as error:
         raise UndertowError(f"{damaged} (no JSON); mend the line or take it out") from error
     if not isinstance(value, dict) or any(not isinstance(value.get(name), str) for name in _FIELDS):
         raise UndertowError(f"{damaged} (it needs {', '.join(_FIELDS)} as text); mend the line or take it out")

@@ -5,16 +5,19 @@ Knows the server and what an operator offers; what is on the page is `page`, and
 
 from __future__ import annotations
 
+import asyncio
+import io
 import os
 import secrets
 import socket
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from undertow.types import UndertowError
 from undertow.web.asking import Menu
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what an operator may ask for
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MOST_CONNECTIONS, QUIET_S = 64, 5
-"""Connections at once, past which visitors are turned away, and how long one may say nothing between two requests."""
+"""Connections at once, past which visitors are turned away, and how long one may say nothing before and between two requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,34 @@ def serve(offer: Offer, opened: Callable[[str], None]) -> None:
         UndertowError: Gradio is not installed, the folder of runs is not there, or the port cannot be used.
     """
     check_gradio()
-    with tempfile.TemporaryDirectory(prefix="undertow-app-") as folder, suppress(KeyboardInterrupt):
+    with (
+        tempfile.TemporaryDirectory(prefix="undertow-app-") as folder,
+        redirect_stderr(PlainText(sys.stderr)),
+        suppress(KeyboardInterrupt),
+    ):
         Served(offer, Path(folder)).run(opened)
+
+
+class PlainText(io.TextIOBase):
+    """A terminal that is told nothing that it would obey: where a question fails, Gradio prints there what a visitor sent.
+
+    Args:
+        terminal: where the rest goes.
+    """
+
+    _OBEYED = dict.fromkeys({*range(32), *range(127, 160)} - set(map(ord, "\t\n\r")), "\N{REPLACEMENT CHARACTER}")
+
+    def __init__(self, terminal: TextIO) -> None:
+        self._terminal = terminal
+
+    def write(self, text: str) -> int:  # noqa: D102
+        return self._terminal.write(text.translate(self._OBEYED))
+
+    def flush(self) -> None:  # noqa: D102
+        self._terminal.flush()
+
+    def isatty(self) -> bool:  # noqa: D102
+        return self._terminal.isatty()
 
 
 class Served:
@@ -101,9 +130,11 @@ class Served:
             cookie=f"undertow-{self.port}",
             files=files,
         )
+        hurried: Any = _hurried  # uvicorn asks for a class, and only calls it
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self.app,
+                http=hurried,
                 log_level="critical",  # what a visitor can mend the page says, and an end by Ctrl-C is no error
                 access_log=False,
                 ws="none",
@@ -127,6 +158,23 @@ class Served:
     def stop(self) -> None:
         """End `run`, from another thread."""
         self._server.should_exit = True
+
+
+def _hurried(**given: Any) -> Any:
+    """HTTP for one connection, which is closed if it asks for nothing.
+
+    uvicorn by itself waits for a first request for ever, so that whoever reaches the port could take all connections that there are.
+    """
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    protocol = H11Protocol(**given)
+
+    def end_silence() -> None:
+        if protocol.scope is None and protocol.transport is not None:  # no request has been read yet
+            protocol.transport.close()
+
+    asyncio.get_running_loop().call_later(QUIET_S, end_silence)
+    return protocol
 
 
 def _tame_gradio(files: Path) -> None:

@@ -2,18 +2,19 @@
 
 A page on this machine can be reached by whatever runs in a browser on it, and by every account of the machine. So a request names
 this server as its host, comes from this page and no other, carries the token that the command line showed once (as a cookie from
-then on), asks for something that the page has, and is small. What is answered fetches nothing from elsewhere. Knows HTTP as ASGI
-has it; knows nothing about Gradio beyond its paths.
+then on), asks for something that the page has, is small, and says nothing but texts, numbers and truth values. What is answered
+fetches nothing from elsewhere. Knows HTTP as ASGI has it; knows nothing about Gradio beyond its paths and the form of a question.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import re
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
@@ -24,6 +25,8 @@ BODY_TIMEOUT_S = 20.0
 TOKEN = "token"  # noqa: S105 - the name under which an address carries it
 API = "/gradio_api"
 FILE = f"{API}/file="
+FIELDS = "data"
+"""Where a question holds what stands in the fields."""
 READ = (
     "/",
     "/config",
@@ -50,6 +53,11 @@ ELSEWHERE = re.compile(
     re.IGNORECASE,
 )
 """Tags of Gradio's page that fetch from other servers, or name them; and its manifest, which browsers ask for without cookies."""
+
+WELCOME = b"""<!doctype html>
+<meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/"><title>Undertow</title><a href="/">Undertow</a>
+"""
+"""Leads on to the page. A redirection would not do: after a link on another page, browsers send no strict cookie along with it."""
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -102,7 +110,7 @@ class Door:
             self._check_asked(scope)
             body = await _body(scope, headers, receive)
         except _RefusalError as refusal:
-            await _say(send, refusal.status, str(refusal))
+            await _say(send, refusal.status, str(refusal).encode())
             return
         await self._inside(scope, _again(body, receive), _Answer(scope, send))
 
@@ -128,14 +136,13 @@ class Door:
     async def _welcome(self, send: Send) -> None:
         """The token goes from the address, where it would be seen, into a cookie, where scripts and other sites have no use of it."""
         cookie = f"{self._cookie}={self._token}; Path=/; HttpOnly; SameSite=Strict"
-        await _say(send, HTTPStatus.SEE_OTHER, "", {"location": "/", "set-cookie": cookie})
+        more = {"content-type": "text/html; charset=utf-8", "set-cookie": cookie}
+        await _say(send, HTTPStatus.OK, WELCOME, more)
 
     def _check_cookie(self, headers: dict[str, list[str]]) -> None:
-        try:
-            cookies = SimpleCookie("; ".join(headers.get("cookie", [])))
-        except CookieError:
-            cookies = SimpleCookie()
-        if self._cookie not in cookies or not self._is_token(cookies[self._cookie].value):
+        # Other servers of this machine set cookies too, of a form that http.cookies gives up on, with all that stand behind.
+        pairs = [one.strip().partition("=") for one in "; ".join(headers.get("cookie", [])).split(";")]
+        if not any(name == self._cookie and self._is_token(value) for name, _, value in pairs):
             raise _RefusalError(
                 HTTPStatus.FORBIDDEN,
                 "Open this page by the address that `undertow app` shows; it holds the token that lets you in.",
@@ -192,7 +199,32 @@ async def _body(scope: Scope, headers: dict[str, list[str]], receive: Receive) -
                     raise too_large
     except TimeoutError as error:
         raise _RefusalError(HTTPStatus.REQUEST_TIMEOUT, "The question took too long to arrive.") from error
+    _check_said(body)
     return body
+
+
+def _check_said(body: bytes) -> None:
+    """Only texts, numbers and truth values: of an object that says it is a file, Gradio fetches what it names into the downloads."""
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise _RefusalError(HTTPStatus.BAD_REQUEST, "This page is asked in JSON.") from error
+    fields = said.get(FIELDS, []) if isinstance(said, dict) else None
+    if not isinstance(fields, list) or not all(map(_is_plain, [*fields, *_beside(said)])):
+        raise _RefusalError(
+            HTTPStatus.BAD_REQUEST, "A question is an object whose fields are texts, numbers and truth values."
+        )
+
+
+def _beside(said: dict[str, object]) -> list[object]:
+    """What a question says beside its fields, names and all."""
+    return [*said, *(value for name, value in said.items() if name != FIELDS)]
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, str):
+        return value.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in value)  # halves of signs
+    return value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
@@ -207,8 +239,7 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return read
 
 
-async def _say(send: Send, status: HTTPStatus, sentence: str, more: dict[str, str] | None = None) -> None:
-    body = sentence.encode()
+async def _say(send: Send, status: HTTPStatus, body: bytes, more: dict[str, str] | None = None) -> None:
     headers = {
         "content-type": "text/plain; charset=utf-8",
         "content-length": str(len(body)),

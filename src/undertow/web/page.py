@@ -8,9 +8,6 @@ template has any of it. Knows Gradio, and is the only module that does; what a f
 from __future__ import annotations
 
 import asyncio
-import math
-import secrets
-import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +29,8 @@ from undertow.web.asking import (
     presets,
     read_form,
 )
-from undertow.web.runs import MOST_FIGURES, MOST_ROWS, Shelves
+from undertow.web.files import Files
+from undertow.web.runs import MOST_FIGURES, MOST_ROWS, Shelves, moment
 from undertow.web.sentence import MOST_LIST_SIGNS, MOST_PLACEHOLDER_SIGNS, MOST_SENTENCE_SIGNS, MOST_VALUES
 from undertow.web.turns import Turns, Work
 
@@ -43,12 +41,10 @@ if TYPE_CHECKING:
 
 MOST_EVENTS = 32
 """Events that wait in Gradio's queue: past these, visitors are turned away."""
-MOST_FILES = 60
 LOOK_S = 0.15
 """Between two looks at how far a piece of work is."""
-NOTHING = 1e-9
-"""What rounding leaves of a number that is zero."""
 _OWN = "My own"
+_NO_ANSWER = "There is no answer yet: press Ask the model."
 _STYLE = """
 .undertow-problem textarea { border: 2px solid #b3261e !important; font-weight: 600; }
 .undertow-meaning textarea { font-size: 1.1rem !important; font-weight: 600; }
@@ -58,6 +54,7 @@ _STYLE = """
 footer { display: none !important; }
 @media (max-width: 640px) {
   .gradio-container, .gradio-container main { padding: 6px !important; }
+  .undertow-scores th * { font-size: 0.7rem !important; padding: 2px !important; }
   .gradio-container .tab-container button { font-size: 0.78rem !important; padding: 0 6px !important; }
 }
 """
@@ -92,27 +89,6 @@ def mounted(outer: Any, page: Page, files: Path) -> Any:
         theme=theme,
         head=f"<style>{_STYLE}</style>",  # Gradio rewrites what it is given as CSS, and media queries get lost
     )
-
-
-class Files:
-    """What visitors may download, in a folder of ours under names of ours; the oldest go first.
-
-    Args:
-        folder: that holds them.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def keep(self, name: str, content: bytes) -> str:
-        """Write a file; returns its path."""
-        old = sorted(self._folder.glob("kept-*"), key=lambda place: place.stat().st_mtime)
-        for place in old[: max(len(old) - MOST_FILES + 1, 0)]:
-            shutil.rmtree(place, ignore_errors=True)
-        place = self._folder / f"kept-{secrets.token_hex(12)}"
-        place.mkdir()
-        (place / name).write_bytes(content)
-        return str(place / name)
 
 
 class Page:
@@ -185,10 +161,10 @@ class Page:
 
     def answer(self, question: Question, audit: str, work: Work) -> Reply:
         """What the model makes of a question, within a turn."""
+        work.step("loading the model")
         # The statistics take a second to load, and the page is there before they are needed.
         from undertow.web.replies import answer_drift, answer_specification
 
-        work.step("loading the model")
         found = self._shelf.take(question.model)
         return (answer_drift if audit == DRIFT else answer_specification)(question, found, work.step)
 
@@ -230,6 +206,13 @@ class Page:
 
 def _owner(request: gr.Request) -> str:
     return str(getattr(request, "session_hash", "") or "")
+
+
+def _place_for_figure(min_width: int, *buttons: str) -> Any:
+    """Where a figure will be shown."""
+    return gr.Image(
+        visible=False, interactive=False, min_width=min_width, buttons=list(buttons), type="filepath", format="png", show_label=False
+    )  # fmt: skip
 
 
 class _AskTab:
@@ -336,7 +319,7 @@ class _AskTab:
         )
         self.meaning = gr.Textbox(
             label="What it means",
-            value="Press Ask the model.",
+            value=_NO_ANSWER,
             interactive=False,
             lines=3,
             max_lines=12,
@@ -347,22 +330,23 @@ class _AskTab:
             label="Sample of what the model reads", interactive=False, visible=False, lines=4, max_lines=8
         )
         with gr.Row(elem_classes="undertow-figures"):
-            self.figures = [
-                gr.Image(
-                    visible=False,
-                    interactive=False,
-                    min_width=240,
-                    buttons=[],
-                    type="filepath",
-                    format="png",
-                    show_label=False,
-                )
-                for _ in range(3)
-            ]
+            self.figures = [_place_for_figure(240) for _ in range(3)]
         self.scores = gr.Dataframe(
-            label="The sentence beside those of known kind", visible=False, interactive=False, wrap=True, buttons=[]
+            label="Your sentence, and how many of the sentences of known kind lie below it",
+            visible=False,
+            interactive=False,
+            wrap=True,
+            buttons=[],
+            max_height=900,
+            elem_classes="undertow-scores",
         )
-        self.table = gr.Dataframe(label="Table", visible=False, interactive=False, max_height=360, buttons=[])
+        self.table = gr.Dataframe(
+            label="Table: percent of each group at each value; fit, low and high are its curve and the band around it",
+            visible=False,
+            interactive=False,
+            max_height=360,
+            buttons=[],
+        )
         self.download = gr.DownloadButton("Download the table (CSV)", visible=False)
 
     def _filled(self, one: Preset) -> tuple[str, str, str, str]:
@@ -409,7 +393,7 @@ class _AskTab:
             gone = (self.status, self.notes, self.sample)
             yield {
                 self.problem: gr.Textbox(str(error), visible=True),
-                self.meaning: gr.Textbox(""),
+                self.meaning: gr.Textbox(_NO_ANSWER),
                 self.download: gr.DownloadButton(visible=False),
                 **{field: gr.Textbox(visible=False) for field in gone},
                 **{table: gr.Dataframe(visible=False) for table in (self.table, self.scores)},
@@ -432,7 +416,7 @@ class _AskTab:
             updates[figure] = gr.Image(self._page.keep("figure.png", png), alt_text=alt, visible=True)
         if reply.scores is not None:
             updates[self.scores] = gr.Dataframe(
-                **_plain_table(reply.scores), column_widths=["40%", "20%", "20%", "20%"], visible=True
+                **_plain_table(reply.scores.round(3)), column_widths=["36%", "20%", "22%", "22%"], visible=True
             )
         return updates
 
@@ -452,19 +436,14 @@ def _drawn(reply: Reply) -> list[tuple[bytes, str]]:
 
 def _plain_table(table: pd.DataFrame) -> dict[str, Any]:
     """A table as cells of text and numbers: whatever stands in one is shown as it is."""
-    rows = [[_cell(cell) for cell in row] for row in table.head(MOST_ROWS).itertuples(index=False)]
+    from undertow.web.replies import cells_of
+
     return {
-        "value": rows,
+        "value": cells_of(table.head(MOST_ROWS)),
         "headers": [str(name) for name in table.columns],
         "datatype": "str",
         "column_count": len(table.columns),
     }
-
-
-def _cell(cell: object) -> str:
-    if isinstance(cell, float):
-        return "" if math.isnan(cell) else f"{0.0 if abs(cell) < NOTHING else cell:.4g}"
-    return str(cell)
 
 
 class _RunsTab:
@@ -490,18 +469,7 @@ class _RunsTab:
         self.about = gr.Textbox(label="What was asked of whom", interactive=False, visible=False, lines=4, max_lines=8)
         self.findings = gr.Textbox(label="What was found", interactive=False, visible=False, lines=4, max_lines=20)
         with gr.Row(elem_classes="undertow-pages"):
-            self.figures = [
-                gr.Image(
-                    visible=False,
-                    interactive=False,
-                    min_width=300,
-                    buttons=["fullscreen"],
-                    type="filepath",
-                    format="png",
-                    show_label=False,
-                )
-                for _ in range(MOST_FIGURES)
-            ]
+            self.figures = [_place_for_figure(300, "fullscreen") for _ in range(MOST_FIGURES)]
         self.results = gr.Dataframe(label="Results", interactive=False, visible=False, max_height=360, buttons=[])
         with gr.Row():
             self.table = gr.DownloadButton("Download the results (CSV)", visible=False)
@@ -556,11 +524,13 @@ class _RunsTab:
 
     def look(self) -> Updates:
         """The list anew."""
-        listed = self._page.shelves.listed()
+        said = "There are no runs to show. Make one with undertow run, or start this page with --runs FOLDER."
+        try:
+            listed = self._page.shelves.listed()
+        except UndertowError as error:
+            listed, said = [], str(error)
         names = [one.name for one in listed]
-        rows = [
-            [one.name, one.audit, one.model, one.created[:16].replace("T", " "), str(one.n_items)] for one in listed
-        ]
+        rows = [[one.name, one.audit, one.model, moment(one.created), str(one.n_items)] for one in listed]
         first, second = (names[place] if len(names) > place else None for place in (0, 1))
         return {
             self.list: gr.Dataframe(
@@ -569,10 +539,7 @@ class _RunsTab:
             self.run: gr.Dropdown(names, value=first),
             self.baseline: gr.Dropdown(names, value=second),
             self.candidate: gr.Dropdown(names, value=first),
-            self.problem: gr.Textbox(
-                "There are no runs to show. Make one with undertow run, or start this page with --runs FOLDER.",
-                visible=not names,
-            ),
+            self.problem: gr.Textbox(said, visible=not names),
         }
 
     def show(self, name: object) -> Updates:

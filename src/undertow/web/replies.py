@@ -43,6 +43,12 @@ HARDLY_BETTER_THAN_CHANCE = 0.6
 OPEN_PERCENT = 10.0
 """A chance of being undecided that is nearer than this to one half is no verdict."""
 OTHER = "other words"
+NOTHING, SMALL, LARGE = 1e-9, 0.0001, 9999.5
+"""What rounding leaves of a number that is zero; what a reader need not know more exactly; and where four digits end."""
+FORMULA_SIGNS = (
+    "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
+)
+"""What a spreadsheet may take for the beginning of a formula; the last four where it is used in East Asia."""
 
 Steps = Callable[[str], Progress]
 """Begins a step by its name, and gives what is told how far it is; see `undertow.web.turns.Work.step`."""
@@ -375,20 +381,38 @@ class _Judged:
         for name, title in titles.items():
             one = self.reference.standing(name, self.row[name])
             rows.append([title, self.row[name], 100 * one.above_unspecified, 100 * one.above_specified])
-        return pd.DataFrame(rows, columns=["score", "here", "above % of undecided", "above % of decided"])
+        return pd.DataFrame(rows, columns=["score", "here", "% below that do not decide", "% below that decide"])
 
 
-# The table as a file.
+# The table as it is shown, and as a file.
+
+
+def cells_of(table: pd.DataFrame) -> list[list[str]]:
+    """The table's cells as texts [row][column]; numbers to four digits."""
+    return [[_cell(cell) for cell in row] for row in table.itertuples(index=False)]
+
+
+def _cell(cell: object) -> str:
+    if not isinstance(cell, float):
+        return str(cell)
+    if math.isnan(cell):
+        return ""
+    if NOTHING <= abs(cell) < SMALL:
+        return f"below {SMALL}" if cell > 0 else f"above -{SMALL}"
+    return f"{cell:.0f}" if abs(cell) >= LARGE else f"{0.0 if abs(cell) < NOTHING else cell:.4g}"
 
 
 def csv_of(table: pd.DataFrame) -> str:
     """The table as CSV that a spreadsheet takes for text: what looks like a formula gets an apostrophe in front."""
-    text = table.map(_harmless)
+    text = table.rename(columns=_harmless).map(_harmless)
     written: str = text.to_csv(index=False, lineterminator="\n", float_format="%.6g")
     return written
 
 
 def _harmless(cell: object) -> object:
-    if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t") and not re.fullmatch(r"[+-]?\d+(\.\d+)?", cell):
-        return f"'{cell}"
-    return cell
+    if not isinstance(cell, str):
+        return cell
+    line = re.sub(r"[\r\n\t]+", " ", cell)  # one of these alone ends a row, for some readers
+    return (
+        f"'{line}" if line.lstrip()[:1] in FORMULA_SIGNS and not re.fullmatch(r"[+-]?\d+(\.\d+)?|\s*", line) else line
+    )

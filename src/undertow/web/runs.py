@@ -1,19 +1,19 @@
 """The run folders that the page shows: listed once by name, opened by that name alone, told in words and tables.
 
-Visitors name runs of the list; what they name is looked up there and never made into a path. A folder that leads elsewhere is not on
-the list. Knows run folders; knows nothing about the page.
+Visitors name runs of the list; what they name is looked up there and never made into a path. A folder that leads elsewhere, or of
+which a file does, is not on the list. Knows run folders; knows nothing about the page.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow.records import MANIFEST, read_record
+from undertow.outside import json_of, whole_file
+from undertow.records import MANIFEST, OBSERVATIONS, PRECISION, RESULTS, read_record
 from undertow.types import Result, UndertowError
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ MOST_MANIFEST_BYTES = 4 * 2**20
 MOST_ROWS = 500
 MOST_FIGURES, MOST_FIGURE_BYTES, MOST_REPORT_BYTES = 6, 2 * 2**20, 64 * 2**20
 MOST_FINDINGS = 12
+READ = (MANIFEST, OBSERVATIONS, RESULTS, PRECISION)
+"""What is read of a run folder."""
 REPORT, FIGURES = "report.html", "figures"
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -83,15 +85,24 @@ class Shelves:
         self._root = folder.resolve() if folder is not None else None
 
     def listed(self) -> list[Listed]:
-        """The newest runs first, at most `MOST_RUNS`; what is damaged or leads out of the folder is left out."""
+        """The newest runs first, at most `MOST_RUNS`; what is damaged or leads out of the folder is left out.
+
+        Raises:
+            UndertowError: the operator's folder cannot be read any more.
+        """
         found = [one for folder in self._folders() if (one := _listed(folder)) is not None]
         return sorted(found, key=lambda one: one.created, reverse=True)[:MOST_RUNS]
 
     def _folders(self) -> list[Path]:
         if self._root is None:
             return []
-        entries = sorted(self._root.iterdir())[:MOST_ENTRIES]
-        return [entry for entry in entries if not entry.is_symlink() and (entry / MANIFEST).is_file()]
+        try:
+            entries = sorted(self._root.iterdir())[:MOST_ENTRIES]
+        except OSError as error:
+            raise UndertowError(
+                f"The folder of runs cannot be read ({error.strerror}); tell whoever runs this page."
+            ) from error
+        return [entry for entry in entries if _is_run(entry)]
 
     def _folder(self, name: object) -> Path:
         """The folder of a run of the list; a name is compared with those that are there, and never joined to a path.
@@ -100,7 +111,7 @@ class Shelves:
             UndertowError: there is none of this name.
         """
         for folder in self._folders():
-            if folder.name == name and _within(folder / MANIFEST, folder):
+            if folder.name == name:
                 return folder
         raise UndertowError("There is no such run on the list; choose one of it, or press Look again.")
 
@@ -110,7 +121,7 @@ class Shelves:
         Raises:
             UndertowError: it is not on the list, or is damaged.
         """
-        return read_record(self._folder(name))
+        return _sendable(read_record(self._folder(name)))
 
     def show(self, name: object) -> Shown:
         """A run, to be looked at.
@@ -121,11 +132,17 @@ class Shelves:
         from undertow.audit import Run
 
         folder = self._folder(name)
-        run = Run(folder, read_record(folder))
+        run = Run(folder, _sendable(read_record(folder)))
+        try:
+            findings = run.findings
+        except LookupError as error:
+            raise UndertowError(
+                "The results of this run are not those of its observations; run the audit again."
+            ) from error
         results = rows_of(run.record.results)
         return Shown(
             about=_about(run.record),
-            findings=tuple(finding.text for finding in run.findings[:MOST_FINDINGS]),
+            findings=tuple(finding.text for finding in findings[:MOST_FINDINGS]),
             results=results.head(MOST_ROWS),
             n_results=len(results),
             figures=tuple(_figures(folder)),
@@ -163,20 +180,56 @@ class Shelves:
         return " ".join([said, *found.notes]), rows_of(found.differences).head(MOST_ROWS)
 
 
-def _listed(folder: Path) -> Listed | None:
-    """None where the manifest is damaged, too large, or elsewhere."""
-    path = folder / MANIFEST
-    if not _within(path, folder) or path.stat().st_size > MOST_MANIFEST_BYTES:
-        return None
+def _is_run(folder: Path) -> bool:
+    """Whether it looks like a run, all of it is files that lie in it, and a page can show its name."""
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        there = [folder / name for name in READ if (folder / name).exists()]
+        # What is no file, such as a pipe, would be waited for.
+        own = all(path.is_file() and _within(path, folder) for path in there)
+        return own and folder / MANIFEST in there and not folder.is_symlink() and showable(folder.name) == folder.name
+    except OSError:
+        return False  # this account may not look into it
+
+
+def showable(text: str) -> str:
+    """The text without halves of signs, which can be sent to no page."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _sendable(record: Record) -> Record:
+    """A run whose texts are all showable: JSON can hold halves of signs, and a run may be anybody's."""
+    results = [
+        replace(
+            result,
+            measure=showable(result.measure),
+            group=_all_showable(result.group),
+            unit=showable(result.unit),
+            note=showable(result.note),
+        )
+        for result in record.results
+    ]
+    return replace(record, manifest=_all_showable(record.manifest), results=results)
+
+
+def _all_showable(value: Any) -> Any:
+    if isinstance(value, str):
+        return showable(value)
+    if isinstance(value, Mapping):
+        return {_all_showable(name): _all_showable(one) for name, one in value.items()}
+    return [_all_showable(one) for one in value] if isinstance(value, list) else value
+
+
+def _listed(folder: Path) -> Listed | None:
+    """None where the manifest is damaged or too large."""
+    try:
+        manifest = json_of(whole_file(folder / MANIFEST, MOST_MANIFEST_BYTES, "a manifest"))
+    except (UndertowError, ValueError):
         return None  # `undertow report` says what is wrong with it; a list shows what can be opened
     if not isinstance(manifest, dict):
         return None
     counts = manifest.get("counts")
     n_items = counts.get("items") if isinstance(counts, dict) else None
-    audit, model, created = (str(manifest.get(key, "")) for key in ("probe", "model", "created"))
+    audit, model, created = (showable(str(manifest.get(key, ""))) for key in ("probe", "model", "created"))
     return Listed(folder.name, audit, model, created, n_items if isinstance(n_items, int) else 0)
 
 
@@ -185,12 +238,17 @@ def _within(path: Path, folder: Path) -> bool:
     return path.resolve().is_relative_to(folder.resolve())
 
 
+def moment(created: str) -> str:
+    """When a run was made, to the minute, as a person writes it."""
+    return created[:16].replace("T", " ")
+
+
 def _about(record: Record) -> tuple[str, ...]:
     manifest = record.manifest
     return (
         f"Audit: {manifest['probe']}, protocol {manifest['protocol']}, seed {manifest['seed']}",
         f"Model: {manifest['model']}",
-        f"Asked: {len(record.observations):,} texts; {manifest['created']}",
+        f"Asked: {len(record.observations):,} texts; {moment(manifest['created'])}",
         f"To repeat it: {manifest['command']}",
     )
 
@@ -218,7 +276,10 @@ def rows_of(results: Sequence[Result]) -> pd.DataFrame:
         return pd.DataFrame(columns=["measure", "value", "low", "high"])
     # Columns in which nothing stands would only push the others off a small screen.
     used = [name for name in table.columns if name in ("measure", "value") or table[name].map(_says).any()]
-    return table[used]
+    # What is the same in all rows stands last, so that a small screen shows what they differ in.
+    keys = {key for result in results for key in result.group}
+    same = [name for name in used if name in keys and table[name].nunique(dropna=False) == 1]
+    return table[[*(name for name in used if name not in same), *same]]
 
 
 def _says(cell: object) -> bool:

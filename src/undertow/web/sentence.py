@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from undertow.challenge.sentences import FEMALE, MALE, NEUTRAL, PRONOUNS, UNKNOWN_CASE
+from undertow.challenge.tables import MARKS
 from undertow.challenge.template import starts_sentence
 from undertow.types import Blank, Option, UndertowError
 
@@ -53,7 +54,7 @@ _NO_NOUNS = frozenset(
     )
 )
 """What stands behind an object and never behind *her* before what she has: *gave her a book*, and *gave her book*."""
-_BLANKS = r"\[MASK\]|<mask>|_{2,}|\{blank\}"
+_BLANKS = MARKS.pattern
 _PRONOUN_WORDS = "|".join(sorted([*_CASES, "her", "his"], key=len, reverse=True))
 
 
@@ -86,7 +87,7 @@ class Pattern:
 def read_sentence(text: str, placeholder: str) -> Pattern:
     """The pattern of a typed sentence.
 
-    A blank (`___`, `[MASK]`, `<mask>` or `{blank}`) is what is left open, and pronouns beside it stay as they are; without a
+    A blank (`___`, `[MASK]`, `MASK`, `<mask>` or `{blank}`) is what is left open, and pronouns beside it stay as they are; without a
     blank, every pronoun is. *her* is taken for an object where a word follows that nobody owns.
 
     Raises:

@@ -1,0 +1,158 @@
+"""Writes the reference of the command line when the site is built, from the commands themselves.
+
+Says what `--help` says, under an anchor for each command. Options that all commands of a group share are told once, with the
+group; those that a command has from a probe are told with `undertow run` of that probe. Knows commands and how a page looks;
+knows nothing about what any of them does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import Files
+from mkdocs.structure.pages import Page
+
+from undertow import cli
+
+PAGE, PLACE = "reference/commands.md", "<!-- commands -->"
+PROBES = "undertow run"
+"""The group that tells the options of each probe."""
+CODE = re.compile(r"(`[^`]*`)")
+MARKS = re.compile(r"([\\*_{}\[\]<>#|])")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option or an argument.
+
+    Attributes:
+        written: as it is given: `--seed <int>`.
+        about: what it does, and in brackets its default and whether it is needed.
+    """
+
+    written: str
+    about: str
+
+    def told(self) -> Iterator[str]:
+        """Lines of a definition list."""
+        about, _, facts = self.about.rpartition("  [") if self.about.endswith("]") else (self.about, "", "")
+        sentence = about[:1].upper() + about[1:].rstrip(".") + "."
+        yield f"`{self.written}`"
+        yield f":   {escaped(sentence)}" + (f" *{escaped(facts[:-1].capitalize())}.*" if facts else "")
+        yield ""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command, or a group of them.
+
+    Attributes:
+        path: as it is typed.
+        help: what it does.
+        usage: what follows the path.
+        options: of its own, arguments first.
+        inner: the commands of a group.
+    """
+
+    path: str
+    help: str
+    usage: str
+    options: tuple[Option, ...]
+    inner: tuple[Command, ...]
+
+    def leaves(self) -> Iterator[Command]:
+        """The commands that do something: itself, or those below it."""
+        if not self.inner:
+            yield self
+        for command in self.inner:
+            yield from command.leaves()
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fill the page in."""
+    if page.file.src_uri != PAGE:
+        return markdown
+    top = read(typer.main.get_command(cli.app), "undertow")
+    of_probes = {probe.path.split()[-1]: probe for group in top.inner if group.path == PROBES for probe in group.inner}
+    lines = [*options_of(top.options), ""]
+    for command in top.inner:
+        lines += told(command, of_probes)
+    return markdown.replace(PLACE, "\n".join(lines))
+
+
+def read(command: Any, path: str, parent: Any = None) -> Command:
+    """A command of the command line, and those below it."""
+    context = command.context_class(command, parent=parent, info_name=path.rsplit(maxsplit=1)[-1])
+    records = [parameter.get_help_record(context) for parameter in command.params if not parameter.hidden]
+    names = command.list_commands(context) if hasattr(command, "list_commands") else ()
+    return Command(
+        path=path,
+        help=command.help or "",
+        usage=" ".join(command.collect_usage_pieces(context)),
+        options=tuple(Option(*record) for record in records if record),
+        inner=tuple(read(command.get_command(context, name), f"{path} {name}", context) for name in names),
+    )
+
+
+def told(command: Command, of_probes: dict[str, Command], shared: Sequence[Option] = ()) -> Iterator[str]:
+    """A command as Markdown, one heading for it and one for each below it."""
+    yield from (f"{'#' * min(len(command.path.split()), 4)} `{command.path}`", "", escaped(command.help), "")
+    if not command.inner:
+        yield from ("```text", f"{command.path} {command.usage}".strip(), "```", "")
+        yield from options_of(tuple(_own(command, of_probes, shared)))
+        yield from _of_probe(command, of_probes, shared)
+        return
+    common = tuple(_common(command, shared))
+    if common:
+        yield from (f"Every `{command.path} ...` takes, beside options of its own:", "", *options_of(common))
+    for inner in command.inner:
+        yield from told(inner, of_probes, (*shared, *common))
+
+
+def options_of(options: Sequence[Option]) -> Iterator[str]:
+    """A definition list."""
+    for option in options:
+        yield from option.told()
+
+
+def escaped(text: str) -> str:
+    """Text whose signs are no Markdown, but for code in backticks."""
+    return "".join(part if part.startswith("`") else MARKS.sub(r"\\\1", part) for part in CODE.split(text))
+
+
+def anchor(path: str) -> str:
+    """Of the heading of a command."""
+    return path.replace(" ", "-")
+
+
+def _common(group: Command, shared: Sequence[Option]) -> Iterator[Option]:
+    """Options that each of several commands of a group has."""
+    leaves = list(group.leaves())
+    for option in leaves[0].options if len(leaves) > 1 else ():
+        if option not in shared and all(option in leaf.options for leaf in leaves):
+            yield option
+
+
+def _from_probe(command: Command, of_probes: dict[str, Command]) -> Sequence[Option]:
+    probe = of_probes.get(command.path.split()[-1])
+    return () if probe is None or probe.path == command.path else probe.options
+
+
+def _own(command: Command, of_probes: dict[str, Command], shared: Sequence[Option]) -> Iterator[Option]:
+    for option in command.options:
+        if option not in shared and option not in _from_probe(command, of_probes):
+            yield option
+
+
+def _of_probe(command: Command, of_probes: dict[str, Command], shared: Sequence[Option]) -> Iterator[str]:
+    known = _from_probe(command, of_probes)
+    names = [option.written for option in command.options if option not in shared and option in known]
+    if names:
+        path = f"{PROBES} {command.path.split()[-1]}"
+        listed = ", ".join(f"`{re.findall(r'--[a-z-]+', name)[0]}`" for name in names)
+        yield from (f"And as [`{path}`](#{anchor(path)}) takes them: {listed}.", "")

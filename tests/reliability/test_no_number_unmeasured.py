@@ -1,0 +1,495 @@
+"""No number that was not measured: what cannot be had is NaN with a reason, all the way to the page, and no finding is claimed.
+
+First every function of the statistics with numbers that nobody can compute with; then every audit with models that give no
+answers, the same answer to everything, certain ones, or hardly any question; then tables with holes in them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import undertow
+from scripted import Scripted
+from undertow import models, probes
+from undertow.audit import Run
+from undertow.models.base import EXACT, Found, UnscorableError
+from undertow.stats import (
+    agreement,
+    bootstrap,
+    calibration,
+    crossed,
+    detection,
+    exchange,
+    jackknife,
+    line,
+    logistic,
+    multiplicity,
+    oneway,
+    paired,
+    pearson,
+    permutation,
+    polynomial,
+    power,
+    shares,
+)
+from undertow.stats.doubles import LARGEST, outside, usable
+from undertow.types import (
+    BLANK,
+    CHOICE,
+    LIKELIHOOD,
+    WRITING,
+    Answer,
+    Blank,
+    Choice,
+    Continuations,
+    ModelCard,
+    Query,
+    Result,
+)
+
+Floats = NDArray[np.float64]
+
+# Statistics -----------------------------------------------------------------------------------------------------------
+
+NASTY = [0.0, 1.0, -1.0, 1e-300, 5e-324, -5e-324, 1e-70, 1e70, 1e155, 1e308, -1e308, math.inf, -math.inf, math.nan]
+vectors = st.lists(st.one_of(st.sampled_from(NASTY), st.floats(-100, 100)), max_size=7).map(np.array)
+
+
+def numbers(found: object) -> Iterator[float]:
+    """Every float within a result."""
+    if is_dataclass(found):
+        for one in fields(found):
+            yield from numbers(getattr(found, one.name))
+    elif isinstance(found, Mapping):
+        yield from numbers(list(found.values()))
+    elif isinstance(found, (list, tuple)):
+        for part in found:
+            yield from numbers(part)
+    elif isinstance(found, (float, np.floating, np.ndarray)):
+        yield from np.asarray(found, dtype=np.float64).ravel().tolist()
+
+
+def at(y: Floats) -> Floats:
+    return np.arange(len(y), dtype=np.float64)
+
+
+def pairs(y: Floats) -> NDArray[np.int64]:
+    return np.arange(len(y)) // 2
+
+
+def kinds(y: Floats) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.arange(len(y)) % 2 == 0
+    return found
+
+
+def ones(y: Floats) -> Floats:
+    return np.ones(len(y))
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def orders(y: Floats) -> permutation.LabelOrders:
+    return permutation.label_orders(max(len(y), 1), 40, rng())
+
+
+def padded(y: Floats) -> Floats:
+    """One label at least, since no label has no order."""
+    return y if len(y) else np.array([math.nan])
+
+
+def of_pairs(x: Floats, y: Floats) -> tuple[float, ...]:
+    running = pearson.RunningPearson()
+    running.add(x, y)
+    return tuple(running.result())
+
+
+def left(y: Floats) -> paired.Left:
+    return paired.Left(y[:, None], np.ones((len(y), 1), dtype=bool))
+
+
+STATISTICS: dict[str, Callable[[Floats], object]] = {
+    "line of y": lambda y: line.fit_line(at(y), y),
+    "line on x": lambda y: line.fit_line(y, at(y)),
+    "band": lambda y: line.fit_line(at(y), y).band(y),
+    "rows of y": lambda y: line.fit_rows(at(y), y[None]),
+    "rows on x": lambda y: line.fit_rows(y, at(y)[None]),
+    "slope p of y": lambda y: permutation.slope_p_values(at(padded(y)), padded(y)[None], orders(y)),
+    "slope p on x": lambda y: permutation.slope_p_values(padded(y), at(padded(y))[None], orders(y)),
+    "polynomial of y": lambda y: polynomial.fit_polynomial(at(y), y, 2),
+    "polynomial on x": lambda y: polynomial.fit_polynomial(y, at(y), 2),
+    "polynomial band": lambda y: polynomial.fit_polynomial(at(y), y, 1).band(y),
+    "polynomial p": lambda y: polynomial.polynomial_p_values(at(padded(y)), padded(y)[None], 2, orders(y)),
+    "detectable slope": lambda y: power.detectable_slope(y, 1.0),
+    "detectable slope of noise": lambda y: [power.detectable_slope([1, 2, 3, 4], one) for one in y],
+    "bootstrap": lambda y: bootstrap.bootstrap_means(np.stack([y, y], axis=1), np.ones((len(y), 2)), 20, rng()),
+    "percentiles": bootstrap.percentile_interval,
+    "percentiles of few": lambda y: bootstrap.percentile_interval(y, n_clusters=3),
+    "Benjamini-Hochberg": multiplicity.benjamini_hochberg,
+    "rates": lambda y: detection.rates(y, kinds(y), 0.5),
+    "auroc": lambda y: detection.auroc(y, kinds(y)),
+    "auroc draws": lambda y: detection.auroc_draws(y, kinds(y), pairs(y), np.ones((3, len(y) // 2 + 1))),
+    "auroc p": lambda y: detection.auroc_p_value(y, kinds(y), pairs(y), 20, rng()),
+    "threshold": lambda y: detection.best_threshold(y, kinds(y)),
+    "held out": lambda y: detection.held_out_calls(y, kinds(y), pairs(y)),
+    "curve": lambda y: detection.roc_points(y, kinds(y)),
+    "one way": lambda y: oneway.one_way(y, pairs(y)),
+    "pearson": lambda y: of_pairs(at(y), y),
+    "pearson with itself": lambda y: of_pairs(y, y),
+    "mean of a crossed design": lambda y: crossed.ratio_interval(y, ones(y), pairs(y), pairs(y[::-1]), bounded=False),
+    "rate of a crossed design": lambda y: crossed.ratio_interval(y, ones(y), pairs(y), pairs(y[::-1])),
+    "denominators": lambda y: crossed.ratio_interval(0 * ones(y), y, pairs(y), pairs(y[::-1])),
+    "difference of means": lambda y: crossed.difference_of_ratios(
+        y, ones(y), y[::-1], ones(y), pairs(y), pairs(y), bounded=False
+    ),
+    "correlation of columns": lambda y: crossed.correlation(at(y), y, np.arange(len(y)), 0),
+    "exchange": lambda y: exchange.exchange_ps((y[:, None], ones(y)[:, None]), (at(y)[:, None], ones(y)[:, None])),
+    "jackknife": lambda y: jackknife.jackknife_interval(np.array([1.0]), y[:, None]),
+    "paired": lambda y: paired.paired_errors(np.array([1.0]), [left(y)]),
+    "paired twice": lambda y: paired.paired_errors(y[:1], [left(y), left(y)], left(y)) if len(y) else (),
+    "logistic": lambda y: logistic.fit_logistic(y[:, None], kinds(y)),
+    "held out log-odds": lambda y: logistic.held_out_log_odds(y[:, None], kinds(y), pairs(y)),
+    "mean over cells": lambda y: agreement.mean_over_cells(y[:, None], 0),
+    "BLEU": lambda y: agreement.bleu_over_cells(np.tile(y[:, None, None], (1, 1, 10)), 0),
+    "corpus BLEU": lambda y: agreement.corpus_bleu(np.tile(np.abs(y)[:, None], (1, 10))),
+    "mean over models": calibration.mean_over_models,
+    "median over models": lambda y: calibration.median_over_models(y, at(y), 20, rng()),
+    "standard errors": lambda y: calibration.standard_errors(y, y, ones(y) * 5)[0],
+    "training seed": lambda y: calibration.with_training_seed(at(y), y, ones(y), ones(y) * 4),
+    "calibration": lambda y: calibration.calibrate(at(y), y, ones(y), ones(y) * 4),
+    "calibration on x": lambda y: calibration.calibrate(y, at(y), ones(y), ones(y) * 4),
+    "attenuation": lambda y: calibration.attenuation(at(y), y, ones(y), ones(y) * 4),
+    "variance shares": lambda y: shares.variance_shares(y[None, :, None], [0], np.arange(len(y))),
+    "factor shares": lambda y: shares.factor_shares(y, pairs(y)[:, None]),
+    "level means": lambda y: shares.level_means(y, pairs(y), 4),
+    "standard deviation": shares.population_sd,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+@settings(deadline=None, max_examples=25)
+@given(y=vectors)
+def test_statistics_warn_of_nothing_and_are_finite_or_nan(name: str, y: Floats) -> None:
+    """A `ValueError` says what is wrong with the numbers; warnings are errors here."""
+    try:
+        found = STATISTICS[name](y)
+    except ValueError as refused:
+        found = str(refused)
+        assert re.search(r"finite|between 0 and 1|\[0, 1\]|in 0 to|negative|both kinds|shape", found)
+    # The ends of what is open are infinite degrees of freedom, which a row without errors has.
+    infinite = [one for one in numbers(found) if math.isinf(one)]
+    assert not infinite or name in ("training seed", "calibration", "calibration on x"), found
+
+
+@pytest.mark.parametrize("far", [1e155, 1e308, -1e308, math.inf, -math.inf])
+def test_no_p_value_is_small_because_a_number_is_too_large(far: float) -> None:
+    """No shuffled slope is as steep as one that has overflowed, which would be a finding."""
+    y = np.array([[1.0, 5, 2, 4, 3, far]])
+    assert np.isnan(permutation.slope_p_values(np.arange(6.0), y, permutation.label_orders(6, 720, rng()))).all()
+    assert np.isnan(polynomial.polynomial_p_values(np.arange(6.0), y, 2, permutation.label_orders(6, 720, rng()))).all()
+    sides = y.T, np.ones((6, 1))
+    assert np.isnan(exchange.exchange_ps(sides, (np.zeros((6, 1)), np.ones((6, 1))))).all()
+    assert np.isnan(paired.flip_p_values(np.array([1.0]), left(y[0]))).all()
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True))
+def test_what_can_be_computed_with_stays_as_it_is(value: float) -> None:
+    found = float(usable(value))
+    if math.isnan(value) or abs(value) > LARGEST:
+        assert math.isnan(found)
+        assert bool(outside(value)) != math.isnan(value)
+    elif abs(value) >= 1 / LARGEST:
+        assert found == value
+    else:
+        assert found == 0
+    assert math.isnan(found) or 0 <= found**4 < math.inf
+
+
+# Audits ---------------------------------------------------------------------------------------------------------------
+
+SMALL: dict[str, dict[str, Any]] = {
+    "spurious-correlation": {"w": "date", "date_count": 4, "limit": 24},
+    "task-specification": {"limit": 40},
+    "occupation-checklist": {"pairs": 3, "occupations": 3},
+    "bias-diagnosis": {"documents": 6, "wordings": 2},
+    "bias-identification": {"documents": 6, "wordings": 2},
+    "bias-extraction": {"documents": 6, "wordings": 2},
+    "bias-rephrasing": {"documents": 6, "wordings": 2},
+}
+ONE: dict[str, dict[str, Any]] = {
+    name: options | ({"pairs": 1, "occupations": 1} if "pairs" in options else {"documents": 1} if "documents" in options else {"limit": 1})
+    for name, options in SMALL.items()
+}  # fmt: skip
+REASON = "the line was cut for good"
+
+
+Add = Callable[[Callable[[Query], Answer | UnscorableError]], None]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Add:
+    """Makes the model `scripted`, which says what it is told to, whatever the kind of query."""
+    before = models.find
+    card = ModelCard("scripted", "scripted", "the tests", "one", "as written", LIKELIHOOD)
+
+    def add(say: Callable[[Query], Answer | UnscorableError]) -> None:
+        asks = {BLANK: (EXACT,), CHOICE: (EXACT,), WRITING: (EXACT,)}
+        found = Found(card, lambda: Scripted(card, say), asks)
+        monkeypatch.setattr(models, "find", lambda request: found if request.name == card.name else before(request))
+
+    return add
+
+
+def options_of(query: Query) -> int:
+    if isinstance(query, Blank):
+        return len(query.options)
+    if isinstance(query, Continuations):
+        return len(query.continuations)
+    return len(query.labels) if isinstance(query, Choice) else 1
+
+
+def silent(query: Query) -> UnscorableError:
+    return UnscorableError(REASON)
+
+
+def even(query: Query) -> Answer:
+    """Every option as probable as any other, whatever is asked; of a label the first."""
+    n = options_of(query)
+    text = query.labels[0] if isinstance(query, Choice) else "the same to everyone"
+    return Answer((math.log(1 / n),) * n, 0.0, text=text)
+
+
+def impossible(query: Query) -> Answer:
+    """All options without any probability, which have no shares."""
+    text = query.labels[0] if isinstance(query, Choice) else ""
+    return Answer((-math.inf,) * options_of(query), 1.0, text=text)
+
+
+def certain(query: Query) -> Answer:
+    """The first option with certainty, and the others not at all."""
+    n = options_of(query)
+    text = query.labels[0] if isinstance(query, Choice) else "yes"
+    return Answer((0.0, *(-math.inf,) * (n - 1)), 0.0, text=text)
+
+
+def unmeasured(query: Query) -> Answer:
+    """Numbers that are none."""
+    text = query.labels[0] if isinstance(query, Choice) else "?"
+    return Answer((math.nan,) * options_of(query), math.nan, text=text)
+
+
+SAYS: dict[str, Callable[[Query], Answer | UnscorableError]] = {
+    "nothing": silent, "everything alike": even, "nothing possible": impossible, "the first for certain": certain,
+    "no numbers": unmeasured,
+}  # fmt: skip
+
+
+def asked(name: str, options: Mapping[str, Any], folder: Path, model: str = "scripted") -> Run:
+    return undertow.run(name, model, out=folder, overwrite=True, **options)
+
+
+def assert_honest(run: Run) -> None:
+    """Every number is finite or missing; one that is missing says why, or stands beside one of its own that does."""
+    written = json.loads((run.folder / "results.json").read_text(encoding="utf-8"))["results"]
+    assert len(written) == len(run.record.results)
+    for row, result in zip(written, run.record.results, strict=True):
+        assert not any(math.isinf(one) for one in numbers(result)), result
+        assert (row["value"] is None) == math.isnan(result.value), result
+        if math.isnan(result.value):
+            assert math.isnan(result.low), result
+            assert math.isnan(result.high), result
+            assert math.isnan(result.p), result
+        else:
+            assert result.n > 0 or result.group.get("model") == "", result
+        if math.isfinite(result.low) and math.isfinite(result.high):
+            assert result.low <= result.value + 1e-9, result
+            assert result.value <= result.high + 1e-9, result
+        assert math.isnan(result.p) or 0 < result.p <= 1, result
+        assert math.isnan(result.q) == math.isnan(result.p) or math.isfinite(result.p), result
+
+
+def of_a_model(results: Sequence[Result]) -> list[Result]:
+    return [one for one in results if one.group.get("model", "scripted") != ""]
+
+
+def claimed(run: Run) -> list[str]:
+    return [finding.text for finding in run.findings if finding.found]
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.usefixtures("untold")
+def test_a_model_that_answers_nothing_has_no_numbers(name: str, script: Add, tmp_path: Path) -> None:
+    script(silent)
+    run = asked(name, SMALL[name], tmp_path / "run")
+    assert claimed(run) == []
+    assert run.manifest["counts"]["unscored"] == run.manifest["counts"]["items"] > 0
+    assert set(run.observations["unscored"]) == {REASON}
+    assert_honest(run)
+    assert [one for one in of_a_model(run.record.results) if math.isfinite(one.value)] == []
+
+
+OF_WORDS = ("spurious-correlation", "task-specification")
+"""Audits of a drift, which no model that says the same to everything has; the others count right and wrong answers."""
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        pytest.param(name, says, marks=[] if name in OF_WORDS or says == "no numbers" else pytest.mark.soak)
+        for name in SMALL
+        for says in SAYS
+        if says != "nothing"
+    ],
+)
+@pytest.mark.usefixtures("untold")
+def test_a_model_that_says_the_same_to_everything_moves_nothing(
+    name: str, says: str, script: Add, tmp_path: Path
+) -> None:
+    """No drift, no detection: whatever is alike everywhere is found nowhere. Audits of answers may find wrong ones."""
+    script(SAYS[says])
+    run = asked(name, SMALL[name], tmp_path / "run")
+    assert_honest(run)
+    if name in OF_WORDS:
+        assert claimed(run) == []
+
+
+@pytest.mark.parametrize("name", ONE)
+@pytest.mark.usefixtures("untold")
+def test_next_to_no_question_is_no_finding(name: str, tmp_path: Path) -> None:
+    run = asked(name, ONE[name], tmp_path / "run", "toy")
+    assert_honest(run)
+    if name in OF_WORDS:
+        assert claimed(run) == []
+
+
+@pytest.mark.parametrize("says", SAYS)
+@pytest.mark.usefixtures("untold")
+def test_no_log_probability_of_minus_infinity_becomes_a_share(says: str, script: Add, tmp_path: Path) -> None:
+    script(SAYS[says])
+    frame = asked("spurious-correlation", SMALL["spurious-correlation"], tmp_path / "run").observations
+    masses = frame[["female", "male", "neutral"]].to_numpy(dtype=np.float64)
+    if says in ("nothing", "no numbers", "nothing possible"):
+        assert np.isnan(masses).all(), "what has no share was given one"
+        assert (frame["unscored"] != "").all()
+    else:
+        np.testing.assert_allclose(masses.sum(axis=1), 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "spurious-correlation" else pytest.mark.soak) for name in SMALL]
+)
+def test_the_page_says_why_there_are_no_numbers(name: str, script: Add, tmp_path: Path) -> None:
+    script(silent)
+    run = asked(name, SMALL[name], tmp_path / "run")
+    page = run.report.read_text(encoding="utf-8")
+    text = re.sub(r"<(script|style).*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
+    assert not re.search(r"\b(nan|inf|NaN)\b", text), re.findall(r".{40}\b(?:nan|inf|NaN)\b.{40}", text)[:3]
+    reasons = {one.note for one in of_a_model(run.record.results) if math.isnan(one.value) and one.note}
+    assert reasons
+    assert any(reason.split(".")[0][:60] in text for reason in reasons) or REASON in text
+
+
+def test_the_uniform_model_has_nothing_to_find(tmp_path: Path) -> None:
+    run = asked("spurious-correlation", SMALL["spurious-correlation"], tmp_path / "run", "uniform")
+    assert claimed(run) == []
+    assert_honest(run)
+    slopes = [one for one in run.record.results if one.measure in ("slope", "slope_gap")]
+    assert slopes
+    assert all(one.value == 0 and math.isnan(one.p) and one.note for one in slopes)
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+
+def table(
+    masses: Callable[[int, int], float],
+    *,
+    n_clusters: int = 6,
+    n_w: int = 5,
+    holes: Callable[[int, int], bool] = lambda c, w: False,
+) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "model": "m", "w_name": "date", "w_index": w, "w": str(1900 + w), "text_index": cluster,
+                "xe": "" if holes(cluster, w) else masses(cluster, w), "ze": "" if holes(cluster, w) else 50.0,
+            }
+            for cluster in range(n_clusters)
+            for w in range(n_w)
+        ]
+    )  # fmt: skip
+
+
+TABLES: dict[str, pd.DataFrame] = {
+    "one cluster": table(lambda cluster, w: 10.0 + w, n_clusters=1),
+    "one W": table(lambda cluster, w: 10.0 + cluster, n_w=1),
+    "two W": table(lambda cluster, w: 10.0 + cluster + w, n_w=2),
+    "one row": table(lambda cluster, w: 10.0, n_clusters=1, n_w=1),
+    "constant": table(lambda cluster, w: 25.0),
+    "zeros": table(lambda cluster, w: 0.0),
+    "no values": table(lambda cluster, w: 10.0, holes=lambda cluster, w: True),
+    "values at two W": table(lambda cluster, w: 10.0 + w + cluster, holes=lambda cluster, w: w > 1),
+    "values of one cluster": table(lambda cluster, w: 10.0 + w, holes=lambda cluster, w: cluster > 0),
+    "smallest double": table(lambda cluster, w: 5e-324 * ((cluster + w) % 2)),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+@pytest.mark.usefixtures("untold")
+def test_a_table_that_says_too_little_has_no_finding(case: str, tmp_path: Path) -> None:
+    TABLES[case].to_csv(tmp_path / "t.csv", index=False)
+    run = undertow.score(tmp_path / "t.csv", probe="spurious-correlation", out=tmp_path / "run")
+    assert claimed(run) == []
+    assert_honest(run)
+    for one in run.record.results:
+        if one.measure in ("slope", "slope_gap", "pearson_r") and (math.isnan(one.value) or math.isnan(one.p)):
+            assert one.note, one
+        if one.measure == "slope" and case in ("one W", "two W", "one row", "values at two W", "no values"):
+            assert math.isnan(one.value), one
+
+
+@pytest.mark.parametrize("far", [1e308, -1e308, math.inf, 1e-310])
+def test_a_table_of_ones_own_numbers_too_large_to_compute_with_has_no_number(far: float) -> None:
+    """Through the measure, as Python users may call it: the audit's own tables hold percents."""
+    from undertow.measures.correlation import correlate
+    from undertow.types import UndertowError
+
+    frame = table(lambda cluster, w: 10.0 + w + (cluster * 7 % 3)).rename(columns={"text_index": "cluster"})
+    frame = frame.assign(challenge="c", prompt="", unscored="", unclaimed=0.0, ze=50.0)
+    frame.loc[3, "xe"] = far
+    if math.isinf(far):
+        with pytest.raises(UndertowError, match="must be a finite number"):
+            correlate(frame, ["xe", "ze"], [("xe", "ze")], seed=0)
+        return
+    for one in correlate(frame, ["xe", "ze"], [("xe", "ze")], seed=0, n_bootstrap=50, n_permutations=50):
+        assert not any(math.isinf(number) for number in numbers(one)), one
+        if one.group["pronoun"] != "ze" and abs(far) > 1:
+            assert math.isnan(one.p), one
+
+
+def test_doubled_rows_are_refused_and_not_counted_twice(tmp_path: Path) -> None:
+    from undertow.types import UndertowError
+
+    whole = table(lambda cluster, w: 10.0 + w)
+    pd.concat([whole, whole]).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(UndertowError, match="repeats the sentence and W"):
+        undertow.score(tmp_path / "t.csv", probe="spurious-correlation", out=tmp_path / "run")
+
+
+def test_every_audit_is_among_them() -> None:
+    assert set(SMALL) == set(probes.names())

@@ -1,0 +1,414 @@
+"""The power goes while answers are written: what was committed is there, the rest is asked again, and nothing differs.
+
+The files are copied as the machine would leave them. A disk keeps what was synced; of what was written since, any sectors in any
+order. SQLite syncs the log at each commit, the log's new head before anything behind it, and the database before the log begins anew.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from undertow.models.base import EXACT, Found
+from undertow.scoring.ask import ask
+from undertow.scoring.store import AnswerStore
+from undertow.types import GENERATION, Answer, Generation, ModelCard, Option, Query, query_digest
+
+SECTOR = 512
+FRAME = 24 + 4096
+HEAD = 32
+"""Bytes of a log's frame, with its page, and of the log's head."""
+CARD = ModelCard("made", "tests", "the tests", "1", "float32", "prompt")
+SIZES = (3, 40, 1, 17, 90, 8, 60, 2, 33, 75, 5, 28)
+"""Answers in a batch."""
+PROMPTS = [Generation(f"{number}: who?", (Option("female", ("she",)),)) for number in range(sum(SIZES))]
+DIGESTS = [query_digest(prompt) for prompt in PROMPTS]
+STARTS = [sum(SIZES[:batch]) for batch in range(len(SIZES) + 1)]
+SEED = 20261122
+
+
+def said(number: int) -> Answer:
+    return Answer((-1.0 - number / 7,), 0.25, text="she " * (number % 50))
+
+
+class Made:
+    """Answers a prompt by its number, batch by batch."""
+
+    card, notes = CARD, ()
+
+    def packs(self, queries: Sequence[Query]) -> list[list[int]]:
+        return [list(range(start, end)) for start, end in pairwise(STARTS)]
+
+    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Answer]]:
+        numbers = [int(query.prompt.partition(":")[0]) for query in queries if isinstance(query, Generation)]
+        yield {place: said(number) for place, number in enumerate(numbers)}
+
+
+FOUND = Found(CARD, Made, {GENERATION: (EXACT,)})
+WHOLE = tuple(map(said, range(len(PROMPTS))))
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[Path]:
+    """A folder in memory where there is one: thousands of syncs to a disk show nothing more."""
+    memory = Path("/dev/shm")
+    place = Path(tempfile.mkdtemp(dir=memory if os.access(memory, os.W_OK) else None))
+    yield place
+    shutil.rmtree(place)
+
+
+@dataclass(frozen=True)
+class Files:
+    """The store's files as bytes; None where there is none."""
+
+    database: bytes | None
+    log: bytes | None
+    index: bytes | None = None
+
+    @classmethod
+    def of(cls, path: Path) -> Files:
+        return cls(*(_bytes(path.with_name(path.name + ending)) for ending in ("", "-wal", "-shm")))
+
+    def write(self, folder: Path) -> Path:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        path = folder / "answers.sqlite"
+        for ending, content in (("", self.database), ("-wal", self.log), ("-shm", self.index)):
+            if content is not None:
+                path.with_name(path.name + ending).write_bytes(content)
+        return path
+
+
+def _bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What the power cut may leave.
+
+    Attributes:
+        what: in words, for a test that fails.
+        files: what is on the disk.
+        batches: how many may be there: at least those that were committed.
+    """
+
+    what: str
+    files: Files
+    batches: tuple[int, ...]
+
+
+@dataclass
+class Watched:
+    """A run, and the files of its store before and after each commit: [0] before the first."""
+
+    states: list[Files] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def watched(quick: Path) -> Watched:
+    """The database takes over what is in the log every few pages, so that there is much to interrupt."""
+    path, watch = quick / "watched" / "answers.sqlite", Watched()
+    with AnswerStore(path) as store:
+        store._database.execute("PRAGMA wal_autocheckpoint=12")
+        ask(FOUND, PROMPTS, store, EXACT, lambda done, total: watch.states.append(Files.of(path)))
+    watch.states.append(Files.of(path))
+    assert len(watch.states) == len(SIZES) + 2
+    assert watch.states[-1].log is None
+    return watch
+
+
+def test_the_watched_run_has_all_that_can_be_interrupted(watched: Watched) -> None:
+    """Commits that only grow the log, that are taken over into the database, and that begin the log anew."""
+    pairs = list(pairwise(watched.states))[:-1]
+    logs = [(before.log, after.log) for before, after in pairs]
+    assert any(before and after and after.startswith(before) for before, after in logs)
+    assert any(before and after and before[:HEAD] != after[:HEAD] for before, after in logs)
+    assert sum(before.database != after.database for before, after in pairs) > 2
+
+
+def mixed(before: bytes, after: bytes, draw: random.Random, whole: int = 0) -> bytes:
+    """Any sectors of what was written over the old; the first bytes for sure."""
+    content = bytearray(before.ljust(len(after), b"\0"))
+    content[:whole] = after[:whole]
+    share = draw.random()
+    for start in range(0, len(after), SECTOR):
+        if draw.random() < share:
+            content[max(start, whole) : start + SECTOR] = after[max(start, whole) : start + SECTOR]
+    # What the file has grown by may not be there either.
+    return bytes(content[: draw.choice((len(content), max(len(before), whole, draw.randint(0, len(content)))))])
+
+
+def moments(watched: Watched, draw: random.Random, n: int) -> Iterator[Moment]:
+    """What may be on the disk when the power goes, somewhere in the run."""
+    for _ in range(n):
+        batch = draw.randrange(len(SIZES) + 1)
+        before, after = watched.states[batch], watched.states[batch + 1]
+        index = draw.choice((None, before.index, after.index, draw.randbytes(32768)))
+        if before.database != after.database and draw.random() < 0.4:
+            # The log is whole and synced; the database has taken over any part of it.
+            log = after.log or before.log
+            taken = mixed(before.database or b"", after.database or b"", draw)
+            done = min(batch + 1, len(SIZES))
+            yield Moment(f"taking over batch {batch}", Files(taken, log, index), (done,))
+        elif batch == len(SIZES):
+            yield Moment("closing", Files(after.database, draw.choice((before.log, None)), index), (batch,))
+        else:
+            yield _while_logging(batch, before, after, index, draw)
+
+
+def _while_logging(batch: int, before: Files, after: Files, index: bytes | None, draw: random.Random) -> Moment:
+    old, new = before.log or b"", after.log or b""
+    grows = new.startswith(old) and len(old) > 0
+    kind = draw.choice(("sectors", "bytes", "frames"))
+    first = len(old) if grows else HEAD
+    if kind == "sectors":
+        log = mixed(old, new, draw, whole=first)
+    else:
+        frames = (len(new) - HEAD) // FRAME
+        at = HEAD + FRAME * draw.randint(0, frames) if kind == "frames" else draw.randint(0, len(new))
+        log = new[: max(at, len(old) if grows else 0)]
+        log += old[len(log) :]
+    return Moment(f"logging batch {batch} by {kind}", Files(before.database, log, index), (batch, batch + 1))
+
+
+def held(store: AnswerStore) -> tuple[int, ...]:
+    """The batches that are there, all of each: of none a part."""
+    found = store.get(CARD.key(EXACT), DIGESTS)
+    for digest, answer in found.items():
+        assert answer == WHOLE[DIGESTS.index(digest)]
+    batches = []
+    for batch, (start, end) in enumerate(pairwise(STARTS)):
+        there = sum(digest in found for digest in DIGESTS[start:end])
+        assert there in (0, end - start), f"{there} of the {end - start} answers of batch {batch}"
+        batches += [batch] if there else []
+    return tuple(batches)
+
+
+def check(moment: Moment, folder: Path) -> int:
+    """Open what is left and run the same again; returns how many batches were there."""
+    path = moment.files.write(folder)
+    try:
+        with AnswerStore(path) as store:
+            there = held(store)
+            assert there in [tuple(range(n)) for n in moment.batches], f"{there}, not one of {moment.batches}"
+            asked = ask(FOUND, PROMPTS, store, EXACT, lambda done, total: None)
+        assert asked.n_computed == len(PROMPTS) - STARTS[len(there)]
+        assert asked.scores.answers == WHOLE
+        with AnswerStore(path) as store:
+            assert len(held(store)) == len(SIZES)
+        assert sorted(one.name for one in folder.iterdir()) == ["answers.sqlite"]
+    except Exception as error:
+        error.add_note(f"while {moment.what}")
+        raise
+    return len(there)
+
+
+@pytest.mark.parametrize("n", [80, pytest.param(2000, marks=pytest.mark.soak)])
+def test_what_was_committed_survives(n: int, watched: Watched, quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw = random.Random(SEED)
+    counts = [check(moment, quick / "copy") for moment in moments(watched, draw, n)]
+    assert set(counts) == set(range(len(SIZES) + 1))
+    # All of this SQLite sets right by itself.
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.soak
+def test_every_length_of_a_log(watched: Watched, quick: Path) -> None:
+    """At each boundary of a frame, beside it, and at every 97th byte between."""
+    n = 0
+    for batch, (before, after) in enumerate(pairwise(watched.states[:-1])):
+        old, new = before.log or b"", after.log or b""
+        grows = new.startswith(old) and len(old) > 0
+        edges = {at + beside for at in range(HEAD, len(new) + 1, FRAME) for beside in (-1, 0, 1, 24)}
+        for at in sorted(edges | set(range(0, len(new), 97 * 8))):
+            if not (len(old) if grows else 0) <= at <= len(new):
+                continue
+            log = new[:at] + old[at:]
+            check(
+                Moment(f"log of batch {batch} up to {at}", Files(before.database, log), (batch, batch + 1)), quick / "c"
+            )
+            n += 1
+    assert n > 1000
+
+
+def writes(path: Path, told: int) -> None:
+    """In a process of its own: the run, told batch by batch."""
+    with AnswerStore(path) as store:
+        store._database.execute("PRAGMA wal_autocheckpoint=6")
+        ask(FOUND, PROMPTS, store, EXACT, lambda done, total: time.sleep(0.002 * os.write(told, b".")))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be stopped and copied here")
+@pytest.mark.parametrize("n", [25, pytest.param(600, marks=pytest.mark.soak)])
+def test_copies_of_a_store_whose_writer_is_held_still(n: int, quick: Path) -> None:
+    """At any system call, the making of the file among them: the writer is stopped, its files are copied, it goes on."""
+    draw, place = random.Random(SEED), quick / "stopped"
+    seen: list[int] = []
+    while len(seen) < n:
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        hears, told = os.pipe()
+        os.set_blocking(hears, False)
+        writer = os.fork()
+        if not writer:
+            try:
+                writes(place / "answers.sqlite", told)
+            finally:
+                os._exit(0)
+        for done, files in stopped(writer, hears, place / "answers.sqlite", draw):
+            # The first dot is told before anything is asked.
+            possible = (max(done - 1, 0), min(done, len(SIZES)))
+            seen.append(check(Moment(f"stopped after {done} dots", files, possible), quick / "still"))
+        os.close(hears)
+        os.close(told)
+    assert len(set(seen)) > 4, seen
+
+
+def stopped(writer: int, hears: int, path: Path, draw: random.Random) -> Iterator[tuple[int, Files]]:
+    """How much the writer has told, and the files, again and again until it ends."""
+    done = 0
+    while True:
+        time.sleep(draw.uniform(0, 0.008))
+        os.kill(writer, signal.SIGSTOP)
+        if not os.WIFSTOPPED(os.waitpid(writer, os.WUNTRACED)[1]):
+            return
+        with suppress(BlockingIOError):  # nothing more is done
+            done += len(os.read(hears, 999))
+        yield done, Files.of(path)
+        os.kill(writer, signal.SIGCONT)
+
+
+# Damage that no power cut does to a disk that keeps its word.
+
+
+def zeroed(files: Files, draw: random.Random) -> Files:
+    """Pages that were never written, as a disk that says it has may leave them."""
+    content = bytearray(files.database or b"")
+    pages = len(content) // 4096
+    for page in draw.sample(range(pages), max(1, pages // 3)):
+        content[page * 4096 : (page + 1) * 4096] = bytes(4096)
+    return Files(bytes(content), None)
+
+
+def shortened(files: Files, draw: random.Random) -> Files:
+    content = files.database or b""
+    return Files(content[: 4096 * draw.randrange(1, len(content) // 4096)], None)
+
+
+def another(files: Files, draw: random.Random) -> Files:
+    return Files(draw.randbytes(len(files.database or b"")), files.log)
+
+
+DAMAGE = {"pages that were never written": zeroed, "a lost tail": shortened, "something else": another}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("n", [4, pytest.param(150, marks=pytest.mark.soak)])
+def test_a_file_that_is_damaged_is_named_and_moved_aside_and_asking_goes_on(
+    n: int, damage: str, watched: Watched, quick: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw, folder, n_aside = random.Random(SEED), quick / "damaged", 0
+    for _ in range(n):
+        files = DAMAGE[damage](watched.states[-1], draw)
+        path = files.write(folder)
+        with AnswerStore(path) as store:
+            asked = ask(FOUND, PROMPTS, store, EXACT, lambda done, total: None)
+        assert asked.scores.answers == WHOLE
+        with AnswerStore(path) as store:
+            assert ask(FOUND, PROMPTS, store, EXACT, lambda done, total: None).scores.answers == WHOLE
+        complained = capsys.readouterr().err
+        aside = folder / "answers.sqlite.damaged"
+        if aside.exists():
+            n_aside += 1
+            assert complained.count("\n") == 1
+            assert f"{path}: the answer store is damaged (" in complained
+            assert "it is now answers.sqlite.damaged, and its answers are asked anew" in complained
+            assert _bytes(aside) == files.database
+            assert asked.n_computed > 0
+        else:
+            # Whole pages at the end that nothing was on, or that only held other answers.
+            assert complained == ""
+    assert n_aside > n / 2
+
+
+def test_damage_that_shows_as_answers_are_written_is_moved_aside_too(
+    quick: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Files(None, None).write(quick / "later")
+    with AnswerStore(path) as store:
+        store.put(CARD, EXACT, dict(zip(DIGESTS[: STARTS[6]], WHOLE, strict=False)))
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\x5a" * (len(content) - 4096)
+    with AnswerStore(path) as store:
+        assert len(store.get(CARD.key(EXACT), DIGESTS)) == STARTS[6]
+        path.write_bytes(content)
+        store._database.execute("PRAGMA cache_size=0")
+        asked = ask(FOUND, PROMPTS, store, EXACT, lambda done, total: None)
+    assert asked.scores.answers == WHOLE
+    assert "it is now answers.sqlite.damaged" in capsys.readouterr().err
+
+
+def test_a_second_damaged_file_does_not_replace_the_first(quick: Path) -> None:
+    path = Files(b"no database " * 500, None).write(quick / "twice")
+    for names in (
+        ["answers.sqlite", "answers.sqlite.damaged"],
+        ["answers.sqlite", "answers.sqlite.damaged", "answers.sqlite.damaged-2"],
+    ):
+        with AnswerStore(path) as store:
+            assert ask(FOUND, PROMPTS, store, EXACT, lambda done, total: None).n_computed == len(PROMPTS)
+        assert sorted(one.name for one in path.parent.iterdir()) == names
+        path.write_bytes(b"no database " * 500)
+
+
+def test_two_that_find_the_same_damage_move_it_once(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Files(b"no database " * 500, None).write(quick / "both")
+    with AnswerStore(path) as first, AnswerStore(path) as second:
+        assert ask(FOUND, PROMPTS, first, EXACT, lambda done, total: None).n_computed == len(PROMPTS)
+        asked = ask(FOUND, PROMPTS, second, EXACT, lambda done, total: None)
+    assert (asked.n_computed, asked.scores.answers) == (0, WHOLE)
+    assert sorted(one.name for one in path.parent.iterdir()) == ["answers.sqlite", "answers.sqlite.damaged"]
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_looking_moves_nothing(quick: Path) -> None:
+    """Only what asks, and so fills the store again, sets a damaged one aside."""
+    path = Files(b"no database " * 500, None).write(quick / "looking")
+    with AnswerStore(path) as store, pytest.raises(Exception, match="move the file aside and run again"):
+        store.shelves()
+    assert path.read_bytes() == b"no database " * 500
+    assert [one.name for one in path.parent.iterdir()] == ["answers.sqlite"]
+
+
+def test_a_store_that_is_removed_under_a_run_is_begun_anew(quick: Path) -> None:
+    path = Files(None, None).write(quick / "removed")
+    with AnswerStore(path) as store:
+        store.put(CARD, EXACT, {DIGESTS[0]: WHOLE[0]})
+        for ending in ("", "-wal", "-shm"):
+            path.with_name(path.name + ending).unlink()
+        store.put(CARD, EXACT, {DIGESTS[1]: WHOLE[1]})
+    with AnswerStore(path) as store:
+        assert store.get(CARD.key(EXACT), DIGESTS) == {DIGESTS[1]: WHOLE[1]}
+
+
+def test_every_commit_is_synced(quick: Path) -> None:
+    """What all of the above rests on: 2 is FULL, which syncs the log before a commit is done."""
+    with AnswerStore(quick / "synced" / "answers.sqlite") as store:
+        assert store._database.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert store._database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert sqlite3.sqlite_version_info >= (3, 35)

