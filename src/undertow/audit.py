@@ -25,7 +25,7 @@ from undertow.scoring.ask import Asked, Engine, Estimate, Progress, ask, check_a
 from undertow.scoring.distributed import Cluster
 from undertow.scoring.store import AnswerStore
 from undertow.subjects import Facts, checkpoint, read_about, written_out
-from undertow.types import Finding, Item, Query, Scores, Shown, UndertowError, digest, query_digest
+from undertow.types import Finding, Item, Query, Result, Scores, Shown, UndertowError, digest, query_digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -660,8 +660,14 @@ def _foreseen(job: Job, subject: _Subject) -> list[Item]:
     return items
 
 
-def finish(
-    probe: Probe, evidence: Evidence, manifest: Mapping[str, Any], place: Place, again: pd.DataFrame | None = None
+def finish(  # noqa: PLR0913 - what is measured, where it goes, and what is told beside it
+    probe: Probe,
+    evidence: Evidence,
+    manifest: Mapping[str, Any],
+    place: Place,
+    again: pd.DataFrame | None = None,
+    *,
+    noted: Callable[[Sequence[Result]], list[str]] | None = None,
 ) -> Run:
     """Measure, and write the run folder.
 
@@ -671,11 +677,14 @@ def finish(
         manifest: of the run.
         place: where the folder goes.
         again: of a run in reduced precision, the results of the sample that was read again in float32.
+        noted: the notes of the run, where they depend on what was measured; else those of the manifest.
 
     Raises:
         UndertowError: the place is taken, or cannot be written.
     """
     results = probe.measure(evidence, int(manifest["seed"]))
+    if noted is not None:
+        manifest = {**manifest, "notes": noted(results)}
     told, table = precision.judged(probe, evidence, results, manifest, again)
     record = Record(told, evidence.frame, results, table)
     if place.folder is None:

@@ -6,6 +6,7 @@ Knows run folders, tables, and logs of other tools; asks nothing.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -195,7 +196,51 @@ def _score_run(source: Path, asked: _Asked, place: Place) -> Run:
     # Measuring a run anew in its own folder is what was asked for, whatever its key becomes.
     in_place = place.folder is not None and place.folder.resolve() == source.resolve()
     place = replace(place, overwrite=place.overwrite or in_place)
-    return finish(probe_of(record), evidence_of(record), manifest, place, record.precision)
+
+    def noted(results: Sequence[Result]) -> list[str]:
+        notes = [note for note in manifest.get("notes", []) if MEASURED_OTHERWISE not in note]
+        same_seed = manifest["seed"] == record.manifest["seed"]
+        return [*notes, *_measured_otherwise(record.results, results)] if same_seed else notes
+
+    return finish(probe_of(record), evidence_of(record), manifest, place, record.precision, noted=noted)
+
+
+MEASURED_OTHERWISE = "as they were recorded"
+SAME_DIGITS = 1e-9
+"""Machines round differently; a number that differs by no more, in proportion, is the same."""
+
+
+def _measured_otherwise(recorded: Sequence[Result], results: Sequence[Result]) -> list[str]:
+    """What to say where numbers of a run that is measured anew are not those that it had; nothing where all are."""
+    before = {_about(result): result for result in recorded}
+    now = {_about(result): result for result in results}
+    differing = [name for name in ("value", "low", "high", "p", "q") if _differ(before, now, name)]
+    n_other = sum(
+        any(_differ({key: before[key]}, {key: now[key]}, name) for name in differing)
+        for key in before.keys() & now.keys()
+    )
+    n_other += len(before.keys() ^ now.keys())
+    if not n_other:
+        return []
+    what = f" ({', '.join(differing)})" if differing else ""
+    return [
+        f"measured anew, {n_other} of {len(before.keys() | now.keys())} results are not {MEASURED_OTHERWISE}{what}: the measures "
+        "have changed since, or the machine rounds otherwise"
+    ]
+
+
+def _about(result: Result) -> tuple[str, tuple[tuple[str, str], ...]]:
+    return result.measure, tuple(sorted(result.group.items()))
+
+
+def _differ(before: Mapping[Any, Result], now: Mapping[Any, Result], name: str) -> bool:
+    """Whether a number of any result that is on both sides differs; two that are missing do not."""
+    pairs = [(getattr(before[key], name), getattr(now[key], name)) for key in before.keys() & now.keys()]
+    return any(
+        not (math.isnan(one) and math.isnan(other))
+        and not math.isclose(one, other, rel_tol=SAME_DIGITS, abs_tol=SAME_DIGITS)
+        for one, other in pairs
+    )
 
 
 def _with_graph(manifest: Mapping[str, Any], graph: str, source: Path) -> dict[str, Any]:

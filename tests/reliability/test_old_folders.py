@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -127,15 +128,21 @@ def test_an_old_folder_is_told_anew(name: str, tmp_path: Path) -> None:
 
 
 def test_the_newest_folder_is_measured_to_the_same_numbers(tmp_path: Path) -> None:
-    undertow.score(FOLDERS / "run-1", out=tmp_path / "again")
+    run = undertow.score(FOLDERS / "run-1", out=tmp_path / "again")
     assert_same(rows(FOLDERS / "run-1"), rows(tmp_path / "again"), but=())
+    assert run.manifest["notes"] == undertow.open_run(FOLDERS / "run-1").manifest["notes"]
 
 
 def test_an_older_folder_is_measured_to_the_same_numbers_but_for_wider_intervals(tmp_path: Path) -> None:
     """Where a measure did not change, its numbers do not; intervals over few clusters have, and only they."""
     old = rows(FOLDERS / "run-1-early")
-    undertow.score(FOLDERS / "run-1-early", out=tmp_path / "again")
+    run = undertow.score(FOLDERS / "run-1-early", out=tmp_path / "again")
     new = rows(tmp_path / "again")
+    assert re.search(
+        r"measured anew, \d+ of \d+ results are not as they were recorded \(low, high\): ", run.manifest["notes"][-1]
+    )
+    again = undertow.score(run.folder, out=tmp_path / "a third time")
+    assert not [note for note in again.manifest["notes"] if "measured anew" in note]
     assert_same(old, new, but=("low", "high"))
     wider = [
         (new[key]["high"] - new[key]["low"]) / (row["high"] - row["low"])
