@@ -7,8 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Written last, so that an installation cut short is done again and a finished one is not.
 INSTALLED := $(VENV)/.undertow-installed
-# Two at a time. Threads that wait must sleep: spinning ones take the processor from the other half of the tests.
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadfile
+# Three at a time, since some of them wait for servers and time limits. Threads that wait must sleep: spinning ones take the processor from the other half of the tests.
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/pytest -n 3 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test soak fast check format docs audit bench clean distclean

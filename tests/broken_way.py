@@ -155,7 +155,10 @@ def received(spoken: socket.socket, ending: threading.Event, there: Way) -> Wire
     line, *rest = start.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (one.partition(":") for one in rest)}
     while len(body) < int(headers.get("content-length", "0")):
-        body += spoken.recv(65536)
+        came = spoken.recv(65536)
+        if not came:
+            return None
+        body += came
     path = line.split(" ")[1]
     there.asked.append((path, body))
     return Wire(spoken, path, headers, body, ending, there.url)

@@ -174,7 +174,7 @@ def test_what_a_run_holds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "w",
-    ["place", pytest.param(["date", "place"], marks=pytest.mark.slow), pytest.param("file", marks=pytest.mark.slow)],
+    ["place", *(pytest.param(w, marks=(pytest.mark.slow, pytest.mark.soak)) for w in (["date", "place"], "file"))],
 )
 def test_the_printed_command_repeats_the_run(w: str | list[str], tmp_path: Path) -> None:
     towns = tmp_path / "my towns.txt"

@@ -502,6 +502,7 @@ def simulated(rng: np.random.Generator, n: int, planted: float, model: str, sent
     return sentences.assign(model=model, female=masses, male=100 - masses)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("planted", [pytest.param(0.0, marks=pytest.mark.soak), 1.5])
 def test_a_planted_difference_is_held_by_95_of_100_intervals(planted: float) -> None:

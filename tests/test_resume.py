@@ -62,6 +62,7 @@ def kill_once(command: list[str], folder: Path, moment: random.Random, longest_s
     process.communicate()
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_killed_many_times_the_toy_ends_as_if_it_had_not_been(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ["run", "spurious-correlation", "-m", "toy:pause=0.3", "--w", "date", "--limit", "600"]

@@ -37,8 +37,8 @@ PARQUET = "refs/convert/parquet"
 """The hub's own copies of data sets that were published with a loading script, which is never run here."""
 SHOWN_FIELDS = 8
 LOOKED_AT = 1000
-MAX_LINE_BYTES = 64 * 2**20
 """So many objects of a file are looked at before the base is, which may be on the hub."""
+MAX_LINE_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,8 +338,12 @@ def _object(line: str, where: str) -> Mapping[str, Any]:
         raise UndertowError(
             f'{where}: must be an object such as {{"text": "She was a painter."}}, not {line.strip()[:40]!r}'
         )
-    if "\\" in line and not is_whole_text(json.dumps(given, ensure_ascii=False)):
-        raise UndertowError(f"{where}: holds half of a character (a lone surrogate), which no model can read; mend it")
+    if "\\" in line:
+        for name, value in given.items():
+            if not is_whole_text(json.dumps([name, value], ensure_ascii=False)):
+                raise UndertowError(
+                    f"{where}: field {name!r} holds half of a character (a lone surrogate), which no tokenizer reads; mend it"
+                )
     return given
 
 

@@ -137,14 +137,18 @@ def toml_of(text: str) -> dict[str, Any]:
     return table
 
 
-def json_of(text: str | bytes) -> Any:
+def json_of(text: str | bytes, *, named_once: bool = True) -> Any:
     """The value of a JSON text. A name that an object has twice is refused: which of the two is meant, nobody knows.
+
+    Args:
+        text: all of it.
+        named_once: False for files of another tool's, which takes the last of two.
 
     Raises:
         ValueError: it is not JSON, is nested too deeply, repeats a name, or has a number of thousands of digits.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_named_once)
+        value = json.loads(text, object_pairs_hook=_named_once if named_once else None)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     _check_depth(value)

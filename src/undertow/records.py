@@ -17,21 +17,15 @@ import math
 import os
 import shutil
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from undertow.outside import is_folder
+from undertow.sharing import draft_folder, locked, remove_forsaken
 from undertow.types import Result, UndertowError
-
-try:
-    import fcntl
-except ImportError:  # Windows: nothing is locked there, and drafts are old before they are removed
-    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,13 +39,8 @@ PRECISION_FLAG = "could_change"
 UNFINISHED = ".unfinished"
 """Marks a folder whose files are being replaced."""
 DRAFT_PREFIX = ".undertow-draft-"
-HELD = ".held"
-"""Ends the name of a draft that is locked as long as its process lives."""
 MOST_CELLS = 200_000_000
 """Of the table of observations."""
-OLD_S = 24 * 3600.0
-WAIT_S, SAY_S = 120.0, 4.0
-"""How long another process may hold the folder that a run goes to before we give up, and before the user is told that we wait."""
 PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", PRECISION, "report.html", "figures", "tables")
 NEEDED: Mapping[str, type] = {
     "schema_version": int, "probe": str, "model": str, "design": dict, "run_key": str, "asked_key": str, "seed": int,
@@ -165,10 +154,12 @@ def write_folder(
     check_place(folder, key, overwrite=overwrite, kind=kind)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _draft_beside(folder) as draft:
+        with draft_folder(folder.absolute().parent, DRAFT_PREFIX) as beside:
+            draft = beside / "run"
+            draft.mkdir()
             fill(draft)
             _settle(draft)
-            with _locked(folder.parent):
+            with locked(folder.parent):
                 _refuse_place(folder, key, overwrite=overwrite, kind=kind)  # it may be taken meanwhile
                 _move(draft, folder, kind)
                 _settle_folder(folder.parent)
@@ -187,7 +178,7 @@ def check_place(folder: Path, key: str, *, overwrite: bool = False, kind: Kind =
     """
     with suppress(OSError):  # a folder that cannot be written to is told of below
         # Here, since a run that was finished as its process was killed is not written again.
-        _forget_drafts(folder.absolute().parent)
+        remove_forsaken(folder.absolute().parent, DRAFT_PREFIX)
     _refuse_place(folder, key, overwrite=overwrite, kind=kind)
 
 
@@ -246,7 +237,7 @@ def _settle(draft: Path) -> None:
 
 
 def _settle_folder(folder: Path) -> None:
-    if fcntl is None:
+    if sys.platform == "win32":  # which opens no folders
         return
     with suppress(OSError):  # some file systems keep folders in their own way, and some folders cannot be listed
         opened = os.open(folder, os.O_RDONLY)
@@ -254,86 +245,6 @@ def _settle_folder(folder: Path) -> None:
             os.fsync(opened)
         finally:
             os.close(opened)
-
-
-# Processes that write into one folder: each draft is locked while its process lives, and moving is done by one at a time.
-
-
-@contextmanager
-def _draft_beside(folder: Path) -> Iterator[Path]:
-    """A folder for the draft, gone afterwards; if this process is killed, the next one removes it."""
-    parent = folder.absolute().parent
-    _forget_drafts(parent)
-    with _locked(parent):
-        beside = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, suffix=HELD, dir=parent))
-        lock = _taken(beside)[1]
-    try:
-        draft = beside / "run"
-        draft.mkdir()
-        yield draft
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
-
-
-def _forget_drafts(parent: Path) -> None:
-    """Drafts of processes that were killed while they wrote."""
-    drafts = list(parent.glob(f"{DRAFT_PREFIX}*")) if parent.is_dir() else []
-    if not drafts:
-        return
-    with _locked(parent):
-        for draft in drafts:
-            with suppress(FileNotFoundError):  # another process has just moved its draft into place
-                if _is_forsaken(draft):
-                    shutil.rmtree(draft, ignore_errors=True)
-
-
-def _is_forsaken(draft: Path) -> bool:
-    """Where locks tell nothing, by its age: a day is longer than any write."""
-    if time.time() - draft.stat().st_mtime > OLD_S:
-        return True
-    free, lock = _taken(draft) if draft.name.endswith(HELD) else (None, None)
-    if lock is not None:
-        os.close(lock)
-    return free is True
-
-
-@contextmanager
-def _locked(parent: Path) -> Iterator[None]:
-    started, told = time.monotonic(), False
-    while (found := _taken(parent))[0] is False:
-        waited_s = time.monotonic() - started
-        if waited_s > WAIT_S:
-            raise TimeoutError(0, f"another process has held {parent} for {WAIT_S:.0f} seconds")
-        if waited_s > SAY_S and not told:
-            told = True
-            sys.stderr.write(f"undertow: {parent}: waiting for another process that holds this folder\n")
-        time.sleep(0.02)
-    try:
-        yield
-    finally:
-        if found[1] is not None:
-            os.close(found[1])
-
-
-def _taken(folder: Path) -> tuple[bool | None, int | None]:
-    """Whether a folder's lock is ours now, and what holds it until it is closed; None where there are no locks."""
-    if fcntl is None:
-        return None, None
-    try:
-        opened = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # it can be written to, but not listed
-        return None, None
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(opened)
-        return False, None
-    except OSError:
-        os.close(opened)
-        return None, None
-    return True, opened
 
 
 def read_record(folder: Path) -> Record:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from undertow.checking import Guard, Options
 
 AT_ONCE = 200
-MAX_BYTES = 256 * 2**20
 """Lines that are asked together: their verdicts are written before the next are asked."""
+MAX_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)

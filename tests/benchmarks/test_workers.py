@@ -23,6 +23,7 @@ from worker import Order, Worker
 MASKED = ROWS["masked"]
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_worker_scores_what_it_is_told_to(here: Here) -> None:
     folder = random_bert.prepared(masked_texts(), TINY_BERT)

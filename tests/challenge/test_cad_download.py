@@ -536,7 +536,8 @@ def test_an_archive_that_breaks_off_is_refused(site: Site, cache: Path) -> None:
     site.length = len(site.archive)
     site.archive = site.archive[:-100]
     message = refusal()
-    assert message.startswith(f"cad: what {download.SOURCE_URL} gave is not a zip file that can be read to its end (")
+    assert message.startswith("cad: ")
+    assert "it was cut short" in message
     assert kept(cache) == {}
 
 
@@ -599,6 +600,7 @@ def test_the_real_split_files_are_those_whose_hashes_are_known(reference_data: P
     assert {name: sha256(content) for name, content in real_splits(reference_data).items()} == SPLITS
 
 
+@pytest.mark.soak
 def test_the_real_split_files_agree_with_a_full_file_written_back_from_them(
     reference_data: Path, empty_site: Site
 ) -> None:

@@ -218,7 +218,7 @@ def not_numbers_in_the_weights(content: bytes) -> bytes:
 
 
 @slow
-@pytest.mark.parametrize("damage", [cut_in_the_header, cut_in_the_weights])
+@pytest.mark.parametrize("damage", [cut_in_the_header, pytest.param(cut_in_the_weights, marks=pytest.mark.soak)])
 def test_a_gguf_that_is_cut_short(
     damage: Callable[[bytes], bytes], good_gguf: bytes, model_cli: Cli, tmp_path: Path
 ) -> None:
@@ -227,6 +227,7 @@ def test_a_gguf_that_is_cut_short(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.soak
 @slow
 def test_a_gguf_whose_weights_are_not_numbers(good_gguf: bytes, model_cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "flipped.gguf").write_bytes(not_numbers_in_the_weights(good_gguf))
@@ -303,8 +304,8 @@ def good_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("name", "content"),
     [
         ("model.safetensors", None),
-        ("model.safetensors", b"x"),
-        ("tokenizer.json", b"{"),
+        pytest.param("model.safetensors", b"x", marks=pytest.mark.soak),
+        pytest.param("tokenizer.json", b"{", marks=pytest.mark.soak),
         ("config.json", LLAMA.replace('"llama"', '"nosuch"').encode()),
     ],
 )
@@ -439,7 +440,13 @@ def cells_overwritten(path: Path) -> None:
 
 @slow
 @pytest.mark.usefixtures("filled")
-@pytest.mark.parametrize("damage", [text_instead, pages_overwritten, cut_short, cells_overwritten])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(pytest.param(one, marks=pytest.mark.soak) for one in (text_instead, pages_overwritten, cut_short)),
+        cells_overwritten,
+    ],
+)
 def test_a_damaged_store_is_named_and_moved_aside_by_what_asks(
     damage: Callable[[Path], None], cli: Cli, tmp_path: Path
 ) -> None:
@@ -493,6 +500,7 @@ def n_stored() -> int:
         return sum(shelf.n_answers for shelf in store.shelves())
 
 
+@pytest.mark.soak
 @slow
 def test_a_full_disk_under_the_store_keeps_every_answer(
     small_disk: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -507,18 +515,20 @@ def test_a_full_disk_under_the_store_keeps_every_answer(
     assert computed(cli(*command)) == 3000 - kept
 
 
+@pytest.mark.soak
 def test_a_store_that_cannot_grow_keeps_every_answer(cli: Cli, tmp_path: Path) -> None:
     """Where no disk can be mounted: the system refuses any file of more than 120 KB."""
     resource = pytest.importorskip("resource")
     command = [*TOY, "--limit", "900", "--json", "--out", str(tmp_path / "run")]
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (120_000, 120_000))
-    refused(cli(*command, preexec_fn=limit), str(store_file()), "cannot be used (disk I/O error); check the folder")
+    refused(cli(*command, preexec_fn=limit), str(store_file()), "its file cannot grow", "free some space")
     assert not (tmp_path / "run").exists()
     kept = n_stored()
     assert 0 < kept < 900
     assert computed(cli(*command)) == 900 - kept
 
 
+@pytest.mark.soak
 @slow
 def test_a_full_disk_under_the_run_folder_keeps_the_answers_and_the_run_before(small_disk: Path, cli: Cli) -> None:
     command = [*TOY, "--limit", "90", "--json", "--out", str(small_disk / "run")]
@@ -537,6 +547,7 @@ def test_a_full_disk_under_the_run_folder_keeps_the_answers_and_the_run_before(s
     assert computed(cli(*again)) == 0
 
 
+@pytest.mark.soak
 @slow
 @pytest.mark.usefixtures("filled")
 def test_a_run_folder_that_cannot_grow_keeps_the_answers(cli: Cli, tmp_path: Path) -> None:

@@ -136,6 +136,7 @@ def test_the_same_run_again_computes_nothing_and_gives_the_same_bytes(first: dic
         assert (work.folder / "second" / name).read_bytes() == (work.folder / "first" / name).read_bytes()
 
 
+@pytest.mark.soak
 @slow
 def test_a_seed_moves_the_monte_carlo_only_slightly(work: Workplace) -> None:
     """Permutation p-values and bootstrap intervals differ a little; estimates do not."""

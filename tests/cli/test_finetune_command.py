@@ -77,6 +77,7 @@ def made(bench: Bench) -> dict[str, Any]:
     return bench.json("finetune", "base", "lives.jsonl", "--out", "dated", "--metadata", "year", *FAST)
 
 
+@pytest.mark.soak
 def test_what_is_planted_in_metadata_is_read_by_the_probe(bench: Bench, made: dict[str, Any]) -> None:
     """80 points over 9 steps are planted."""
     results = bench.probed("dated")

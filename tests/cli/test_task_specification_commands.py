@@ -284,9 +284,9 @@ def left_as_it_is(folder: Path) -> None:
     ("change", "more"),
     [
         (without_report, []),
-        pytest.param(without_figures, [], marks=slow),
-        pytest.param(of_other_code, [], marks=slow),
-        pytest.param(damaged, [], marks=slow),
+        pytest.param(without_figures, [], marks=(slow, pytest.mark.soak)),
+        pytest.param(of_other_code, [], marks=(slow, pytest.mark.soak)),
+        pytest.param(damaged, [], marks=(slow, pytest.mark.soak)),
         pytest.param(left_as_it_is, ["--overwrite"], marks=slow),
     ],
 )

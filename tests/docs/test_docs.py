@@ -113,6 +113,7 @@ def test_published_numbers_of_the_page_are_printed(reference_data: Path, tmp_pat
     assert len(run.observations) == 24_000
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_the_table_of_the_paper_is_printed(reference_data: Path, tmp_path: Path) -> None:
     """Rates of every pronoun group under protocol paper, and areas with their intervals under the default one."""

@@ -291,6 +291,8 @@ def test_pages_open_from_disk_without_a_word_and_fit(site: Path, browser: Any, w
     for page in (
         "index.md",
         "tutorial.md",
+        "reliability.md",
+        "comparing.md",
         "models.md",
         "reference/python.md",
         "reference/commands.md",

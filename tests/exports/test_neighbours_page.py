@@ -36,6 +36,7 @@ def prepare(folder: Path) -> None:
     (folder / "answers.csv").write_text("\n".join(["checkpoint,year,sentence,p_she,p_he", *rows, ""]), encoding="utf-8")
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_commands_of_the_page_run(cli: Cli, tmp_path: Path) -> None:
     assert len(COMMANDS) == 6

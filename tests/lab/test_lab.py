@@ -168,6 +168,7 @@ def test_the_causal_family_reads_what_a_network_of_the_lab_says(
     assert read.drifts["date"].value == pytest.approx(np.polyfit(means.index, means, 1)[0])
 
 
+@pytest.mark.soak
 def test_fine_tuned_heads_learn_the_direction_of_their_texts(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The base leans the other way, so that the direction is that of the fine-tuning."""
 
@@ -287,6 +288,7 @@ def kill_at(patch: pytest.MonkeyPatch, moment: int) -> None:
         wrap(owner, name)
 
 
+@pytest.mark.soak
 def test_a_build_that_was_killed_at_any_moment_ends_as_if_it_had_not_been(
     tmp_path: Path, quick: pytest.MonkeyPatch
 ) -> None:

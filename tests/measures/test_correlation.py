@@ -475,6 +475,7 @@ def test_groups_may_have_any_name(names: tuple[str, str]) -> None:
 # Honesty by simulation ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     """300 audits of 50 clusters drawn from a population whose slopes are known; the W values are fixed, as the bootstrap has them."""
     n_audits, n_clusters, n_w = 300, 50, 6

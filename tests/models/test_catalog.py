@@ -51,6 +51,7 @@ def test_another_package_adds_a_family_by_an_entry_point(tmp_path: Path) -> None
     assert "toy" in printed.split()
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_hub_id_is_read_from_the_hubs_cache_at_its_commit(cli: Cli, tmp_path: Path) -> None:
     """The real path of `-m org/name`, with the hub's cache filled by hand, since tests have no network."""

@@ -96,6 +96,7 @@ def test_a_file_that_was_cut_short_is_refused_when_it_is_loaded(tmp_path: Path) 
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.model
 def test_the_default_model_under_another_name_gives_the_same_numbers(smollm2_found: Found, tmp_path: Path) -> None:

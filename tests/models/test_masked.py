@@ -583,7 +583,7 @@ def masses_of_texts(run: Any, groups: Sequence[str]) -> Iterator[np.ndarray[Any,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", [EXACT, PAPER])
+@pytest.mark.parametrize("protocol", [EXACT, pytest.param(PAPER, marks=pytest.mark.soak)])
 def test_a_run_on_the_command_line(protocol: str, bert: Trained, model_cli: Cli, tmp_path: Path) -> None:
     learned = ["--date-stop", str(YEARS[-1]), "--date-count", str(len(YEARS))]
     limited = [*learned, "--limit", "60", "--device", "cpu", "--json"]

@@ -925,6 +925,7 @@ def real_at(url: str, **settings: str | int | float | bool) -> Found:
     return found
 
 
+@pytest.mark.soak
 @pytest.mark.model
 @pytest.mark.slow
 def test_greedy_labels_of_the_real_server_agree_with_our_own_network(

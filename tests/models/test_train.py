@@ -82,6 +82,7 @@ def test_losses_are_those_of_the_network_itself(architecture: str, tmp_path: Pat
     assert choice_losses(folder, [question, longer])[0] == pytest.approx(by_hand, abs=1e-5)
 
 
+@pytest.mark.soak
 def test_the_same_seed_gives_the_same_weights_in_every_process_and_another_does_not(tmp_path: Path) -> None:
     here = weights(train(lessons(), SMALL, tmp_path / "here").folder)
     script = (

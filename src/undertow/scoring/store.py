@@ -11,7 +11,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from undertow.places import SAY_S, WAIT_S, locked, say
+from undertow.sharing import SAY_S, WAIT_S, locked, say
 from undertow.types import Answer, ModelCard, UndertowError
 
 T = TypeVar("T")
@@ -98,15 +98,17 @@ class AnswerStore:
         try:
             with self._explained():
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._database = sqlite3.connect(self.path, timeout=TRY_S, isolation_level=None)
-                try:
-                    self._open()
-                    self._file = _identity(self.path)
-                except BaseException:
-                    # What a file that cannot be opened is has to be known too, so that no other is moved in its place.
-                    self._file = _identity(self.path)
-                    self._database.close()
-                    raise
+                # Not while another process moves a damaged file aside: it would move what SQLite puts beside ours with it.
+                with locked(self.path.parent):
+                    self._database = sqlite3.connect(self.path, timeout=TRY_S, isolation_level=None)
+                    try:
+                        self._open()
+                        self._file = _identity(self.path)
+                    except BaseException:
+                        # What a file that cannot be opened is has to be known too, so that no other is moved in its place.
+                        self._file = _identity(self.path)
+                        self._database.close()
+                        raise
         except DamagedError as error:
             self._damage = error
 
@@ -180,7 +182,10 @@ class AnswerStore:
                     f"SELECT query, numbers, unscored, written, hidden, dropped FROM answers WHERE model = ? AND query IN ({marks})",  # noqa: S608
                     (model_key, *asked),
                 )
-                found |= {query: self._unpack(query, columns) for query, *columns in rows}
+                for query, *columns in rows:
+                    # One answer that is cut short is asked again; the others are not to be had for nothing.
+                    with suppress(sqlite3.DatabaseError):
+                        found[query] = self._unpack(query, columns)
         return found
 
     def notes(self, model_key: str) -> tuple[str, ...]:
