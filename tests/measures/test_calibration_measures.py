@@ -151,11 +151,18 @@ def test_a_model_far_off_does_not_widen_its_own_interval() -> None:
 
 
 def test_the_number_of_sentence_clusters_is_used_where_the_table_has_it() -> None:
-    without, with_few = intervals(lab()), intervals(lab().assign(n_clusters=4))
+    without, with_few = intervals(lab()), intervals(lab().assign(n_clusters=6))
     assert with_few["standard_error"].to_numpy() == pytest.approx(
-        without["standard_error"].to_numpy() * stats.norm.ppf(0.975) / stats.t.ppf(0.975, 3)
+        without["standard_error"].to_numpy() * stats.norm.ppf(0.975) / stats.t.ppf(0.975, 5)
     )
-    assert set(with_few["sentence_df"]) == {3.0}
+    assert set(with_few["sentence_df"]) == {5.0}
+
+
+def test_readings_of_too_few_sentences_are_left_out() -> None:
+    table = intervals(lab().assign(n_clusters=5))
+    assert set(table["left_out"]) == {"too few sentences for an error"}
+    assert table["standard_error"].isna().all()
+    assert table["seed_low"].isna().all()
 
 
 def test_widths_are_relative_to_the_largest_slope_planted_in_their_own_w() -> None:

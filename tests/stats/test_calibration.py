@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from undertow.stats.bootstrap import percentile_interval
 from undertow.stats.calibration import (
     MIN_MODELS,
     attenuation,
@@ -311,9 +312,21 @@ def test_a_median_of_one_model_has_no_interval_and_of_none_no_value() -> None:
 
 
 def test_the_error_over_sentences_is_put_right_for_few_clusters() -> None:
-    errors, df = standard_errors([-1.959964] * 3, [1.959964] * 3, [math.nan, 5, 1])
-    assert errors == pytest.approx([1, 1.959964 / stats.t.ppf(0.975, 4), 1], rel=1e-6)
-    assert list(df) == [math.inf, 4, math.inf]
+    errors, df = standard_errors([-1.959964] * 4, [1.959964] * 4, [math.nan, 6, 5, 1])
+    assert errors == pytest.approx([1, 1.959964 / stats.t.ppf(0.975, 5), math.nan, 1], rel=1e-6, nan_ok=True)
+    assert list(df) == [math.inf, 5, 4, math.inf]
+
+
+@pytest.mark.parametrize("k", [6, 10, 60])
+def test_the_error_over_sentences_is_that_of_their_mean(k: int) -> None:
+    """Over many samples of k sentences, whose mean has the error 1 / sqrt(k), within a tenth."""
+    rng, squares = np.random.default_rng(k), []
+    for _ in range(300):
+        values = rng.normal(size=k)
+        drawn = values[rng.integers(k, size=(1000, k))].mean(axis=1)
+        low, high = percentile_interval(drawn, n_clusters=k)
+        squares.append(float(standard_errors([low], [high], [k])[0][0]) ** 2)
+    assert math.sqrt(np.mean(squares) * k) == pytest.approx(1, abs=0.1)
 
 
 def test_wrong_shapes_and_missing_numbers_are_refused() -> None:

@@ -67,6 +67,7 @@ COLUMNS = (*_TEXTS, *_TRUE_OR_FALSE, *_NUMBERS, *_LOSSES, *_AREAS, *_AREA_ENDS)
 
 _NOT_CONVERGED = "training did not converge"
 _NOT_MEASURED = "the audit gave no slope with an interval"
+_TOO_FEW_SENTENCES = "too few sentences for an error"
 
 
 def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
@@ -153,6 +154,8 @@ def intervals(frame: pd.DataFrame) -> pd.DataFrame:
     table["left_out"] = np.where(~table["converged"], _NOT_CONVERGED, np.where(measured, "", _NOT_MEASURED))
     clusters = table["n_clusters"] if "n_clusters" in table else np.full(len(table), math.nan)
     table["standard_error"], table["sentence_df"] = standard_errors(table["low"], table["high"], clusters)
+    unknown = (table["left_out"] == "") & table["standard_error"].isna()
+    table.loc[unknown, "left_out"] = _TOO_FEW_SENTENCES
     for name in ("seed_low", "seed_high", "seed_spread"):
         table[name] = math.nan
     for _, rows in table[table["left_out"] == ""].groupby(["architecture", "w_name"], sort=False):

@@ -75,7 +75,8 @@ def percentile_interval(draws: ArrayLike, level: float = 0.95, n_clusters: float
     from k - 1 differences. Percentiles further out make both good: those at which a normal distribution with the
     bootstrap's variance holds what Student's t with k - 1 degrees of freedom holds (Hesterberg 2015, "What Teachers Should
     Know About the Bootstrap", section 4.3). Of 5, 10 and 20 clusters the plain percentiles hold the truth in 84, 90 and 92 of
-    100 samples instead of 95.
+    100 samples instead of 95. No percentile lies beyond the draws: of 2, 3 and 4 clusters an interval is their range, which
+    holds the mean of a symmetric distribution in 50, 75 and 88 of 100.
 
     Args:
         draws: NaN where the number is not defined. These are left out while they are at most 5 in 100; with more there is no

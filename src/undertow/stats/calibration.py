@@ -121,11 +121,16 @@ def median_over_models(values: ArrayLike, model: ArrayLike, n_draws: int, rng: n
     return Estimate(float(np.median(numbers)), low, high, numbers.size)
 
 
+FEWEST_CLUSTERS = 6
+"""Of sentences, from which the width of an interval tells their error."""
+
+
 def standard_errors(low: ArrayLike, high: ArrayLike, n_clusters: ArrayLike) -> tuple[Floats, Floats]:
     """Standard error of each reading over sentences, and its degrees of freedom, from its 95% bootstrap interval: each [row].
 
     `percentile_interval` reaches as far as Student's t with one degree of freedom fewer than there are clusters. Where
-    their number is NaN, the interval is taken for one of a known variance.
+    their number is NaN, the interval is taken for one of a known variance. Of 2 to 5 clusters it ends where the draws do, far short
+    of that, so that it says nothing of an error: NaN.
 
     Args:
         low: lower ends [row].
@@ -139,7 +144,7 @@ def standard_errors(low: ArrayLike, high: ArrayLike, n_clusters: ArrayLike) -> t
     known = np.isfinite(clusters) & (clusters > 1)
     df = np.where(known, clusters - 1, math.inf)
     quantiles = np.where(known, stats.t.ppf((1 + LEVEL) / 2, np.where(known, df, 1.0)), _NORMAL)
-    errors: Floats = (highs - lows) / 2 / quantiles
+    errors: Floats = np.where(known & (clusters < FEWEST_CLUSTERS), math.nan, (highs - lows) / 2 / quantiles)
     return errors, df
 
 
