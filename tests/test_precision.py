@@ -544,7 +544,13 @@ def test_results_whose_error_nobody_knows_are_counted() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("untold")
-@pytest.mark.parametrize("probe", probes.names())
+@pytest.mark.parametrize(
+    "probe",
+    [
+        pytest.param(name, marks=pytest.mark.soak) if name in ("occupation-checklist", "task-specification") else name
+        for name in probes.names()
+    ],
+)
 def test_every_audit_can_be_read_again_in_part(probe: str, plant: Plant, tmp_path: Path) -> None:
     """The sample is of whole clusters, and a part of what was asked; what the run says but for that is what it was."""
     small: dict[str, Any] = {"wordings": 1, "limit": 100} if probe.startswith("bias-") else {}

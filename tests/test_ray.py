@@ -123,7 +123,7 @@ CHOICES = {"probe": "bias-identification", "documents": 24, "wordings": 1}
 @pytest.mark.parametrize(
     "asked",
     [
-        pytest.param(SENTENCES, id="sentences"),
+        pytest.param(SENTENCES, id="sentences", marks=pytest.mark.soak),
         pytest.param(PROMPTED, id="prompts", marks=pytest.mark.soak),
         pytest.param(CHOICES, id="choices", marks=pytest.mark.soak),
     ],
@@ -281,6 +281,7 @@ def test_questions_that_kill_every_worker_end_the_run_and_the_others_are_kept(
     assert stored(find, tmp_path) == 12
 
 
+@pytest.mark.soak
 def test_a_worker_lost_as_it_opens_the_model_is_replaced_three_times_at_most(own_cluster: None, tmp_path: Path) -> None:
     def opens(folder: Path) -> None:
         """The first process has room, all others have none."""

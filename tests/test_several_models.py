@@ -331,6 +331,7 @@ def test_how_straight_a_gap_is_comes_from_its_own_two_groups() -> None:
 # Asked for again.
 
 
+@pytest.mark.soak
 def test_the_printed_command_repeats_the_run(both: Run, tmp_path: Path) -> None:
     words = shlex.split(str(both.manifest["command"]))
     assert [words[at + 1] for at, word in enumerate(words) if word == "-m"] == BOTH

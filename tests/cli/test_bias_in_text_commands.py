@@ -235,6 +235,7 @@ def test_answers_from_elsewhere_are_measured(main: Main, tmp_path: Path) -> None
     one_sentence(main("score", "answers.csv", "--probe", DIAGNOSIS), "has no column answer")
 
 
+@pytest.mark.soak
 def test_a_whole_run_in_a_process_of_its_own(tmp_path: Path) -> None:
     """With figures, page and tables, as a user has it; then told and measured anew."""
     work = Workplace(tmp_path)

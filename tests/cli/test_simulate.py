@@ -101,6 +101,7 @@ def test_json_holds_what_the_library_gives(cli: Cli, mine: str, tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == [mine], "nothing was written"
 
 
+@pytest.mark.soak
 def test_a_folder_gets_the_papers_figures_and_a_table(cli: Cli, tmp_path: Path) -> None:
     arguments = ("--draws", "20000", "--set", "alpha=9", "--out", "made")
     said = json_of(cli, *arguments)

@@ -582,6 +582,7 @@ def masses_of_texts(run: Any, groups: Sequence[str]) -> Iterator[np.ndarray[Any,
         yield masses
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", [EXACT, pytest.param(PAPER, marks=pytest.mark.soak)])
 def test_a_run_on_the_command_line(protocol: str, bert: Trained, model_cli: Cli, tmp_path: Path) -> None:

@@ -225,8 +225,8 @@ def killed_and_taken_up(audit: Audit, phases: list[str], seed: str) -> None:
     ("probe", "phases"),
     [
         ("spurious-correlation", ["asking", "measuring", "drawing"]),
-        ("task-specification", ["asking", "writing", "moving"]),
-        ("bias-rephrasing", ["asking"]),
+        pytest.param("task-specification", ["asking", "writing", "moving"], marks=pytest.mark.soak),
+        pytest.param("bias-rephrasing", ["asking"], marks=pytest.mark.soak),
         ("occupation-checklist", ["asking"]),
     ],
 )
@@ -390,9 +390,10 @@ def test_a_draft_is_kept_while_its_process_lives_and_removed_when_it_is_gone(tmp
     code = """
 import sys
 from pathlib import Path
-from undertow.records import _draft_beside
-with _draft_beside(Path(sys.argv[1]) / "run") as draft:
-    print(draft.parent.name, flush=True)
+from undertow.records import DRAFT_PREFIX
+from undertow.sharing import draft_folder
+with draft_folder(Path(sys.argv[1]), DRAFT_PREFIX) as draft:
+    print(draft.name, flush=True)
     sys.stdin.read()
 """
     from undertow.records import check_place

@@ -316,7 +316,7 @@ SAID: Mapping[str, tuple[str, str]] = {
     "closed before the headers": (DROPPED, "it hung up without a word"),
     "reset in the headers": (DROPPED, RESET),
     "reset in the body": (DROPPED, RESET),
-    "body shorter than it says": (DROPPED, OTHER),
+    "body shorter than it says": (DROPPED, CUT),
     "chunks that are cut": (DROPPED, CUT),
     "chunks that are none": (DROPPED, CUT),
     "trickle": (LATE, "it was not done within 0.6 s"),
