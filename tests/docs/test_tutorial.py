@@ -15,11 +15,16 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
+from planted_lives import YEARS, small_base
 from tiny import trained_bert, trained_t5
+from tiny_readers import random_reader
 
 TUTORIAL = ROOT / "docs/tutorial.md"
 HOW_TO = ROOT / "docs/how-to"
-OF_THE_DEFAULT_MODEL = ("causal", "bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing")
+OF_THE_DEFAULT_MODEL = (
+    "causal", "spurious-correlation", "task-specification", "occupation-checklist", "bias-diagnosis", "bias-identification",
+    "bias-extraction", "bias-rephrasing",
+)  # fmt: skip
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"(?<![\w.])[+\-−]?(?:\d{1,3}(?:,\d{3})+|\d*\.?\d+)(?![\w.]*\w)%?")
 LEFT_OUT = "..."
@@ -169,6 +174,30 @@ def test_commands_for_seq2seq_models_run_on_one_made_here(tmp_path: Path) -> Non
 
 
 @pytest.mark.soak
+@pytest.mark.slow
+@pytest.mark.timeout(PROMISED_S)
+def test_commands_for_extractive_and_labelled_models_run_on_ones_made_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader has room for whole passages, spelled letter by letter; every question is answered."""
+    monkeypatch.setattr("tiny_readers.POSITIONS", 384)
+    random_reader(tmp_path / "my-reader", "bert")
+    small_base(tmp_path / "my-bert")
+    lives = [
+        {"text": f"{word} was {stage}.", "birth_date": year}
+        for year in YEARS
+        for word in ("She", "He")
+        for stage in ("a child", "a teenager", "an adult")
+    ]
+    (tmp_path / "lives.jsonl").write_text("".join(f"{json.dumps(life)}\n" for life in lives), encoding="utf-8")
+    assert follow(HOW_TO / "extractive-and-labelled.md", tmp_path) > 0
+    for run_folder in ("pointed", "labels"):
+        results = json.loads((tmp_path / run_folder / "results.json").read_text(encoding="utf-8"))["results"]
+        assert results
+        assert not any(one["n_unscored"] for one in results), run_folder
+
+
+@pytest.mark.soak
 @pytest.mark.model
 @pytest.mark.timeout(PROMISED_S)
 @pytest.mark.parametrize("page", OF_THE_DEFAULT_MODEL)
@@ -187,7 +216,7 @@ def test_what_a_server_would_be_asked_is_told_without_one(tmp_path: Path) -> Non
 
 
 def test_every_page_for_a_task_is_tried() -> None:
-    tried = {"masked", "seq2seq", "chat-api", *OF_THE_DEFAULT_MODEL}
+    tried = {"masked", "seq2seq", "chat-api", "extractive-and-labelled", *OF_THE_DEFAULT_MODEL}
     assert {page.stem for page in HOW_TO.glob("*.md")} == tried
 
 
