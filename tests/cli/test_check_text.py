@@ -214,6 +214,7 @@ def test_without_out_the_verdicts_are_printed(verdicts: list[dict[str, Any]], wo
     assert [json.loads(line) for line in said.removesuffix("\n").split("\n")] == verdicts
 
 
+@pytest.mark.soak
 @slow
 def test_a_long_file_keeps_its_order(work: Workplace) -> None:
     """Longer than what is asked at once."""

@@ -187,6 +187,7 @@ def test_a_run_finds_its_own_folder(work: Workplace) -> None:
 # The store.
 
 
+@pytest.mark.soak
 @slow
 def test_the_store_tells_and_forgets_what_was_named(tmp_path: Path) -> None:
     work = Workplace(tmp_path)

@@ -132,6 +132,7 @@ def test_what_the_command_says(bench: Bench, made: dict[str, Any]) -> None:
     assert plain.stdout.splitlines()[-1].endswith("-m short --challenge mgt-icml")
 
 
+@pytest.mark.soak
 def test_mistakes_are_one_sentence(bench: Bench, made: dict[str, Any]) -> None:
     (bench.folder / "broken.jsonl").write_text('{"text": "She was."}\n{"text": "He was"\n')
     (bench.folder / "empty.jsonl").write_text("")

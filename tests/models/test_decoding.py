@@ -211,6 +211,7 @@ def test_a_dry_run_estimates_prompts(tmp_path: Path) -> None:
         assert store.shelves() == []
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.model
 def test_the_default_model_answers_a_prompt_as_its_own_greedy_search_does(smollm2: TokenModel, tmp_path: Path) -> None:

@@ -535,6 +535,7 @@ def test_what_cannot_fill_masks_is_refused(build: Any, words: str, tmp_path: Pat
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_missing_head_is_one_sentence_on_the_command_line(model_cli: Cli, tmp_path: Path) -> None:
     folder = headless(tmp_path / "m")

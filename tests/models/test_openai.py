@@ -1259,6 +1259,7 @@ PLAN_SEED = 26  # by which every fault happens, one prompt is never answered, an
 RETRIES = 3
 
 
+@pytest.mark.soak
 @pytest.mark.model
 @pytest.mark.slow
 def test_the_real_server_behind_a_faulty_proxy(

@@ -325,6 +325,7 @@ def test_the_papers_tables_hold_the_measures(script: Script, statements: str, tm
     assert len(rows) == len(table.rows) == 3 * (3 + 2)
 
 
+@pytest.mark.soak
 def test_tables_by_dimension_hold_each_class_and_number(script: Script, tmp_path: Path) -> None:
     script(lambda query: labelled(cast(Choice, query), "gender", exact="race"))
     run = undertow.run(
