@@ -9,7 +9,7 @@ import json
 import re
 import stat
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,7 @@ def is_plain_file(path: Path) -> bool:
     Raises:
         UndertowError: the system cannot say, as of a name that is too long.
     """
-    try:
-        return path.is_file()
-    except OSError as error:
-        raise UndertowError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+    return _told(path, path.is_file)
 
 
 def is_folder(path: Path) -> bool:
@@ -69,8 +66,12 @@ def is_folder(path: Path) -> bool:
     Raises:
         UndertowError: the system cannot say, as of a name that is too long.
     """
+    return _told(path, path.is_dir)
+
+
+def _told(path: Path, asked: Callable[[], bool]) -> bool:
     try:
-        return path.is_dir()
+        return asked()
     except OSError as error:
         raise UndertowError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow import probes
 from undertow.audit import Place, Run, evidence_of, finish, key_of_run, probe_of, safe_name, tell_with
+from undertow.comparing.replicates import by_key
 from undertow.exports import MARK
 from undertow.imports.columns import read_mapped, read_names
 from undertow.imports.lm_eval import is_log, read_log
@@ -27,6 +28,12 @@ from undertow.types import Result, UndertowError, digest
 
 if TYPE_CHECKING:
     from undertow.measures.relation import Point
+
+MEASURED_ANEW = "measured anew,"
+"""How the note begins that says where numbers are not those that were recorded."""
+NUMBERS = ("value", "low", "high", "p", "q")
+SAME_DIGITS = 1e-9
+"""Machines round differently; numbers that differ by no more, in proportion or at all, are the same."""
 
 
 def score(  # noqa: PLR0913 - likewise
@@ -198,49 +205,37 @@ def _score_run(source: Path, asked: _Asked, place: Place) -> Run:
     place = replace(place, overwrite=place.overwrite or in_place)
 
     def noted(results: Sequence[Result]) -> list[str]:
-        notes = [note for note in manifest.get("notes", []) if MEASURED_OTHERWISE not in note]
+        notes = [note for note in manifest.get("notes", []) if not note.startswith(MEASURED_ANEW)]
         same_seed = manifest["seed"] == record.manifest["seed"]
         return [*notes, *_measured_otherwise(record.results, results)] if same_seed else notes
 
     return finish(probe_of(record), evidence_of(record), manifest, place, record.precision, noted=noted)
 
 
-MEASURED_OTHERWISE = "as they were recorded"
-SAME_DIGITS = 1e-9
-"""Machines round differently; a number that differs by no more, in proportion, is the same."""
-
-
 def _measured_otherwise(recorded: Sequence[Result], results: Sequence[Result]) -> list[str]:
     """What to say where numbers of a run that is measured anew are not those that it had; nothing where all are."""
-    before = {_about(result): result for result in recorded}
-    now = {_about(result): result for result in results}
-    differing = [name for name in ("value", "low", "high", "p", "q") if _differ(before, now, name)]
-    n_other = sum(
-        any(_differ({key: before[key]}, {key: now[key]}, name) for name in differing)
-        for key in before.keys() & now.keys()
-    )
-    n_other += len(before.keys() ^ now.keys())
+    before, now = by_key(recorded), by_key(results)
+    moved = {key: _moved(before[key], now[key]) for key in before.keys() & now.keys()}
+    n_other = sum(map(bool, moved.values())) + len(before.keys() ^ now.keys())
     if not n_other:
         return []
-    what = f" ({', '.join(differing)})" if differing else ""
+    names = [name for name in NUMBERS if any(name in some for some in moved.values())]
+    what = f" ({', '.join(names)})" if names else ""
     return [
-        f"measured anew, {n_other} of {len(before.keys() | now.keys())} results are not {MEASURED_OTHERWISE}{what}: the measures "
+        f"{MEASURED_ANEW} {n_other} of {len(before.keys() | now.keys())} results are not as they were recorded{what}: the measures "
         "have changed since, or the machine rounds otherwise"
     ]
 
 
-def _about(result: Result) -> tuple[str, tuple[tuple[str, str], ...]]:
-    return result.measure, tuple(sorted(result.group.items()))
-
-
-def _differ(before: Mapping[Any, Result], now: Mapping[Any, Result], name: str) -> bool:
-    """Whether a number of any result that is on both sides differs; two that are missing do not."""
-    pairs = [(getattr(before[key], name), getattr(now[key], name)) for key in before.keys() & now.keys()]
-    return any(
-        not (math.isnan(one) and math.isnan(other))
-        and not math.isclose(one, other, rel_tol=SAME_DIGITS, abs_tol=SAME_DIGITS)
-        for one, other in pairs
-    )
+def _moved(before: Result, now: Result) -> list[str]:
+    """The numbers of a result that differ; two that are missing do not."""
+    pairs = {name: (getattr(before, name), getattr(now, name)) for name in NUMBERS}
+    return [
+        name
+        for name, (one, other) in pairs.items()
+        if not math.isclose(one, other, rel_tol=SAME_DIGITS, abs_tol=SAME_DIGITS)
+        and not (math.isnan(one) and math.isnan(other))
+    ]
 
 
 def _with_graph(manifest: Mapping[str, Any], graph: str, source: Path) -> dict[str, Any]:
