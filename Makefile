@@ -8,7 +8,8 @@ BIN := $(VENV)/bin
 # Written last, so that an installation cut short is done again and a finished one is not.
 INSTALLED := $(VENV)/.undertow-installed
 # Three at a time, since some of them wait for servers and time limits. Threads that wait must sleep: spinning ones take the processor from the other half of the tests.
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/pytest -n 3 --dist loadfile
+# And modules are compiled once, not in every process that a test starts, whatever the environment says of bytecode.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(BIN)/pytest -n 3 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test soak fast check format docs audit bench clean distclean
@@ -25,9 +26,10 @@ test: install  ## run every test but the longest; ARGS="-k word" narrows them
 	$(BIN)/undertow pull smollm2
 	$(PYTEST) -m "not soak" $(ARGS)
 
-soak: install  ## run the tests that repeat at length what others show in short
+soak: install  ## run the longest tests; all of them write docs/soak.md: what they measured
 	$(BIN)/undertow pull smollm2
-	$(PYTEST) -m soak $(ARGS)
+	@mkdir -p build
+	$(PYTEST) -m soak --junitxml=build/soak.xml $(ARGS); ended=$$?; $(if $(ARGS),,$(BIN)/python tests/soak_page.py build/soak.xml;) exit $$ended
 
 fast: install  ## run the tests that are quick and need no model
 	$(PYTEST) -m "not slow and not model" $(ARGS)

@@ -162,6 +162,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     return places.cache_folder()
 
 
+@pytest.fixture
+def measured(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Says a figure that `make soak` writes into docs/soak.md."""
+    return partial(record_property, "measured")
+
+
 @pytest.fixture(scope="session")
 def reference_data() -> Path:
     """Real reference data, which a user's clone does not have."""

@@ -292,6 +292,21 @@ def test_what_is_not_comparable_is_refused(
     assert ";" in str(refusal.value), "it says how to mend it"
 
 
+def test_a_run_that_does_not_say_how_masses_were_read_is_not_taken_for_a_recorded_table() -> None:
+    silent = record(table(SECOND, "two"))
+    design = {name: fact for name, fact in silent.manifest["design"].items() if name not in ("readout", "readouts")}
+    silent = replace(silent, manifest={**silent.manifest, "design": design})
+    for readout in ("likelihood", "mask"):
+        said = record(table(FIRST), design={"readout": readout})
+        with pytest.raises(UndertowError, match=r"whose design does not say how.*; run the older one again") as refusal:
+            compare(said, silent)
+        assert "recorded" not in str(refusal.value)
+    told = replace(silent, manifest={**silent.manifest, "recorded": "own.csv"})
+    with pytest.raises(UndertowError, match="as they were recorded; compare models that are read alike"):
+        compare(record(table(FIRST), design={"readout": "likelihood"}), told)
+    assert compare(silent, silent).identical
+
+
 def test_several_models_without_a_common_name_are_refused() -> None:
     several = pd.concat([table(FIRST, "x"), table(SECOND, "y")], ignore_index=True)
     with pytest.raises(UndertowError, match=r"none in common \(one; x, y\)"):

@@ -228,6 +228,20 @@ def test_a_fault_of_an_audit_stays_a_fault(monkeypatch: pytest.MonkeyPatch) -> N
         compare(run, run)
 
 
+@pytest.mark.parametrize(("where", "is_told"), [("column", True), ("fact", True), ("own table", False)])
+def test_only_what_a_run_can_lack_is_told_of(where: str, is_told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Outside:
+        @staticmethod
+        def measure(evidence: Evidence, seed: int) -> list[Result]:
+            held: Any = {"column": evidence.frame, "fact": evidence.design, "own table": {}}[where]
+            return [Result("mean", {}, float(held["nosuch"]))]
+
+    monkeypatch.setattr(probes, "load", lambda name: Outside)
+    run = record(pd.DataFrame({"item": ["a"], "model": ["m"]}), probe="outside", design={"groups": []})
+    with pytest.raises(UndertowError if is_told else KeyError, match="nosuch"):
+        compare(run, run)
+
+
 def test_what_cannot_be_measured_at_all_names_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     class Outside:
         @staticmethod

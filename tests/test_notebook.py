@@ -42,6 +42,13 @@ def test_what_is_left_out_is_told() -> None:
     assert "10 of 11 findings, 40 of 45 results; the whole report: run/report.html" in html
 
 
+def test_numbers_below_zero_look_the_same_in_sentences_and_table() -> None:
+    falls = Result("slope", {"model": "m"}, -0.5, low=-1.5, high=0.5)
+    html = run_html("p: m", [Finding("It falls (-0.50).", found=True, strength=1.0)], [falls], Path("report.html"))
+    assert "<b>It falls (−0.50).</b>" in html
+    assert "<td>−0.50</td><td>−1.50 to 0.50</td>" in html
+
+
 def test_a_run_shows_its_findings_above_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "tell_with", lambda *_: lambda folder: None)
     run = undertow.run("spurious-correlation", "toy", w="date", date_count=4, limit=24, out=tmp_path / "run")

@@ -409,6 +409,8 @@ def test_a_result_moves_with_its_interval_and_its_tests() -> None:
     assert untested.detail == {"above_low": pytest.approx(-0.3), "n_w": 30.0}
     even = moved_by(drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0), 0.4)
     assert even.p == pytest.approx(0.05, abs=0.001), "on the scale of its interval, where p tells none"
+    few = moved_by(drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0, detail={"n_clusters": 5.0}), 0.4)
+    assert few.p == pytest.approx(2 * stats.norm.sf(stats.t.ppf(0.975, 4))), "of few clusters, an interval is wider"
 
 
 class Claims:

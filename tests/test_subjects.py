@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from undertow import subjects
 from undertow.subjects import KNOWN, checkpoint, read_about, written_out
 from undertow.types import UndertowError
 
@@ -47,6 +48,26 @@ def test_folders_without_a_step_come_last_by_name(folder: Path) -> None:
 
 def test_a_pattern_may_be_a_whole_path(folder: Path) -> None:
     assert written_out([f"{folder}/run/f*"]) == [f"{folder}/run/final"]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["**/checkpoint-*", "run/**/checkpoint-*", "**/run/**/checkpoint-*", "**/**/checkpoint-*"]
+)
+def test_a_pattern_may_go_through_folders_at_any_depth(pattern: str, folder: Path) -> None:
+    (folder / "run/later/on/checkpoint-7").mkdir(parents=True)
+    steps = ["run/checkpoint-3", "run/later/on/checkpoint-7", "run/checkpoint-20", "run/checkpoint-1000"]
+    assert written_out([pattern]) == steps
+    assert written_out(["run/la*", "run/later/**/checkpoint-*"]) == ["run/later", "run/later/on/checkpoint-7"]
+    assert written_out(["run/later/**"]) == ["run/later/on/checkpoint-7", "run/later", "run/later/on"]
+
+
+@pytest.mark.parametrize("pattern", ["**/checkpoint-*", "**/nosuch", "run/*"])
+def test_a_pattern_does_not_go_through_everything(pattern: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subjects, "MOST_FOLDERS", 4)
+    assert "goes through more than 4 files and folders; name more of the path" in refusal(
+        lambda: written_out([pattern])
+    )
+    assert written_out(["run/b*"]) == ["run/best"]
 
 
 def test_names_keep_their_order_and_a_pattern_its_place(folder: Path) -> None:
@@ -184,7 +205,7 @@ def test_a_name_with_dots_needs_quotes(name: str, tmp_path: Path) -> None:
         ('[models."a\\nb"]\n"no\\nsuch" = 1', ["is not known"]),
         ("[models.toy", ["not valid TOML"]),
         ("[models.toy]\n[models.toy]", ["not valid TOML"]),
-        (b"[models.toy]\nobjective = '\xff'", ["not valid TOML"]),
+        (b"[models.toy]\nobjective = '\xff'", ["byte 26 is not UTF-8"]),
         pytest.param("models = " + "[" * 20_000, ["not valid TOML"], id="too deep"),
         pytest.param("[models.toy]\nparameters = 1" + "0" * 400, ["parameters is"], id="too large for a number"),
     ],

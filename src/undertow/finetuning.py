@@ -23,7 +23,7 @@ from undertow.challenge.catalog import word_lists
 from undertow.challenge.reading import closest, read_toml
 from undertow.models.finetune import Example, Finetuned, Progress, Recipe, check_ends
 from undertow.models.finetune import finetune as train
-from undertow.outside import is_whole_text, json_of, plain_size
+from undertow.outside import HALF_CHARACTER, is_whole_text, json_of, plain_size
 from undertow.types import UndertowError
 
 Words: TypeAlias = Mapping[str, Sequence[str]]
@@ -264,12 +264,8 @@ def _value(given: Mapping[str, Any], name: str, where: str) -> str:
     if value is not None and (isinstance(value, bool) or not isinstance(value, (str, int, float))):
         raise UndertowError(f"{where}: field {name!r} must be text or a number, not {str(value)[:40]!r}")
     text = "" if value is None else str(value).strip()
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise UndertowError(
-            f"{where}: field {name!r} holds half of a character (a lone surrogate), which no tokenizer reads; mend it"
-        ) from error
+    if not is_whole_text(text):
+        raise UndertowError(f"{where}: field {name!r} {HALF_CHARACTER}, which no tokenizer reads; mend it")
     return text
 
 
@@ -341,9 +337,7 @@ def _object(line: str, where: str) -> Mapping[str, Any]:
     if "\\" in line:
         for name, value in given.items():
             if not is_whole_text(json.dumps([name, value], ensure_ascii=False)):
-                raise UndertowError(
-                    f"{where}: field {name!r} holds half of a character (a lone surrogate), which no tokenizer reads; mend it"
-                )
+                raise UndertowError(f"{where}: field {name!r} {HALF_CHARACTER}, which no tokenizer reads; mend it")
     return given
 
 

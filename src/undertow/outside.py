@@ -18,6 +18,8 @@ from undertow.types import UndertowError
 MOST_DEEP = 100
 """Levels of tables and lists within each other; whoever shows or writes a value goes down as far."""
 MOST_PARTS_OF_A_KEY = 64
+MOST_SAID_SIGNS = 200
+"""Of what a library says of a fault."""
 _LONG_KEY = re.compile(
     rf"(?:^|[\[{{,])[ \t]*+(?:(?:[\w-]++|\"[^\"\n]*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MOST_PARTS_OF_A_KEY}}}",
     re.ASCII | re.MULTILINE,
@@ -102,7 +104,9 @@ def plain_size(path: Path) -> int:
     if stat.S_ISDIR(found.st_mode):
         raise UndertowError(f"{path}: cannot be read (Is a directory); check the path")
     if not stat.S_ISREG(found.st_mode):
-        raise UndertowError(f"{path}: cannot be read (it is a pipe or a device, and no file); copy it into a file")
+        raise UndertowError(
+            f"{path}: cannot be read (it is a pipe or a device, and no file); save what it gives as a file first"
+        )
     return found.st_size
 
 
@@ -116,6 +120,15 @@ def text_of(content: bytes, path: Path) -> str:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UndertowError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8 text") from error
+    return _with_line_feeds(text)
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text, which ends them as one system or another does; signs that `str.splitlines` takes for ends are none."""
+    return _with_line_feeds(text).split("\n")
+
+
+def _with_line_feeds(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -163,6 +176,20 @@ def is_whole_text(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+HALF_CHARACTER = "holds half of a character (a lone surrogate)"
+"""What a text that is not whole does, as an error has it."""
+
+
+def first_line(error: BaseException, shown: Callable[[str], str] = str) -> str:
+    """What a library says of a fault, short enough to stand within a sentence of ours.
+
+    Args:
+        error: the fault.
+        shown: takes out of the line what nobody should see; before it is cut, since half of a secret is no longer known for one.
+    """
+    return shown((str(error).strip().splitlines() or [type(error).__name__])[0])[:MOST_SAID_SIGNS]
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ kind, as of a comparison, are checked and written in the same way (`Kind`).
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -23,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from undertow.outside import is_folder
-from undertow.sharing import draft_folder, locked, remove_forsaken
+from undertow.outside import first_line, is_folder, is_there, json_of, plain_size, whole_file
+from undertow.sharing import DRAFT_PREFIX, draft_folder, locked, remove_forsaken
 from undertow.types import Result, UndertowError
 
 if TYPE_CHECKING:
@@ -38,15 +39,47 @@ PRECISION_FLAG = "could_change"
 """Columns of the table that hold numbers, and one that holds True or False; the others but `measure` are of the group."""
 UNFINISHED = ".unfinished"
 """Marks a folder whose files are being replaced."""
-DRAFT_PREFIX = ".undertow-draft-"
 MOST_CELLS = 200_000_000
 """Of the table of observations."""
+MOST_OBSERVED_BYTES, MOST_JSON_BYTES, MOST_PRECISION_BYTES = 4 * 2**30, 256 * 2**20, 64 * 2**20
+"""Of files of a run folder; what is larger was not written by any audit."""
 PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", PRECISION, "report.html", "figures", "tables")
 NEEDED: Mapping[str, type] = {
     "schema_version": int, "probe": str, "model": str, "design": dict, "run_key": str, "asked_key": str, "seed": int,
     "protocol": str, "command": str, "python": str, "created": str, "versions": dict, "machine": dict,
 }  # fmt: skip
 """What every manifest holds, so that a run can be measured and told anew."""
+LATER = ("asked_key",)
+"""Of these, what the first manifests of their version did not hold."""
+TEXT, NUMBER, WHOLE, TRUTH = "text", "numbers", "whole numbers", "true or false"
+OF_DOCUMENTS = ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing")
+_OF_SENTENCES: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("item", "model", "challenge", "prompt", "part", "w_name", "w", "cluster", "text", "unscored"), TEXT
+    ),
+    "w_index": WHOLE, "unseen_prob": NUMBER,
+}  # fmt: skip
+CELLS: Mapping[tuple[str, ...], Mapping[str, str]] = {
+    ("spurious-correlation",): _OF_SENTENCES,
+    ("task-specification",): {
+        **_OF_SENTENCES, "sentence": TEXT, "expected": TEXT, "well_specified": TRUTH, "coreferent": NUMBER, "percent_female": NUMBER,
+    },
+    OF_DOCUMENTS: {
+        **dict.fromkeys(
+            ("item", "model", "document", "dimension", "gold", "text", "passage", "description_class", "wording", "sampling",
+             "decoding", "answer", "unscored", "cluster"), TEXT,
+        ),
+        **dict.fromkeys(("shots", "draw", "given_shots", "dropped"), WHOLE), "nats": NUMBER, "yes_percent": NUMBER,
+    },
+    ("occupation-checklist",): {
+        **dict.fromkeys(
+            ("item", "model", "stage", "pair", "woman", "man", "occupation", "soc_code", "context", "lender", "attribute", "category",
+             "order", "subject", "holder", "gold", "text", "said", "reading", "unscored", "cluster"), TEXT,
+        ),
+        **dict.fromkeys(("yes", "female", "male", "both", "neither"), NUMBER), "wording": WHOLE, "whole": TRUTH,
+    },
+}  # fmt: skip
+"""What the cells of columns must be, by audit. An audit from outside has columns of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +209,23 @@ def check_place(folder: Path, key: str, *, overwrite: bool = False, kind: Kind =
     Raises:
         UndertowError: the place is taken, or no folder can be made there.
     """
+    refuse_zero_byte(folder)
     with suppress(OSError):  # a folder that cannot be written to is told of below
         # Here, since a run that was finished as its process was killed is not written again.
         remove_forsaken(folder.absolute().parent, DRAFT_PREFIX)
     _refuse_place(folder, key, overwrite=overwrite, kind=kind)
+
+
+def refuse_zero_byte(folder: Path) -> None:
+    """Refuse a name that no system knows, and that Python meets with an error of its own.
+
+    Raises:
+        UndertowError: it holds one.
+    """
+    if "\0" in str(folder):
+        raise UndertowError(
+            f"{str(folder)!r}: no folder can be called so (it holds a zero byte); name another with --out"
+        )
 
 
 def _refuse_place(folder: Path, key: str, *, overwrite: bool, kind: Kind) -> None:
@@ -256,27 +302,31 @@ def read_record(folder: Path) -> Record:
     from pyarrow import ArrowException
 
     manifest = _read_manifest(folder)
+    path = folder / OBSERVATIONS
+    if not is_there(path):
+        raise UndertowError(f"{folder}: has no {OBSERVATIONS}; the run folder is incomplete, run the audit again")
+    if plain_size(path) > MOST_OBSERVED_BYTES:
+        raise UndertowError(
+            f"{path}: is too large for the observations of a run; at most {MOST_OBSERVED_BYTES // 2**30} GiB are read"
+        )
     try:
-        with (folder / OBSERVATIONS).open(
-            "rb"
-        ) as file:  # by its path it could not be had from a folder whose name is no text
-            observations = _table_in(file)
-    except FileNotFoundError as error:
-        raise UndertowError(
-            f"{folder}: has no {OBSERVATIONS}; the run folder is incomplete, run the audit again"
-        ) from error
+        with path.open("rb") as file:  # by its path it could not be had from a folder whose name is no text
+            observations = _table_in(file, _cells_of(manifest))
     except (ArrowException, OSError, ValueError) as error:
-        raise UndertowError(
-            f"{folder / OBSERVATIONS}: is damaged ({_first_line(error)}); run the audit again"
-        ) from error
+        raise UndertowError(f"{path}: is damaged ({first_line(error)}); run the audit again") from error
     return Record(manifest, observations, _read_results(folder), _read_precision(folder))
 
 
-def _table_in(file: IO[bytes]) -> pd.DataFrame:
+def _table_in(file: IO[bytes], cells: Mapping[str, str]) -> pd.DataFrame:
     """A table whose texts are texts. What pandas noted in the file about its own types is left aside, and may be damaged.
 
+    Args:
+        file: a Parquet file.
+        cells: what columns must hold, `TEXT`, `NUMBER`, `WHOLE` or `TRUTH`, if they are there.
+
     Raises:
-        ArrowException, OSError, ValueError: it is none, or is far too large: a column of one value takes no room in a file.
+        ArrowException, OSError, ValueError: it is none, or is far too large: a column of one value takes no room in a file; or a
+            column holds something else than it must.
     """
     import pyarrow.parquet as pq
 
@@ -287,23 +337,51 @@ def _table_in(file: IO[bytes]) -> pd.DataFrame:
     table = opened.read()
     if len(set(table.column_names)) < table.num_columns:
         raise ValueError("it has two columns of one name")
+    for field in table.schema:
+        must = cells.get(field.name)
+        if must is not None and not _holds(field.type, must):
+            raise ValueError(f"its column {field.name!r} must hold {must}")
     table.validate(full=True)
     found: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     return found
+
+
+def _cells_of(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """What the columns of a run must hold, as far as its audit is one of ours; docs/run-folder.md lists them."""
+    cells = next((kinds for ours, kinds in CELLS.items() if manifest["probe"] in ours), {})
+    groups = manifest["design"].get("groups")
+    masses = [*map(str, groups if isinstance(groups, list) else ()), "unclaimed"] if cells else []
+    numbers = [name for one in masses for name in (one, f"{one}.low", f"{one}.high")]
+    return dict.fromkeys(numbers, NUMBER) | dict(cells)
+
+
+def _holds(kind: Any, must: str) -> bool:
+    """Whether a column of this Arrow type holds what it must; a number or a truth may be missing from all of its rows."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if must == TEXT:
+        return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+    if must == WHOLE:
+        return bool(types.is_integer(kind))
+    is_it = types.is_boolean(kind) if must == TRUTH else types.is_integer(kind) or types.is_floating(kind)
+    return bool(is_it or types.is_null(kind))
 
 
 def _read_precision(folder: Path) -> pd.DataFrame | None:
     import pandas as pd
 
     path = folder / PRECISION
-    if not path.is_file():
+    if not is_there(path):
         return None
+    content = whole_file(path, MOST_PRECISION_BYTES, "a table of what precision costs")
     try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+        table = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
         numbers = {name: [float(cell or "nan") for cell in table[name]] for name in PRECISION_NUMBERS}
         return table.assign(**numbers, **{PRECISION_FLAG: table[PRECISION_FLAG] == "True"})
-    except (OSError, ValueError, KeyError) as error:
-        raise UndertowError(f"{path}: is damaged ({_first_line(error)}); run the audit again") from error
+    except (ValueError, KeyError) as error:
+        raise UndertowError(f"{path}: is damaged ({first_line(error)}); run the audit again") from error
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -317,6 +395,10 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise UndertowError(f"{path}: was written by a newer Undertow (schema {version}); update to read it")
     wrong = [name for name, kind in NEEDED.items() if not isinstance(manifest.get(name), kind)]
+    if wrong and all(name in LATER and name not in manifest for name in wrong):
+        raise UndertowError(
+            f"{path}: was written by an older Undertow, before manifests had {wrong[0]}; run the audit again"
+        )
     if wrong:
         raise UndertowError(f"{path}: is damaged (it has no {wrong[0]}, or a wrong one); run the audit again")
     return manifest
@@ -329,9 +411,9 @@ def _read_results(folder: Path) -> list[Result]:
     try:
         return [_result(row) for row in read_json(path)["results"]]
     except KeyError as error:
-        raise UndertowError(f"{path}: is damaged (it lacks {_first_line(error)}); run the audit again") from error
+        raise UndertowError(f"{path}: is damaged (it lacks {first_line(error)}); run the audit again") from error
     except (TypeError, AttributeError, ValueError, OverflowError) as error:
-        raise UndertowError(f"{path}: is damaged ({_first_line(error)}); run the audit again") from error
+        raise UndertowError(f"{path}: is damaged ({first_line(error)}); run the audit again") from error
 
 
 def _result(row: Mapping[str, Any]) -> Result:
@@ -404,19 +486,16 @@ def _plain(value: Any) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file.
+    """The JSON object in a file of a folder of ours.
 
     Raises:
-        UndertowError: there is none that can be read.
+        UndertowError: there is none that can be read, or it is far too large, or says one thing twice.
     """
+    content = whole_file(path, MOST_JSON_BYTES, "a file of a run folder")
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UndertowError(f"{path}: is damaged ({_first_line(error)}); run the audit again") from error
+        value = json_of(content.decode())
+    except ValueError as error:
+        raise UndertowError(f"{path}: is damaged ({first_line(error)}); run the audit again") from error
     if not isinstance(value, dict):
         raise UndertowError(f"{path}: is damaged (not a JSON object); run the audit again")
     return value
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow import probes
-from undertow.audit import Place, Run, evidence_of, finish, key_of_run, probe_of, safe_name, tell_with
+from undertow.audit import Observed, Place, Run, evidence_of, finish, key_of_run, probe_of, safe_name, tell_with
 from undertow.comparing.replicates import by_key
 from undertow.exports import MARK
 from undertow.imports.columns import read_mapped, read_names
@@ -22,7 +22,7 @@ from undertow.named_graphs import named_graph
 from undertow.outside import is_plain_file, plain_size
 from undertow.probes.base import Evidence
 from undertow.provenance import call_with, circumstances, code_sha256, command_with, score_call, score_command
-from undertow.records import MANIFEST, SCHEMA_VERSION, check_place, read_record, write_record
+from undertow.records import MANIFEST, SCHEMA_VERSION, check_place, read_record, refuse_zero_byte, write_record
 from undertow.subjects import read_about
 from undertow.types import Result, UndertowError, digest
 
@@ -118,7 +118,7 @@ def score(  # noqa: PLR0913 - likewise
         "python": score_call(str(source), changed),
         **circumstances(),
     }
-    return finish(chosen, evidence, manifest, Place(folder, overwrite))
+    return finish(Observed(chosen, evidence), manifest, Place(folder, overwrite))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +201,8 @@ def _score_run(source: Path, asked: _Asked, place: Place) -> Run:
         }
     manifest = _with_graph(manifest, asked.graph, source)
     # Measuring a run anew in its own folder is what was asked for, whatever its key becomes.
+    if place.folder is not None:
+        refuse_zero_byte(place.folder)
     in_place = place.folder is not None and place.folder.resolve() == source.resolve()
     place = replace(place, overwrite=place.overwrite or in_place)
 
@@ -209,7 +211,8 @@ def _score_run(source: Path, asked: _Asked, place: Place) -> Run:
         same_seed = manifest["seed"] == record.manifest["seed"]
         return [*notes, *_measured_otherwise(record.results, results)] if same_seed else notes
 
-    return finish(probe_of(record), evidence_of(record), manifest, place, record.precision, noted=noted)
+    observed = Observed(probe_of(record), evidence_of(record), record.precision)
+    return finish(observed, manifest, place, noted=noted)
 
 
 def _measured_otherwise(recorded: Sequence[Result], results: Sequence[Result]) -> list[str]:

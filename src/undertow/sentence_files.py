@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from undertow import challenge
-from undertow.outside import json_of, text_of, whole_file
+from undertow.outside import HALF_CHARACTER, is_whole_text, json_of, text_of, whole_file
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
@@ -69,13 +69,8 @@ def _line(row: str, options: str, where: str) -> Line:
         raise UndertowError(f"{where}: is not JSON ({error}); write one object a line") from error
     if not isinstance(given, dict) or not isinstance(given.get("text"), str):
         raise UndertowError(f'{where}: needs an object with a "text", not {row[:60]!r}')
-    try:
-        row.encode()
-        json.dumps(given, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise UndertowError(
-            f"{where}: holds half of a character (a lone surrogate), which cannot be written; mend it"
-        ) from error
+    if not is_whole_text(row) or not is_whole_text(json.dumps(given, ensure_ascii=False)):
+        raise UndertowError(f"{where}: {HALF_CHARACTER}, which cannot be written; mend it")
     own = given.get("options") or options
     if not isinstance(own, (str, dict)):
         raise UndertowError(

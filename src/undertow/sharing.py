@@ -21,6 +21,8 @@ except ImportError:  # Windows: nothing is locked there, and drafts are old befo
 
 WAIT_S, SAY_S = 120.0, 4.0
 """How long another process may hold what we need before we give up, and before the user is told that we wait."""
+DRAFT_PREFIX = ".undertow-draft-"
+"""Begins the name of a draft of a folder that a user named; whoever writes beside it next removes those of killed processes."""
 HELD = ".held"
 """Ends the name of a draft folder that is locked for as long as its process lives."""
 OLD_S = 24 * 3600.0

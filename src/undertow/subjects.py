@@ -10,17 +10,20 @@ import math
 import re
 import reprlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from glob import has_magic
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
-from undertow.outside import is_there, toml_of, whole_file
+from undertow.outside import is_there, text_of, toml_of, whole_file
 from undertow.types import UndertowError
 
 Facts: TypeAlias = Mapping[str, str | float]
 """`parameters` (a number), `objective`, `post_training` (words); `step` and `trajectory` of a checkpoint."""
 MAX_BYTES = 2**20
+MOST_FOLDERS = 10_000
+"""That a pattern may match or go through: more are those of a whole disk, which nobody means."""
 KNOWN = ("parameters", "objective", "post_training")
 _STEP = re.compile(r"(?:checkpoint|step|ckpt)[-_]?(\d+)$", re.IGNORECASE)
 
@@ -50,16 +53,34 @@ def written_out(names: Sequence[str]) -> list[str]:
 
 def _matching(pattern: str) -> list[str]:
     """The folders that a pattern matches; a ~ in it is the home folder, since a pattern in quotes passes the shell by."""
-    if "**" in Path(pattern).parts:  # of all folders below, however many these are
-        raise UndertowError(
-            f"{pattern}: ** is in no pattern here; write each folder as a *, as in 'runs/*/checkpoint-*'"
-        )
     try:
         path = Path(pattern).expanduser()
-        places = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
-        return [str(place) for place in places if place.is_dir()]
+        found = list(islice(_gone_through(Path(path.anchor), path.relative_to(path.anchor).parts), MOST_FOLDERS + 1))
     except (ValueError, RuntimeError) as error:
         raise UndertowError(f"{pattern}: is no pattern ({error}); write it as in 'run/checkpoint-*'") from error
+    if len(found) > MOST_FOLDERS:
+        raise UndertowError(
+            f"{pattern}: goes through more than {MOST_FOLDERS:,} files and folders; name more of the path, or write a * for a folder "
+            "that has any name"
+        )
+    return list(dict.fromkeys(str(place) for place in found if place is not None and place.is_dir()))
+
+
+def _gone_through(base: Path, parts: Sequence[str]) -> Iterator[Path | None]:
+    """What a pattern matches below a folder, and None for every folder that a ** in it goes through.
+
+    `Path.glob` by itself goes through all folders below before its first match, or without one: nothing counts them then.
+    """
+    at = parts.index("**") if "**" in parts else len(parts)
+    places = base.glob("/".join(parts[:at])) if parts[:at] else iter([base])
+    if at == len(parts):
+        yield from places
+        return
+    after = parts[at + 1 :]
+    for place in places:
+        for folder in place.glob("**"):
+            yield None
+            yield from _gone_through(folder, after) if after else [folder]
 
 
 def checkpoint(name: str) -> dict[str, str | float]:
@@ -77,9 +98,9 @@ def read_about(path: Path | None) -> dict[str, dict[str, str | float]]:
     """
     if path is None:
         return {}
-    content = whole_file(path, MAX_BYTES, "a file about models")
+    text = text_of(whole_file(path, MAX_BYTES, "a file about models"), path)
     try:
-        table = toml_of(content.decode("utf-8-sig"))  # Windows editors begin a file with a mark
+        table = toml_of(text)
     except ValueError as error:
         raise UndertowError(f"{path}: is not valid TOML: {error}") from error
     models = table.get("models")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from undertow import challenge
@@ -286,6 +289,37 @@ def test_one_sentence_with_words_of_its_own(options: str | dict[str, list[str]])
     own = challenge.single("mine", "Soup is [MASK].", options)
     assert own.words == {"warm": ("hot", "mild"), "cold": ("icy",)}
     assert own.sentences[0].query.texts() == ["Soup is hot.", "Soup is mild.", "Soup is icy."]
+
+
+def test_words_may_stand_in_whatever_holds_them_in_order() -> None:
+    words = ["hot", "mild"]
+    for held in (tuple(words), np.array(words), pd.Series(words), pd.Index(words), iter(words)):
+        own = challenge.single("mine", "Soup is [MASK].", {"warm": held, "cold": ["icy"]})
+        assert own.words == {"warm": ("hot", "mild"), "cold": ("icy",)}
+        assert {type(word) for forms in own.words.values() for word in forms} == {str}
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["hot", b"hot", {"hot": 1}, {"hot", "mild"}, 3, None, np.array("hot"), np.array([1, 2]), np.array([]), [""]],
+)
+def test_words_that_are_no_list_of_them_are_refused(words: Any) -> None:
+    with pytest.raises(UndertowError, match="group 'warm' needs a list of words"):
+        challenge.single("mine", "Soup is [MASK].", {"warm": words, "cold": ["icy"]})
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("Soup\ud800 is MASK.", ""),
+        ("Soup is MASK.", "a: x\ud800; b: y"),
+        ("Soup is MASK.", {"a": ["x\ud800"], "b": ["y"]}),
+        ("Soup is MASK.", {"\ud800": ["x"], "b": ["y"]}),
+    ],
+)
+def test_half_of_a_character_is_refused(text: str, options: Any) -> None:
+    with pytest.raises(UndertowError, match="the sentence holds half of a character"):
+        challenge.single("mine", text, options)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from conftest import Cli
 from refusal import refused
 from undertow import audit, models, probes
 from undertow import cli as command_line
+from undertow.cli import outcome
+from undertow.cli import run as run_command
 from undertow.models.base import Found, Request
 from undertow.models.openai import Settings
 from undertow.scoring.ask import Estimate
@@ -318,8 +320,8 @@ def test_reasons_of_unscored_items_are_said(
 def test_the_usual_reasons_are_said_first() -> None:
     reasons = [reason for number in range(1, 8) for reason in [f"reason {number}"] * number]
     run = SimpleNamespace(observations=pd.DataFrame({"unscored": ["", *reasons, ""]}))
-    assert command_line._reasons(run) == [(f"reason {number}", number) for number in (7, 6, 5, 4, 3)]  # type: ignore[arg-type]
-    assert command_line._reasons(SimpleNamespace(observations=pd.DataFrame())) == []  # type: ignore[arg-type]
+    assert outcome._reasons(run) == [(f"reason {number}", number) for number in (7, 6, 5, 4, 3)]  # type: ignore[arg-type]
+    assert outcome._reasons(SimpleNamespace(observations=pd.DataFrame())) == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -334,7 +336,7 @@ def test_what_cannot_be_asked_is_told_from_what_is_stored(
     n_stored: int, n_passes: int, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     estimate = Estimate(40, 30, n_stored, 99 if n_passes else 0, n_passes, 0.0, 0)
-    command_line._say_estimate(estimate, as_json=False)
+    run_command._say_estimate(estimate, as_json=False)
     assert capsys.readouterr().out.splitlines()[1].startswith(expected)
 
 

@@ -89,6 +89,7 @@ def rows_of(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in table[2:]]
 
 
+@pytest.mark.soak
 def test_published_numbers_of_the_page_are_printed(reference_data: Path, tmp_path: Path) -> None:
     run = undertow.score(
         reference_data / "recorded/mgc_pronoun_mass.csv.gz", probe="spurious-correlation", out=tmp_path / "run"
@@ -144,6 +145,7 @@ def result_of(results: pd.DataFrame, name: str, model: str, score: str, measure:
     return {name: float(results[name][index]) for name in ("value", "low", "high")}
 
 
+@pytest.mark.soak
 @pytest.mark.model
 @pytest.mark.slow
 def test_numbers_of_the_default_model_are_printed(smollm2_found: object, cold_cli: Cli, tmp_path: Path) -> None:

@@ -278,8 +278,15 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (PHONE, "light"),
+        (DESK, "dark"),
+        pytest.param(PHONE, "dark", marks=pytest.mark.soak),
+        pytest.param(DESK, "light", marks=pytest.mark.soak),
+    ],
+)
 def test_pages_open_from_disk_without_a_word_and_fit(site: Path, browser: Any, width: int, scheme: str) -> None:
     context = browser.new_context(viewport={"width": width, "height": 900}, offline=True, color_scheme=scheme)
     tab = context.new_page()

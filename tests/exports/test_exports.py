@@ -15,9 +15,10 @@ import pytest
 from hostile import PAYLOADS
 from undertow import exports, probes
 from undertow.cli.export import FORMATS
-from undertow.exports.base import Asked, Exported
+from undertow.exports.base import Asked, Exported, Written
 from undertow.exports.carried import carried_texts, read_carried
 from undertow.probes.base import Sampling
+from undertow.sharing import DRAFT_PREFIX, HELD, draft_folder
 from undertow.types import Blank, Factor, Generation, Item, Option, UndertowError
 
 SMALL: dict[str, Any] = {"w": "date", "date_count": 3}
@@ -84,6 +85,29 @@ def test_a_folder_of_something_else_is_left_alone(in_folder: Path) -> None:
         with pytest.raises(UndertowError, match=why):
             exports.export("lm-eval", "spurious-correlation", place, limit=6, overwrite=True, **SMALL)
     assert (in_folder / "mine/thesis.tex").read_text() == "x"
+
+
+def test_a_place_that_is_taken_meanwhile_is_left_alone(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = exports.load("lm-eval")
+
+    def write(asked: Asked, folder: Path, place: Path) -> Written:
+        place.mkdir()
+        (place / exports.MARK).write_text("another's")
+        return Written(["a name"], [])
+
+    monkeypatch.setattr(chosen, "write", write)
+    with pytest.raises(UndertowError, match=r"holds an export; .*--overwrite"):
+        exports.export("lm-eval", "spurious-correlation", "out", limit=6, **SMALL)
+    assert [path.name for path in in_folder.iterdir()] == ["out"]
+    assert (in_folder / "out" / exports.MARK).read_text() == "another's"
+
+
+def test_the_draft_of_a_living_process_is_kept_and_that_of_a_killed_one_removed(in_folder: Path) -> None:
+    left = in_folder / f"{DRAFT_PREFIX}left{HELD}"
+    left.mkdir()
+    with draft_folder(in_folder, DRAFT_PREFIX) as living:
+        exports.export("lm-eval", "spurious-correlation", "out", limit=6, **SMALL)
+        assert (living.exists(), left.exists()) == (True, False)
 
 
 @pytest.mark.parametrize(

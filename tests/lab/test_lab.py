@@ -134,6 +134,7 @@ def planted_access() -> Access:
     return Access(SUBJECT.access, SUBJECT.strength)
 
 
+@pytest.mark.soak
 def test_the_causal_family_reads_what_a_network_of_the_lab_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

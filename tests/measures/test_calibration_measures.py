@@ -122,6 +122,16 @@ def test_the_calibration_slope_is_judged_by_its_target(slope: float, met: bool) 
     assert verdicts(results(frame))[0][3] is met
 
 
+@pytest.mark.parametrize(
+    ("noise", "value"),
+    [(0.0, "2.00 (without spread)"), (1e-4, "2.00 (1.99996 to 2.00004)"), (0.1, "2.00 (1.96 to 2.04)")],
+)
+def test_the_ends_of_an_interval_look_alike_only_where_there_is_no_spread(noise: float, value: str) -> None:
+    slope = Result("calibration_slope", dict.fromkeys(GROUP_KEYS, "all"), 2.0, 2 - 0.4 * noise, 2 + 0.4 * noise, 48)
+    others = [one for one in usual() if one.measure != "calibration_slope"]
+    assert verdicts([slope, *others])[0][2] == value
+
+
 def test_coverage_counts_the_intervals_that_hold_what_was_planted() -> None:
     frame = lab(architectures=["masked"])
     missed = of(frame, "masked-2-0", "masked-1-1")

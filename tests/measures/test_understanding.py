@@ -29,7 +29,8 @@ from undertow.measures.understanding import (
     results,
     scored,
 )
-from undertow.types import Result
+from undertow.probes.base import Design
+from undertow.types import Result, UndertowError
 
 DEFAULTS: dict[str, Any] = {
     "model": "m", "shots": 0, "sampling": "none", "decoding": "greedy", "dimension": "", "passage": "", "description_class": "question",
@@ -488,3 +489,9 @@ def test_a_seed_gives_the_same_numbers_again_and_another_another() -> None:
     ]
     assert spans[0] == spans[1]
     assert spans[0] != spans[2]
+
+
+def test_a_design_that_does_not_list_its_labels_is_damaged() -> None:
+    frame = diagnosed(TWO_WORDINGS, GOLDS)
+    with pytest.raises(UndertowError, match=r"manifest\.json: is damaged \(its design does not say labels\)"):
+        results(frame, Design({"task": DIAGNOSIS}, "manifest.json"), 0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import secrets
 import signal
 import socket
@@ -31,7 +30,7 @@ from undertow.models import catalog
 from undertow.models._openai_steps import Wanted, answer_in, shown_of, step_of, text_of, without_end
 from undertow.models.base import EXACT, PAPER, Found, LostError, Request, UnscorableError
 from undertow.models.openai import Settings, find
-from undertow.places import cache_folder, store_file
+from undertow.places import store_file
 from undertow.scoring.ask import Asked as Answers
 from undertow.scoring.ask import ask, estimate
 from undertow.scoring.store import AnswerStore
@@ -576,57 +575,6 @@ def test_the_account_is_told_to_the_openai_service_alone(
     assert account == (told if is_the_service else {})
 
 
-FAILING = """
-import logging, sys
-from undertow.models.base import Request
-from undertow.models.openai import find
-from undertow.places import store_file
-from undertow.scoring.ask import ask
-from undertow.scoring.store import AnswerStore
-from undertow.types import Generation, Option, UndertowError
-logging.basicConfig(level=logging.DEBUG)
-found = find(Request("openai:some-model", settings={"base_url": sys.argv[1], "retries": 0, "concurrency": 2}))
-options = (Option("f", ("she",)), Option("m", ("he",)))
-queries = [Generation(f"prompt {n}", options) for n in range(9)]
-with AnswerStore(store_file()) as store:
-    try:
-        print(ask(found, queries, store, "exact", lambda done, total: None))
-    except UndertowError as error:
-        print(error, repr(error))
-        raise
-"""
-
-
-def run_apart(code: str, *arguments: str, **more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", code, *arguments]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=os.environ | more)
-
-
-def test_the_key_is_in_no_file_no_output_and_no_error() -> None:
-    """Whatever is logged, and though the server throws the key back at us wherever it can."""
-    key = secrets.token_urlsafe(24)
-
-    def reply(asked: Asked) -> Reply:
-        name = {"model": f"model of {key}", "system_fingerprint": key}
-        if asked.prompt == "prompt 5":
-            return error(400, f"Incorrect API key provided: {key[:8]}***{key[-7:]}")
-        return Reply(GOOD | name, after_s=0.3 if asked.prompt == "prompt 6" else 0.0)
-
-    with serving(reply) as seen:
-        process = run_apart(FAILING, seen.url, OPENAI_API_KEY=key, OPENAI_LOG="debug")
-        said, complained = process.communicate(timeout=60)
-    assert f"Bearer {key}" in {asked.headers["authorization"] for asked in seen.requests}
-    assert "refused the request (status 400)" in said
-    assert "UndertowError" in complained
-    files = [path for path in cache_folder().rglob("*") if path.is_file() and not path.is_symlink()]
-    assert store_file() in files
-    for part in (key, key[:8], key[-7:]):
-        assert part not in said
-        assert part not in complained
-        assert not any(part.encode() in path.read_bytes() for path in files)
-
-
 def test_the_loggers_speak_again_afterwards(caplog: pytest.LogCaptureFixture) -> None:
     with serving(saying(GOOD)) as seen, caplog.at_level(logging.DEBUG, "openai"):
         answers_of(model_at(seen.url), [prompt()])
@@ -1003,11 +951,33 @@ def test_prompts_that_are_not_latin_are_estimated_by_their_bytes() -> None:
     assert told.n_tokens == 3 + 4
 
 
+ASKING = """
+import sys
+from undertow.models.base import Request
+from undertow.models.openai import find
+from undertow.places import store_file
+from undertow.scoring.ask import ask
+from undertow.scoring.store import AnswerStore
+from undertow.types import Generation, Option
+found = find(Request("openai:some-model", settings={"base_url": sys.argv[1], "retries": 0, "concurrency": 2}))
+options = (Option("f", ("she",)), Option("m", ("he",)))
+queries = [Generation(f"prompt {n}", options) for n in range(9)]
+with AnswerStore(store_file()) as store:
+    ask(found, queries, store, "exact", lambda done, total: None)
+"""
+
+
+def asking(url: str) -> subprocess.Popen[str]:
+    """A process of its own that asks a server nine prompts, two at a time."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", ASKING, url], stdout=pipe, stderr=pipe, text=True)
+
+
 def test_ctrl_c_ends_at_once_in_the_middle_of_requests() -> None:
     """The server would take a minute; the answers that arrived before are stored, and no thread is waited for."""
     done = [f"prompt {n}" for n in range(4)]
     with serving(lambda asked: Reply(GOOD, after_s=0.0 if asked.prompt in done else 60.0)) as seen:
-        process = run_apart(FAILING, seen.url)
+        process = asking(seen.url)
         arrived_in_time(seen, 6)
         process.send_signal(signal.SIGINT)
         started = time.monotonic()
@@ -1021,7 +991,7 @@ def test_ctrl_c_ends_at_once_in_the_middle_of_requests() -> None:
 def test_a_kill_loses_what_was_under_way_and_nothing_else() -> None:
     done = [f"prompt {n}" for n in range(5)]
     with serving(lambda asked: Reply(GOOD, after_s=0.0 if asked.prompt in done else 60.0)) as seen:
-        process = run_apart(FAILING, seen.url)
+        process = asking(seen.url)
         arrived_in_time(seen, 7)
         process.kill()
         process.communicate(timeout=30)

@@ -41,6 +41,26 @@ def results(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def test_what_pandas_calls_rows_by_is_no_word_group(tmp_path: Path) -> None:
+    plain = pd.DataFrame([row.split(",") for row in ROWS], columns=HEADER.split(","))
+    plain.assign(shown=range(len(plain))).set_index("shown").to_parquet(tmp_path / "named.parquet")
+    frame, groups = read_recorded(tmp_path / "named.parquet")
+    assert groups == ["xe", "ze"]
+    assert frame["unclaimed"].tolist() == [100 - x - z for x, z in frame[["xe", "ze"]].to_numpy()]
+    plain.set_index(["model", "w_name"]).to_parquet(tmp_path / "known.parquet")
+    again, groups = read_recorded(tmp_path / "known.parquet")
+    assert groups == ["xe", "ze"]
+    assert set(again["model"]) == {"m"}, "a column that is known is read wherever it stands"
+
+
+def test_a_row_of_a_parquet_table_is_told_by_its_number(tmp_path: Path) -> None:
+    rows = [row.split(",") for row in ROWS]
+    rows[6][5] = "many"
+    pd.DataFrame(rows, columns=HEADER.split(",")).to_parquet(tmp_path / "own.parquet")
+    with pytest.raises(UndertowError, match=r"own\.parquet, row 7: xe is 'many'"):
+        read_recorded(tmp_path / "own.parquet")
+
+
 # Real recorded outputs.
 
 

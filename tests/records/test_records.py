@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -15,8 +16,8 @@ import pytest
 import undertow
 from conftest import Cli
 from refusal import refused
+from undertow import records
 from undertow.records import (
-    DRAFT_PREFIX,
     MANIFEST,
     OBSERVATIONS,
     RESULTS,
@@ -25,7 +26,7 @@ from undertow.records import (
     check_place,
     read_record,
 )
-from undertow.sharing import OLD_S
+from undertow.sharing import DRAFT_PREFIX, OLD_S
 from warm import warm
 
 slow = pytest.mark.slow
@@ -64,9 +65,9 @@ def without(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).unlink()
 
 
-def with_text(name: str, text: str) -> Callable[[Path], None]:
+def with_text(name: str, text: str, encoding: str = "utf-8") -> Callable[[Path], None]:
     def change(folder: Path) -> None:
-        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).write_text(text, encoding=encoding)
 
     return change
 
@@ -75,6 +76,25 @@ def with_entry(name: str, value: object) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         (folder / MANIFEST).write_text(json.dumps(manifest | {name: value}), encoding="utf-8")
+
+    return change
+
+
+def without_entry(name: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        del manifest[name]
+        (folder / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+
+    return change
+
+
+def with_column(name: str, cell: object) -> Callable[[Path], None]:
+    """The observations with one value all along a column."""
+
+    def change(folder: Path) -> None:
+        frame = pd.read_parquet(folder / OBSERVATIONS)
+        frame.assign(**{name: pd.Series([cell] * len(frame), dtype=object)}).to_parquet(folder / OBSERVATIONS)
 
     return change
 
@@ -116,6 +136,20 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "manifest with a wrong design": (with_entry("design", []), [f"run/{MANIFEST}: ", "it has no design"]),
     "newer": (with_entry("schema_version", SCHEMA_VERSION + 1), [f"run/{MANIFEST}: ", "newer Undertow", "update"]),
     "unknown probe": (with_entry("probe", "nosuch"), ["no probe called 'nosuch'"]),
+    "manifest that says one thing twice": (
+        with_text(MANIFEST, '{"seed": 0, "seed": 1}'),
+        [f"run/{MANIFEST}: ", "is damaged ('seed' is there twice)"],
+    ),
+    "manifest of another encoding": (with_text(MANIFEST, "{}", "utf-16"), [f"run/{MANIFEST}: ", "is damaged"]),
+    "manifest of an older version": (without_entry("asked_key"), [f"run/{MANIFEST}: ", "older Undertow", "asked_key"]),
+    "manifest without a seed at all": (without_entry("seed"), [f"run/{MANIFEST}: ", "is damaged (it has no seed"]),
+    "text for numbers": (
+        with_column("female", "x"),
+        [f"run/{OBSERVATIONS}: ", "its column 'female' must hold numbers"],
+    ),
+    "lists for text": (with_column("model", ["x"]), [f"run/{OBSERVATIONS}: ", "its column 'model' must hold text"]),
+    "numbers for text": (with_column("w_name", 1.5), [f"run/{OBSERVATIONS}: ", "its column 'w_name' must hold text"]),
+    "places between": (with_column("w_index", 1.5), [f"run/{OBSERVATIONS}: ", "'w_index' must hold whole numbers"]),
     "no observations": (without(OBSERVATIONS), [f"run: has no {OBSERVATIONS}", "run the audit again"]),
     "half the observations": (half(OBSERVATIONS), [f"run/{OBSERVATIONS}: ", "is damaged", "run the audit again"]),
     "flipped observations": (flipped(OBSERVATIONS), [f"run/{OBSERVATIONS}: ", "is damaged"]),
@@ -161,7 +195,38 @@ def test_the_library_says_the_same(case: str, copied: Path) -> None:
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+def test_files_that_are_too_large_are_not_read(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, path in (("MOST_JSON_BYTES", MANIFEST), ("MOST_OBSERVED_BYTES", OBSERVATIONS)):
+        with monkeypatch.context() as patch:
+            patch.setattr(records, name, 100)
+            with pytest.raises(undertow.UndertowError, match=rf"{path}: .*too large"):
+                read_record(copied)
+    assert read_record(copied).results
+
+
+def test_numbers_may_be_missing_and_texts_may_be_kept_in_other_ways(copied: Path) -> None:
+    """An audit from outside has columns of its own, which nobody here knows."""
+    before = pd.read_parquet(copied / OBSERVATIONS)
+    frame = before.assign(male=None, model=before["model"].astype("category"), female=1)
+    frame.to_parquet(copied / OBSERVATIONS)
+    assert read_record(copied).observations["male"].isna().all()
+    with_entry("probe", "of-others")(copied)
+    with_column("model", 3)(copied)
+    assert set(read_record(copied).observations["model"]) == {3}
+
+
 # Where a run goes.
+
+
+def test_a_name_that_no_folder_can_have_is_refused(finished: Path, tmp_path: Path) -> None:
+    for out in (f"{tmp_path}/a\0b", Path(f"{tmp_path}/a\0b/c")):
+        for call in (
+            partial(undertow.run, "spurious-correlation", "toy", w="date", limit=9),
+            partial(undertow.score, finished),
+        ):
+            with pytest.raises(undertow.UndertowError, match="no folder can be called so") as caught:
+                call(out=out)
+            assert "\0" not in str(caught.value)
 
 
 @pytest.mark.parametrize("overwrite", [[], pytest.param(["--overwrite"], marks=slow)])

@@ -142,12 +142,20 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(world: str) -> None
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("world", WORLDS)
-def test_intervals_hold_the_truth_in_95_of_100_audits(
-    world: str, record_property: Callable[[str, object], None]
-) -> None:
+def test_intervals_hold_the_truth_in_95_of_100_audits(world: str, measured: Callable[[str], None]) -> None:
     kind, n_clusters = WORLDS[world]
     held, n = KINDS[kind](N_FULL, n_clusters, np.random.default_rng(7))
-    record_property("coverage", held / n)
-    print(f"{world} clusters: {held} of {n:,} intervals hold the truth, {held / n:.1%}")
+    measured(f"{world} clusters: {held:,} of {n:,} intervals hold the truth, {held / n:.1%}")
     assert n == N_FULL
     assert abs(held / n - 0.95) <= 0.015, (world, held / n)
+
+
+@pytest.mark.soak
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["slope", "auroc"])
+def test_intervals_of_five_clusters_hold_the_truth_less_often(kind: str, measured: Callable[[str], None]) -> None:
+    """Still too narrow, as docs/reliability.md says; plain percentiles hold 84 and 85%."""
+    held, n = KINDS[kind](N_FULL // 2, 5, np.random.default_rng(7))
+    measured(f"{kind} of 5 clusters: {held:,} of {n:,} intervals hold the truth, {held / n:.1%}")
+    assert 0.88 <= held / n < 0.95

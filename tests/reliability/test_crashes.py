@@ -26,7 +26,8 @@ import pytest
 
 from faulty_proxy import Asked, Reply, serving
 from undertow.places import store_file
-from undertow.records import DRAFT_PREFIX, MANIFEST, UNFINISHED
+from undertow.records import MANIFEST, UNFINISHED
+from undertow.sharing import DRAFT_PREFIX
 from warm import COLD, LIGHT, LIMIT_S, OF_MODELS, WarmStart
 
 pytestmark = [
@@ -211,7 +212,7 @@ def named(seed: str) -> Iterator[random.Random]:
         raise
 
 
-def killed_and_taken_up(audit: Audit, phases: list[str], seed: str) -> None:
+def killed_and_taken_up(audit: Audit, phases: list[str], seed: str, measured: Callable[[str], None]) -> None:
     with named(f"{SEED} {seed}") as draw:
         audit.run_whole()
         for phase in phases:
@@ -219,6 +220,7 @@ def killed_and_taken_up(audit: Audit, phases: list[str], seed: str) -> None:
         # A machine that is in a hurry may be through before it is killed; not every time.
         assert len(audit.killed_while) > len(phases) // 2, audit.killed_while
         audit.resume()
+    measured(f"{len(audit.killed_while)} kills of {seed}, while {', '.join(audit.killed_while)}")
 
 
 @pytest.mark.parametrize(
@@ -230,17 +232,21 @@ def killed_and_taken_up(audit: Audit, phases: list[str], seed: str) -> None:
         ("occupation-checklist", ["asking"]),
     ],
 )
-def test_a_few_moments(probe: str, phases: list[str], light: WarmStart, tmp_path: Path) -> None:
+def test_a_few_moments(
+    probe: str, phases: list[str], light: WarmStart, tmp_path: Path, measured: Callable[[str], None]
+) -> None:
     audit = Audit([probe, *COMMANDS[probe]], tmp_path, light)
-    killed_and_taken_up(audit, phases, probe)
+    killed_and_taken_up(audit, phases, probe, measured)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("probe", COMMANDS)
-def test_five_moments_of_every_audit(probe: str, light: WarmStart, tmp_path: Path) -> None:
+def test_five_moments_of_every_audit(
+    probe: str, light: WarmStart, tmp_path: Path, measured: Callable[[str], None]
+) -> None:
     """35 of 50: each audit in the order of its phases, so that every one has something left to do."""
     chosen = sorted(random.Random(f"{SEED} {probe}").sample(list(PHASES), 5), key=list(PHASES).index)
-    killed_and_taken_up(Audit([probe, *COMMANDS[probe]], tmp_path, light), chosen, probe)
+    killed_and_taken_up(Audit([probe, *COMMANDS[probe]], tmp_path, light), chosen, probe, measured)
 
 
 # Families, and engines.
@@ -309,10 +315,10 @@ def heavy() -> Iterator[WarmStart]:
 @pytest.mark.soak
 @pytest.mark.parametrize("family", [causal, masked, seq2seq])
 def test_three_moments_of_each_family_with_weights(
-    family: Callable[[Path], list[str]], heavy: WarmStart, tmp_path: Path
+    family: Callable[[Path], list[str]], heavy: WarmStart, tmp_path: Path, measured: Callable[[str], None]
 ) -> None:
     audit = Audit(family(tmp_path / "network"), tmp_path, heavy)
-    killed_and_taken_up(audit, ["asking", "measuring", "drawing"], family.__name__)
+    killed_and_taken_up(audit, ["asking", "measuring", "drawing"], family.__name__, measured)
 
 
 def replied(asked: Asked) -> Reply:
@@ -326,17 +332,19 @@ def replied(asked: Asked) -> Reply:
 
 
 @pytest.mark.soak
-def test_three_moments_of_a_model_behind_a_server(light: WarmStart, tmp_path: Path) -> None:
+def test_three_moments_of_a_model_behind_a_server(
+    light: WarmStart, tmp_path: Path, measured: Callable[[str], None]
+) -> None:
     pytest.importorskip("openai", reason="the api extra is not installed")
     with serving(replied) as seen:
         words = ["--w", "date", "--limit", "120", "--prompts", "A", "--base-url", seen.url, "-m", "openai:scripted"]
         audit = Audit(["spurious-correlation", *words], tmp_path, light)
-        killed_and_taken_up(audit, ["asking", "asking", "writing"], "openai")
+        killed_and_taken_up(audit, ["asking", "asking", "writing"], "openai", measured)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_three_moments_of_a_run_in_workers(light: WarmStart, tmp_path: Path) -> None:
+def test_three_moments_of_a_run_in_workers(light: WarmStart, tmp_path: Path, measured: Callable[[str], None]) -> None:
     """The process that has the cluster is killed: the cluster ends with it, and what its workers had answered is kept."""
     pytest.importorskip("ray", reason="the ray extra is not installed")
     words = ["spurious-correlation", "--w", "date", "--limit", "600", "-m", "toy:pause=0.4"]
@@ -363,6 +371,7 @@ def test_three_moments_of_a_run_in_workers(light: WarmStart, tmp_path: Path) -> 
         assert gone(audit.cache), "processes of the clusters are left"
         audit.words = audit.words[:-4]
         audit.resume()
+    measured(f"{killed} kills of a run in workers, while asking")
 
 
 def gone(cache: Path) -> bool:
@@ -390,8 +399,7 @@ def test_a_draft_is_kept_while_its_process_lives_and_removed_when_it_is_gone(tmp
     code = """
 import sys
 from pathlib import Path
-from undertow.records import DRAFT_PREFIX
-from undertow.sharing import draft_folder
+from undertow.sharing import DRAFT_PREFIX, draft_folder
 with draft_folder(Path(sys.argv[1]), DRAFT_PREFIX) as draft:
     print(draft.name, flush=True)
     sys.stdin.read()

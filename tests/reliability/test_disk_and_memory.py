@@ -20,8 +20,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from small_wheel import MODEL, build_wheel
 
+from tiny_wheel import MODEL, build_wheel
 from undertow.places import store_file
 from undertow.scoring.store import AnswerStore
 from warm import AT_START, LIGHT, OF_MODELS, ONE_THREADED, SILENT, WAIT, WarmStart

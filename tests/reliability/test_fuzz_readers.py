@@ -12,7 +12,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -69,7 +69,7 @@ def test_a_damaged_input_is_read_or_refused_in_a_sentence(target: Target) -> Non
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_two_hundred_thousand_damaged_inputs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_hundred_thousand_damaged_inputs(measured: Callable[[str], None]) -> None:
     """Each target gets its share, by what one input costs; what is left over goes to the cheapest."""
     targets = [target for target in TARGETS if has_needs(target)]
     shares = {target.name: 1 / target.cost for target in targets}
@@ -82,13 +82,13 @@ def test_two_hundred_thousand_damaged_inputs(capsys: pytest.CaptureFixture[str])
             counts = n_refused if said else n_read
             counts[target.name] += 1
     took_s = time.process_time() - start
-    with capsys.disabled():
-        print()
-        for name in shares:
-            print(f"{name}: {n_read[name]:,} read, {n_refused[name]:,} refused")
-        n_all = sum(n_read.values()) + sum(n_refused.values())
-        taken, left = sum(n_read.values()), sum(n_refused.values())
-        print(f"{n_all:,} inputs to {len(targets)} readers: {taken:,} read, {left:,} refused, in {took_s:.0f} s")
+    taken, left = sum(n_read.values()), sum(n_refused.values())
+    n_all = taken + left
+    for name in shares:
+        print(f"{name}: {n_read[name]:,} read, {n_refused[name]:,} refused")
+    measured(
+        f"{n_all:,} inputs to {len(targets)} readers: {taken:,} read, {left:,} refused, in {took_s:.0f} s of processor time"
+    )
     assert n_all >= SOAK_INPUTS
     assert all(n_read.values()), [name for name, n in n_read.items() if not n]
     assert took_s < SOAK_LIMIT_S
@@ -98,7 +98,7 @@ def test_two_hundred_thousand_damaged_inputs(capsys: pytest.CaptureFixture[str])
 @pytest.mark.skipif(not IS_HERE, reason="atheris is for Linux on x86-64")
 @pytest.mark.timeout(1800)
 @BY_TARGET
-def test_guided_by_coverage(target: Target, tmp_path: Path) -> None:
+def test_guided_by_coverage(target: Target, tmp_path: Path, measured: Callable[[str], None]) -> None:
     """A crash, a time-out or too much memory ends the fuzzer with another status than 0, and leaves the input behind."""
     needed(target)
     runs = max(300, ATHERIS_RUNS // target.cost)
@@ -121,6 +121,7 @@ def test_guided_by_coverage(target: Target, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert f"Done {runs} runs" in done.stderr, done.stderr[-2000:]
     assert list(tmp_path.iterdir()) == []
+    measured(f"{runs:,} inputs guided by coverage, `{target.name}`")
 
 
 # No reader is left out.

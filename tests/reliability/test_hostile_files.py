@@ -11,6 +11,7 @@ import io
 import json
 import math
 import os
+import shutil
 import struct
 import sys
 import time
@@ -20,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from mutations import parquet_bytes
 from readers import (
@@ -126,17 +128,20 @@ def test_a_packed_table_that_unpacks_to_any_size(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(_recorded, "MOST_BYTES", 2**20)
     assert "is larger than 1 MiB" in refusal("recorded-masses-gz", gzip.compress(b"model,w\n" + b"a,b\n" * 2**19))
     monkeypatch.setattr(_recorded, "MOST_CELLS", 1000)
-    assert "more than 1,000 cells" in refusal("recorded-masses-gz", gzip.compress(b"model,w\n" + b"a,b\n" * 2**10))
+    assert "leave out columns that are not used" in refusal(
+        "recorded-masses-gz", gzip.compress(b"model,w\n" + b"a,b\n" * 2**10)
+    )
 
 
 def test_a_column_of_one_value_over_and_over() -> None:
-    """Ten million cells take a few kilobytes of a file."""
+    """Tens of millions of cells take a hundred kilobytes of a file."""
     import pyarrow as pa
 
-    column = pa.DictionaryArray.from_arrays(pa.array([0] * 2_000_000, pa.int8()), pa.array(["x"]))
-    content = parquet_bytes(pa.table({f"c{at}": column for at in range(6)}))
-    assert len(content) < 2**16
-    assert "12,000,000 cells" in refusal("recorded-masses-parquet", content)
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(5_100_000, np.int8)), pa.array(["x"]))
+    content = parquet_bytes(pa.table({f"c{at}": column for at in range(10)}))
+    assert len(content) < 2**17
+    said = refusal("recorded-masses-parquet", content)
+    assert "51,000,000 cells, and at most 50,000,000 are read; leave out columns that are not used" in said
 
 
 def test_a_cell_without_end() -> None:
@@ -193,7 +198,9 @@ def test_a_design_of_more_sentences_than_there_can_be() -> None:
     slots = "\n".join(f"s{at} = [{', '.join(repr(str(n)) for n in range(100))}]" for at in range(10))
     holes = " ".join(f"{{s{at}}}" for at in range(10))
     text = f"words = 'pronouns'\ntemplates = ['In {{w}}, {{blank}} {holes}.']\n[slots]\n{slots}"
-    assert "sentences, and at most" in refusal("challenge-toml", text.encode())
+    said = refusal("challenge-toml", text.encode())
+    assert "sentences, and at most" in said
+    assert "also where --limit asks a part of them; leave out levels" in said
     assert "sentences, and at most" in refusal("challenge-toml", text.replace("In {w}, ", "").encode())
 
 
@@ -267,11 +274,25 @@ def readers_of(path: Path) -> Mapping[str, Callable[[], object]]:
 
 
 KINDS = tuple(readers_of(Path()))
+NO_FILES = ("run", "score", "gguf", "cells")
+"""What a name stands for may be a folder, or nothing that a pipe could be saved as."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pipe_is_no_file(kind: str, pipe: Path) -> None:
-    assert "pipe" in refused(readers_of(pipe)[kind])
+    said = refused(readers_of(pipe)[kind])
+    assert "pipe" in said
+    assert "save what it gives as a file first" in said or kind in NO_FILES
+
+
+@pytest.mark.parametrize("name", ["observations.parquet", "precision.csv"])
+def test_a_pipe_in_the_place_of_a_file_of_a_run(name: str, tmp_path: Path) -> None:
+    shutil.copytree(Path(__file__).parent / "folders" / "run-1", tmp_path / "run")
+    (tmp_path / "run" / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "run" / name)
+    said = refused(readers_of(tmp_path / "run")["run"])
+    assert name in said
+    assert "pipe" in said
 
 
 @pytest.mark.parametrize("kind", KINDS)

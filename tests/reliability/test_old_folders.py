@@ -181,7 +181,9 @@ def test_an_old_folder_is_compared(name: str) -> None:
 
 
 def test_a_folder_that_does_not_say_how_masses_were_read_is_compared_with_none_that_does() -> None:
-    with pytest.raises(UndertowError, match=r"cannot be compared: .*; compare models that are read alike") as caught:
+    with pytest.raises(
+        UndertowError, match=r"cannot be compared: .* of an older run.*; run the older one again"
+    ) as caught:
         compare_folders(FOLDERS / "run-1-early", FOLDERS / "run-1")
     assert "\n" not in str(caught.value)
 
@@ -196,7 +198,7 @@ def test_a_folder_of_the_first_version_is_refused_in_one_sentence(cli: Cli, tmp_
     place = copied(REFUSED, tmp_path)
     before = print_of(place)
     for words in (["score", REFUSED], ["report", REFUSED], ["compare", REFUSED, REFUSED]):
-        refused(cli(*words), "manifest.json", "asked_key", "run the audit again")
+        refused(cli(*words), "manifest.json", "older Undertow", "asked_key", "run the audit again")
     assert print_of(place) == before
     assert [path.name for path in tmp_path.iterdir()] == [REFUSED]
 

@@ -13,7 +13,7 @@ import signal
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -220,16 +220,19 @@ def check(moment: Moment, folder: Path) -> int:
 
 
 @pytest.mark.parametrize("n", [80, pytest.param(2000, marks=pytest.mark.soak)])
-def test_what_was_committed_survives(n: int, watched: Watched, quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_committed_survives(
+    n: int, watched: Watched, quick: Path, capsys: pytest.CaptureFixture[str], measured: Callable[[str], None]
+) -> None:
     draw = random.Random(SEED)
     counts = [check(moment, quick / "copy") for moment in moments(watched, draw, n)]
     assert set(counts) == set(range(len(SIZES) + 1))
     # All of this SQLite sets right by itself.
     assert capsys.readouterr().err == ""
+    measured(f"{len(counts):,} copies after a power cut, with {min(counts)} to {max(counts)} batches in them")
 
 
 @pytest.mark.soak
-def test_every_length_of_a_log(watched: Watched, quick: Path) -> None:
+def test_every_length_of_a_log(watched: Watched, quick: Path, measured: Callable[[str], None]) -> None:
     """At each boundary of a frame, beside it, and at every 97th byte between."""
     n = 0
     for batch, (before, after) in enumerate(pairwise(watched.states[:-1])):
@@ -245,6 +248,7 @@ def test_every_length_of_a_log(watched: Watched, quick: Path) -> None:
             )
             n += 1
     assert n > 1000
+    measured(f"{n:,} lengths of a log")
 
 
 def writes(path: Path, told: int) -> None:
@@ -256,7 +260,7 @@ def writes(path: Path, told: int) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be stopped and copied here")
 @pytest.mark.parametrize("n", [25, pytest.param(600, marks=pytest.mark.soak)])
-def test_copies_of_a_store_whose_writer_is_held_still(n: int, quick: Path) -> None:
+def test_copies_of_a_store_whose_writer_is_held_still(n: int, quick: Path, measured: Callable[[str], None]) -> None:
     """At any system call, the making of the file among them: the writer is stopped, its files are copied, it goes on."""
     draw, place = random.Random(SEED), quick / "stopped"
     seen: list[int] = []
@@ -280,6 +284,7 @@ def test_copies_of_a_store_whose_writer_is_held_still(n: int, quick: Path) -> No
         os.close(hears)
         os.close(told)
     assert len(set(seen)) > 4, seen
+    measured(f"{len(seen):,} copies of a store whose writer is held still")
 
 
 def stopped(writer: int, hears: int, path: Path, draw: random.Random) -> Iterator[tuple[int, Files]]:
@@ -324,8 +329,13 @@ DAMAGE = {"pages that were never written": zeroed, "a lost tail": shortened, "so
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("n", [4, pytest.param(150, marks=pytest.mark.soak)])
-def test_a_file_that_is_damaged_is_named_and_moved_aside_and_asking_goes_on(
-    n: int, damage: str, watched: Watched, quick: Path, capsys: pytest.CaptureFixture[str]
+def test_a_file_that_is_damaged_is_named_and_moved_aside_and_asking_goes_on(  # noqa: PLR0917 - pytest names them
+    n: int,
+    damage: str,
+    watched: Watched,
+    quick: Path,
+    capsys: pytest.CaptureFixture[str],
+    measured: Callable[[str], None],
 ) -> None:
     draw, folder, n_aside = random.Random(SEED), quick / "damaged", 0
     for _ in range(n):
@@ -349,6 +359,7 @@ def test_a_file_that_is_damaged_is_named_and_moved_aside_and_asking_goes_on(
             # Whole pages at the end that nothing was on, or that only held other answers.
             assert complained == ""
     assert n_aside > n / 2
+    measured(f"{n:,} files with damage ({damage}), {n_aside:,} of them moved aside")
 
 
 def test_damage_that_shows_as_answers_are_written_is_moved_aside_too(

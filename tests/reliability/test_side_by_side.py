@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -20,17 +20,17 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from small_wheel import MEMBER, MODEL, build_wheel
 
+from tiny_wheel import MEMBER, MODEL, build_wheel
 from undertow import sharing
 from undertow.models import pull
 from undertow.models.base import EXACT, Found
 from undertow.places import store_file
-from undertow.records import DRAFT_PREFIX, Record, read_record, write_record
+from undertow.records import Record, read_record, write_record
 from undertow.scoring import store as store_module
 from undertow.scoring.ask import ask
 from undertow.scoring.store import AnswerStore
-from undertow.sharing import draft_folder, locked, remove_forsaken
+from undertow.sharing import DRAFT_PREFIX, draft_folder, locked, remove_forsaken
 from undertow.types import GENERATION, Answer, Generation, ModelCard, Option, Query, Result, UndertowError
 from warm import LIGHT, ONE_THREADED, SILENT
 
@@ -143,7 +143,9 @@ def test_four_audits_in_one_cache_and_one_folder_end_as_they_do_alone(tmp_path: 
     # The two that ask the same may both have asked some of it; nothing is there twice, and nothing is missing.
     assert n_stored == 150 + 150 + 40
     assert (computed["b"], computed["c"]) == (150, 40)
-    assert all(0 < computed[name] <= 150 for name in ("a", "again"))
+    # One that starts late, on a busy machine, finds what the other has asked.
+    assert all(0 <= computed[name] <= 150 for name in ("a", "again"))
+    assert computed["a"] + computed["again"] >= 150
 
 
 # Run folders that are moved into place at the same moment.
@@ -272,18 +274,24 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def held_store(path: Path, seconds: float) -> Iterator[None]:
-    AnswerStore(path).close()
-    holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    holder.execute("BEGIN IMMEDIATE")
-    release = threading.Timer(seconds, lambda: holder.execute("COMMIT"))
+def let_go_after(seconds: float, let_go: Callable[[], object]) -> Iterator[None]:
+    """What others wait for is let go from beside, or not any more when the test is done."""
+    release = threading.Timer(seconds, let_go)
     release.start()
     try:
         yield
     finally:
         release.cancel()
         release.join()
-        holder.close()
+
+
+@contextmanager
+def held_store(path: Path, seconds: float) -> Iterator[None]:
+    AnswerStore(path).close()
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        with let_go_after(seconds, lambda: holder.execute("COMMIT")):
+            yield
 
 
 CARD = ModelCard("m", "tests", "the tests", "1", "float32", "prompt")
@@ -323,18 +331,12 @@ def test_a_short_wait_is_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[
 @contextmanager
 def held_folder(folder: Path, seconds: float) -> Iterator[None]:
     """By another open file, as another process has it."""
-    opened = os.open(folder, os.O_RDONLY)
-    fcntl.flock(opened, fcntl.LOCK_EX)
-    held = ExitStack()
-    held.callback(os.close, opened)
-    release = threading.Timer(seconds, held.close)
-    release.start()
-    try:
-        yield
-    finally:
-        release.cancel()
-        release.join()
-        held.close()
+    with ExitStack() as held:
+        opened = os.open(folder, os.O_RDONLY)
+        held.callback(os.close, opened)
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        with let_go_after(seconds, held.close):
+            yield
 
 
 @pytest.mark.usefixtures("in_a_hurry")

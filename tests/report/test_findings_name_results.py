@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import undertow
@@ -78,3 +80,36 @@ def test_a_finding_that_is_not_decided_by_q_says_how(told: tuple[Run, list[Findi
     for finding in told[1]:
         by_q = bool(finding.of) and math.isfinite(finding.of[0].q) and finding.n_tests > 0
         assert by_q or finding.decided, finding.text
+
+
+@pytest.mark.parametrize(
+    ("slopes", "said"),
+    [
+        # Three sentences rise and one falls: their mean is a straight line, and other sentences may fall.
+        (
+            (2.0, 1.0, 0.0, -1.0),
+            "is claimed, because its 95% interval includes no drift (+0.50 points a step, 95% interval -",
+        ),
+        ((0.0, 0.0, 0.0, 0.0), "can be told from chance ("),
+    ],
+)
+@pytest.mark.usefixtures("untold")
+def test_a_sentence_that_claims_nothing_names_what_decided(
+    slopes: tuple[float, ...], said: str, tmp_path: Path
+) -> None:
+    """The interval, where it is not q: a small q beside "chance" would contradict it."""
+    rows = [
+        {"model": "m", "w_name": "date", "w_index": w, "w": str(1900 + w), "text_index": cluster,
+         "xe": 20 + slopes[cluster % 4] * w + (w * 5 + cluster) % 7 * 0.1}
+        for cluster in range(8)
+        for w in range(8)
+    ]  # fmt: skip
+    pd.DataFrame(rows).to_csv(tmp_path / "t.csv", index=False)
+    run = undertow.score(tmp_path / "t.csv", probe="spurious-correlation", out=tmp_path / "run")
+    (drift,) = run.findings
+    by_interval = drift.of[0].q < 0.05
+    assert not drift.found
+    assert said in drift.text
+    assert (
+        by_interval is ("chance" not in drift.text) is drift.decided.endswith("but its 95% interval includes no drift.")
+    )

@@ -16,7 +16,7 @@ import pytest
 from hostile import PAYLOADS, as_shown, page_of
 from undertow.report import Page, PageFigure, render_page
 from undertow.report.words import NOTES
-from undertow.types import Finding, Result
+from undertow.types import Finding, Result, Shown
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>'
@@ -324,6 +324,19 @@ def test_a_finding_opens_to_the_numbers_that_it_tells() -> None:
     assert rows["correction"] == "Benjamini and Hochberg&#39;s, for 12 tests"
 
 
+def test_numbers_below_zero_look_the_same_in_sentences_and_tables() -> None:
+    """Texts that somebody was asked are shown as they were."""
+    falls = Finding("It falls (-0.56 points, by toy:slope=-1).", True, 1.0, decided="Decided by -0.56.")
+    shown = Shown("Own", ["gap", "asked"], [["-1.5 [-2.0, 1.0]", "Is it -5 degrees?"]])
+    parts = {"findings": [falls], "results": [result(neutral=-3.0)], "shown": [shown], "examples": ["In -44, ___ was."]}
+    html = render_page(page(**parts))
+    assert "It falls (−0.56 points, by toy:slope=-1)." in html
+    assert marks(html) == ["Decided by −0.56."]
+    assert "no bias would give −3<" in html
+    assert table_rows(html)[1] == ["−1.5 [−2.0, 1.0]", "Is it -5 degrees?"]
+    assert "In -44, ___ was." in html
+
+
 def test_what_else_a_finding_rests_on_stands_with_it_and_with_no_other() -> None:
     others = [RESTING, Finding("it rises", True, 1.0)]
     html = render_page(page(findings=others, basis={"it drifts": {"unclaimed mass": "93.1%"}}))
@@ -350,7 +363,14 @@ def test_more_results_than_can_be_read_are_left_to_the_tables() -> None:
     ("finding", "mark"),
     [
         (RESTING, "Survives the correction for 12 tests: q = .040."),
-        (dataclasses.replace(RESTING, found=False), "Does not survive the correction for 12 tests: q = .040."),
+        (
+            dataclasses.replace(RESTING, found=False, of=(result(q=0.05),)),
+            "Does not survive the correction for 12 tests: q = .050.",
+        ),
+        (
+            dataclasses.replace(RESTING, found=False),
+            "Survives the correction for 12 tests (q = .040), but is not claimed: q alone did not decide.",
+        ),
         (
             dataclasses.replace(RESTING, n_tests=1),
             "The only test of the run, so that nothing is corrected: p &lt; .001.",

@@ -149,8 +149,15 @@ def run_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # As it is.
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (PHONE, "light"),
+        (DESK, "dark"),
+        pytest.param(PHONE, "dark", marks=pytest.mark.soak),
+        pytest.param(DESK, "light", marks=pytest.mark.soak),
+    ],
+)
 def test_a_run_opens_without_a_word_and_fits(opened: Open, run_page: Path, width: int, scheme: str) -> None:
     with opened(run_page, width, color_scheme=scheme) as page:
         page.tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")

@@ -59,6 +59,12 @@ def test_findings_that_could_change_carry_a_caution_and_no_others() -> None:
     assert items[0].count('href="#precision"') == 1
 
 
+def test_a_caution_finds_its_sentence_whose_numbers_are_below_zero() -> None:
+    html = page(costs(could_change=["It falls by -2.5."]), Finding("It falls by -2.5.", True, 1.0))
+    assert html.count("It falls by −2.5.") == 2
+    assert html.count(CAUTION) == 1
+
+
 def test_where_nothing_could_change_there_is_no_caution() -> None:
     html = page(costs(could_change=[], table=None))
     assert CAUTION not in html

@@ -107,6 +107,38 @@ def test_models_that_do_not_count_are_named(written: Path) -> None:
     assert "Slopes that do not count" not in usual_page()
 
 
+@pytest.mark.parametrize(
+    ("reads", "noise", "said_first"),
+    [
+        (
+            1,
+            0.0,
+            "reads 1.00 points (without spread; by architecture: masked 1.00, causal 1.00). That is compatible with 1,",
+        ),
+        (
+            2,
+            0.0,
+            "reads 2.00 points (without spread; by architecture: masked 2.00, causal 2.00). That is not 1: the audit reads",
+        ),
+        (
+            2,
+            2e-4,
+            "reads 2.00 points (1.9999 to 2.0001; by architecture: masked 2.00, causal 2.00). The interval excludes 1:",
+        ),
+    ],
+)
+def test_an_interval_whose_ends_look_alike_is_none(reads: float, noise: float, said_first: str) -> None:
+    frame = lab(noise=noise)
+    frame = frame.assign(**{name: reads * frame[name] for name in ("measured_slope", "low", "high")})
+    (scale,) = [text for text in said(frame) if text.startswith("For each point planted")]
+    assert said_first in scale
+
+
+def test_numbers_below_zero_look_the_same_in_the_sentence_and_the_table_of_a_promise() -> None:
+    told = replace(usual_told(), verdicts=[("It follows", "a slope of 1", "-0.50 (-0.60 to -0.40)", False)])
+    assert render_page(page_of(told, [])).count("−0.50 (−0.60 to −0.40)") == 2
+
+
 def test_a_broken_promise_is_told_first() -> None:
     told = findings(told_of(flattened(lab())))
     first = told[0].text
@@ -161,7 +193,7 @@ def test_where_dates_alone_are_biased_they_are_judged_and_places_are_told_beside
     assert "Where nothing was planted along place, 24 slopes have 2 false alarms." in texts
     html = render_page(page_of(told, []))
     assert "At strength 0.65, the largest" in html
-    assert html.count(">-0.65<") == 6  # dates of six models, with their sign; along places these have no bias
+    assert html.count(">−0.65<") == 6  # dates of six models, with their sign; along places these have no bias
 
 
 def test_the_detector_is_compared_with_entropy_at_the_largest_strength() -> None:

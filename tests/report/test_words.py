@@ -8,6 +8,8 @@ import pytest
 
 from undertow.report.words import (
     correlation,
+    has_width,
+    interval_decimals,
     measure_title,
     number,
     plain,
@@ -16,6 +18,7 @@ from undertow.report.words import (
     significant,
     significant_decimals,
     slope,
+    with_minus,
 )
 
 
@@ -25,6 +28,36 @@ from undertow.report.words import (
 )
 def test_a_number_has_a_true_minus_and_no_negative_zero(value: float, decimals: int, text: str) -> None:
     assert number(value, decimals) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("It falls (-0.42 points, -1.31 to +0.16).", "It falls (−0.42 points, −1.31 to +0.16)."),
+        ("-12.0 [-1, -.5], r -0.99", "−12.0 [−1, −.5], r −0.99"),
+        ("toy:slope=-1 on 2020-01-05, female-male, gpt-2, - 3", "toy:slope=-1 on 2020-01-05, female-male, gpt-2, - 3"),
+        ("run it with --seed -x", "run it with --seed -x"),
+    ],
+)
+def test_hyphens_before_numbers_become_minus_signs_and_no_others(text: str, shown: str) -> None:
+    assert with_minus(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "has", "decimals"),
+    [
+        (1.0, 2.0, True, 2),
+        (2.0, 2.004, True, 3),
+        (2.0, 2.0 + 1e-7, False, 6),
+        (-0.5, -0.5, False, 2),
+        (0.0, 0.0, False, 2),
+    ],
+)
+def test_an_interval_has_as_many_decimals_as_tell_its_ends_apart(
+    low: float, high: float, has: bool, decimals: int
+) -> None:
+    assert has_width(low, high) is has
+    assert interval_decimals(low, high) == decimals
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,16 @@ def test_an_answer_that_was_cut_short_is_asked_again_and_the_others_are_there(tm
         assert store.get(CARD.key("exact"), ["q7"]) == {"q7": ANSWER}
 
 
+def test_a_store_whose_folder_is_gone_for_a_file_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    store = AnswerStore(tmp_path / "cache" / "s.sqlite")
+    (tmp_path / "cache").rename(tmp_path / "old")
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(UndertowError, match=r"the answer store cannot be made .*; set UNDERTOW_CACHE"):
+        store.put(CARD, "exact", {"q1": ANSWER})
+    store.close()
+
+
 def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     with sqlite3.connect(path) as database:

@@ -23,6 +23,7 @@ from urllib.parse import quote, urlsplit
 import pandas as pd
 import pytest
 
+from undertow.cli.annotate import annotate
 from undertow.records import Record, write_record
 from undertow.types import UndertowError
 from undertow.web.annotation import (
@@ -594,6 +595,13 @@ def test_a_run_without_judgements_has_an_empty_table(run: Path) -> None:
     assert list(table.columns) == ["item", "category", "note", "who", "time"]
     assert table.empty
     assert summary(run) == []
+
+
+def test_a_summary_of_nothing_says_so(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    annotate(run, summary=True)
+    assert capsys.readouterr().out == f"{run}: nothing has been judged yet; leave --summary out to begin\n"
+    annotate(run, summary=True, as_json=True)
+    assert json.loads(capsys.readouterr().out) == []
 
 
 def test_judgements_outlive_the_run_being_written_again(run: Path) -> None:

@@ -35,6 +35,7 @@ ADDED = "img[src='x'], td b, td img, iframe, base[href*='a.example'], meta[conte
 EVIL = "<img src=x onerror=alert(1)><b>bold</b>{{7*7}}${7*7}"
 EVIL_RUN = "<img src=x onerror=alert(2)>"
 WIDE, NARROW = 1280, 390
+NARROW_IN_SOAK = pytest.mark.parametrize("browser", [WIDE, pytest.param(NARROW, marks=pytest.mark.soak)], indirect=True)
 ANSWER_MS = 30_000
 
 
@@ -250,6 +251,7 @@ def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureReques
     assert browser.wrong == []
 
 
+@NARROW_IN_SOAK
 def test_long_work_is_shown_and_stopped(browser: Browser, request: pytest.FixtureRequest) -> None:
     width = request.node.callspec.params["browser"]
     browser.tab("Task specification")
@@ -278,6 +280,7 @@ def test_long_work_is_shown_and_stopped(browser: Browser, request: pytest.Fixtur
     assert browser.wrong == []
 
 
+@NARROW_IN_SOAK
 def test_runs_are_looked_at_and_compared(browser: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     width = request.node.callspec.params["browser"]
     browser.tab("Runs")

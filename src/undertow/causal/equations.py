@@ -38,6 +38,7 @@ from undertow.causal.expressions import (
     read_expression,
     simplified,
 )
+from undertow.outside import lines_of
 from undertow.types import Floats, UndertowError
 
 SELECT, COMPARE, CASE = "select", "compare", "case"
@@ -49,7 +50,6 @@ _STATEMENT = re.compile(rf"({SELECT}|{COMPARE}|{CASE})\b\s*(.*)")
 _PAIR = re.compile(r"\s*(\w+)\s*,\s*(\w+)\s*")
 _SETTING = re.compile(r"\s*(\w+)\s*=(?!=)\s*(.+)")
 _NOT_A_NAME = {SELECT, COMPARE, CASE, *FUNCTIONS, *NOISES}
-_LINE_END = re.compile(r"\r\n|\r|\n")
 _QUOTED_LENGTH = 60
 
 
@@ -101,7 +101,7 @@ class Model:
                 selected or compared; says where.
         """
         reading = _Reading(source)
-        for number, line in enumerate(_LINE_END.split(text), 1):
+        for number, line in enumerate(lines_of(text), 1):
             reading.take(line, number)
         return reading.model()
 

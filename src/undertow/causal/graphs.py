@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import networkx as nx
 
+from undertow.outside import lines_of
 from undertow.types import UndertowError
 
 Arrow: TypeAlias = tuple[str, str]
@@ -34,7 +35,6 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<arrow><->|->|<-)|\[\s*(?P<selected>\w+)\s*\]|\(\s*(?P<latent>\w+)\s*\)|(?P<name>\w+)|(?P<comma>,))"
 )
 _MEANING = re.compile(r"\s*(?P<node>\[\s*\w+\s*\]|\(\s*\w+\s*\)|\w+)\s*:(?P<words>.*)", re.DOTALL)
-_LINE_END = re.compile(r"\r\n|\r|\n")
 _QUOTED_LENGTH = 60
 _CALLED_SELECTION = re.compile(
     r"S\d?|(is_)?(selection|selected|sampled?|sampling|included|inclusion)|in_\w+", re.IGNORECASE
@@ -137,7 +137,7 @@ def _network(nodes: Sequence[str], arrows: Sequence[Arrow], shared: Sequence[Arr
 
 def _statements(text: str, source: str) -> Iterator[tuple[str, str]]:
     """Each statement, after the place that an error names."""
-    for number, line in enumerate(_LINE_END.split(text), 1):
+    for number, line in enumerate(lines_of(text), 1):
         for statement in line.partition("#")[0].split(";"):
             if said := statement.strip():
                 cut = said if len(said) <= _QUOTED_LENGTH else f"{said[: _QUOTED_LENGTH - 3]}..."

@@ -36,6 +36,8 @@ TAKEN = frozenset(
     }
 )  # fmt: skip
 """Columns of every observation table, so that neither a factor nor a word group can be called so."""
+MOST_SENTENCES = 1_000_000
+"""A set that comes to more is a mistake: every slot and list multiplies it."""
 _VERB = re.compile(r"\{verb:([^{}|]+)\|([^{}|]+)\}")
 
 
@@ -130,12 +132,8 @@ class SentenceSet:
         )
 
 
-MOST_SENTENCES = 1_000_000
-"""A set that comes to more is a mistake: every slot and list multiplies it."""
-
-
 def check_size(name: str, n_sentences: int) -> None:
-    """Refuse a set before it is written out.
+    """Refuse a set before it is written out: all of it, whatever part of it is asked, since that is drawn from the whole.
 
     Raises:
         UndertowError: it comes to more sentences than can be kept.
@@ -143,7 +141,7 @@ def check_size(name: str, n_sentences: int) -> None:
     if n_sentences > MOST_SENTENCES:
         raise UndertowError(
             f"challenge {name!r}: its templates, slots and W lists make {n_sentences:.3g} sentences, and at most {MOST_SENTENCES:,} "
-            "are asked; leave levels out"
+            "can be, also where --limit asks a part of them; leave out levels, templates or W values"
         )
 
 

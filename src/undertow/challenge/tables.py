@@ -10,7 +10,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
 from undertow.challenge.reading import closest, read_text, repeated
@@ -37,6 +37,7 @@ from undertow.challenge.sentences import (
     group_blank,
     pronoun_blank,
 )
+from undertow.outside import HALF_CHARACTER, is_whole_text
 from undertow.types import Blank, Factor, UndertowError
 
 ENDINGS = (".csv", ".tsv")
@@ -67,26 +68,22 @@ def parse_options(text: str) -> Words:
     return option_pairs(table)
 
 
-def option_pairs(table: Mapping[str, Sequence[str]]) -> Words:
+def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
     """(group, word) pairs of a table of words; none of an empty one.
 
     Raises:
         UndertowError: one group alone, a group without words, or a word in two groups.
     """
+    listed = {group: _listed(words) for group, words in table.items()}
     text = "; ".join(
-        f"{group}: {', '.join(map(str, words)) if isinstance(words, (list, tuple)) else words}"
-        for group, words in table.items()
+        f"{group}: {table[group] if words is None else ', '.join(map(str, words))}" for group, words in listed.items()
     )
     pairs: list[tuple[str, str]] = []
     owners: dict[str, str] = {}
-    for group, words in table.items():
-        if (
-            not isinstance(words, (list, tuple))
-            or not words
-            or not all(isinstance(word, str) and word.strip() for word in words)
-        ):
+    for group, words in listed.items():
+        if not words or not all(isinstance(word, str) and word.strip() for word in words):
             raise UndertowError(f"options {text!r}: group {group!r} needs a list of words")
-        for word in words:
+        for word in map(str, words):  # an array's are texts of its own kind
             if owners.setdefault(word, group) != group:
                 raise UndertowError(f"options {text!r}: {word!r} stands in two groups; choose one")
             pairs.append((group, word))
@@ -97,6 +94,16 @@ def option_pairs(table: Mapping[str, Sequence[str]]) -> Words:
             f"options {text!r}: needs at least two groups to choose between, as in 'yes: is; no: is not'"
         )
     return list(dict.fromkeys(pairs))
+
+
+def _listed(words: object) -> list[object] | None:
+    """What stands in a list, an array or a column of a table; None of one word, of a table, and of what has no order."""
+    if isinstance(words, (str, bytes, Mapping, Set)) or not isinstance(words, Iterable):
+        return None
+    try:
+        return list(words)
+    except TypeError:  # an array of no dimension
+        return None
 
 
 def marked(text: str) -> str:
@@ -128,7 +135,7 @@ def blank_of(text: str, options: Words = (), case: str = UNKNOWN_CASE) -> Blank:
 
 
 def single(
-    name: str, text: str, options: str | Mapping[str, Sequence[str]] = "", case: str = UNKNOWN_CASE
+    name: str, text: str, options: str | Mapping[str, Iterable[str]] = "", case: str = UNKNOWN_CASE
 ) -> SentenceSet:
     """A set of one marked sentence, titled by it, of which nobody said whether it decides its blank.
 
@@ -141,13 +148,9 @@ def single(
     Raises:
         UndertowError: the sentence has no blank, or several, or the options are not what they should be.
     """
-    try:
-        f"{text}{options}".encode()
-    except UnicodeEncodeError as error:
-        raise UndertowError(
-            "the sentence holds half of a character (a lone surrogate), which no model can read; mend it"
-        ) from error
     given = parse_options(options) if options and isinstance(options, str) else option_pairs(options or {})
+    if not all(map(is_whole_text, [text, *(part for pair in given for part in pair)])):
+        raise UndertowError(f"the sentence {HALF_CHARACTER}, which no model can read; mend it")
     sentence = Sentence(name, blank_of(text, given, case), {}, cluster=name)
     return SentenceSet("text", marked(text), "", _words(given, case), (sentence,))
 

@@ -1,12 +1,13 @@
 """Options that commands share: those read from dataclasses (`undertow run PROBE`, `undertow export FORMAT PROBE`), and single ones.
 
-Knows fields and annotations; knows nothing about what any option means.
+Knows fields and annotations; decides nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -14,6 +15,33 @@ import typer
 Dtype = Annotated[
     str, typer.Option(help="float32, bfloat16, float16, or auto: bfloat16 where this machine is fast at it.")
 ]
+Out = Annotated[Path | None, typer.Option("--out", help="Run folder to write; chosen from what is asked if not given.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a folder that holds another run.")]
+About = Annotated[
+    Path | None,
+    typer.Option(help="TOML file with the parameters, objective and post_training of models: [models.NAME]."),
+]
+
+
+def _named(context: typer.Context, parameter: typer.CallbackParam, graph: str) -> str:
+    """An empty name is none, and not the same as naming no graph."""
+    source = context.get_parameter_source(str(parameter.name))
+    if not graph and source is not None and source.name == "COMMANDLINE":
+        from undertow.causal.published import find_graph
+
+        find_graph(graph)
+    return graph
+
+
+Graph = Annotated[
+    str,
+    typer.Option(
+        "--graph",
+        callback=_named,
+        help="Causal graph to read the findings under: a name of `undertow dag`, a file, or the graph itself.",
+    ),
+]
+Protocol = Annotated[str, typer.Option("--protocol", help="exact or paper, where there is a choice.")]
 
 
 def parameters_of(options: type[Any]) -> list[inspect.Parameter]:

@@ -190,9 +190,9 @@ class _Measured:
     def of(cls, probe: Probe, paired: Paired, seed: int, names: Names) -> _Measured:
         found = []
         for at, evidence in enumerate((paired.baseline, paired.candidate)):
-            with lacking_told(evidence, names[at]):
+            with lacking_told(evidence, names[at]) as whole:
                 try:
-                    found.append(by_key(_shared_names(point_results(probe, evidence, seed), paired, at)))
+                    found.append(by_key(_shared_names(point_results(probe, whole, seed), paired, at)))
                 except UndertowError as error:
                     raise UndertowError(
                         f"{names.baseline} and {names.candidate} cannot be compared on the {paired.n_answered:,} items that both "

@@ -199,7 +199,10 @@ def _models(record: Record) -> list[str]:
     return list(dict.fromkeys(record.observations["model"].astype(str)))
 
 
+RECORDED, UNSAID = "", "unsaid"
 KINDS = {
+    RECORDED: "masses as they were recorded",
+    UNSAID: "those of an older run, whose design does not say how they were read",
     LIKELIHOOD: "shares of what the listed words have between them",
     PROMPT: "probabilities in an answer to a prompt",
     "place": "probabilities of words in their place",
@@ -213,17 +216,21 @@ def _check_readouts(
     if "groups" not in first["design"] or first["probe"] in SHARES_HOWEVER_READ:
         return
     for one in models:
-        kinds = [_kind(manifest["design"], name) for manifest, name in zip((first, second), one, strict=True)]
-        if kinds[0] != kinds[1] and ("" not in kinds or LIKELIHOOD in kinds):
-            said = [KINDS.get(kind, "masses as they were recorded") for kind in kinds]
+        kinds = [_kind(manifest, name) for manifest, name in zip((first, second), one, strict=True)]
+        if kinds[0] != kinds[1] and (RECORDED not in kinds or LIKELIHOOD in kinds or UNSAID in kinds):
+            said = [KINDS[kind] for kind in kinds]
             why = f"masses of the first ({one[0]}) are {said[0]}, those of the second ({one[1]}) {said[1]}"
-            raise _refuse(names, why, "compare models that are read alike, or ask both by the same --prompts")
+            mend = "compare models that are read alike, or ask both by the same --prompts"
+            raise _refuse(names, why, "run the older one again" if UNSAID in kinds else mend)
 
 
-def _kind(design: Mapping[str, Any], model: str) -> str:
-    """How masses were read; "" where they were recorded elsewhere."""
+def _kind(manifest: Mapping[str, Any], model: str) -> str:
+    """How masses were read, one of `KINDS`."""
+    design = manifest["design"]
     readout = str(design.get("readouts", {}).get(model, design.get("readout", "")))
-    return readout if readout in ("", LIKELIHOOD, PROMPT) else "place"
+    if not readout:
+        return RECORDED if "recorded" in manifest else UNSAID
+    return readout if readout in (LIKELIHOOD, PROMPT) else "place"
 
 
 def _asked_the_same(records: tuple[Record, Record], models: tuple[str, str], probe: Probe, names: Names) -> bool:

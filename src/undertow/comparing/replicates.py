@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from undertow.probes.base import Evidence, Probe
@@ -39,21 +40,43 @@ def point_results(probe: Probe, evidence: Evidence, seed: int) -> list[Result]:
 
 
 @contextmanager
-def lacking_told(evidence: Evidence, name: str) -> Iterator[None]:
-    """A column or a fact of the design that a run lacks is told of as such; any other fault stays what it is.
+def lacking_told(evidence: Evidence, name: str) -> Iterator[Evidence]:
+    """The same evidence; a column of its table or a fact of its design that it lacks is told of as such.
+
+    Any other fault stays what it is, that of a key in a table of ours too.
 
     Raises:
         UndertowError: the run has not what its audit is measured and told by.
     """
     try:
-        yield
+        yield replace(evidence, design=_Facts(evidence.design))
     except KeyError as error:
         lacking = error.args[0] if error.args else ""
-        if not isinstance(lacking, str) or lacking in evidence.frame or lacking in evidence.design:
+        is_column = isinstance(lacking, str) and lacking not in evidence.frame and _is_of_a_table(error)
+        if not is_column and not isinstance(error, _NoFactError):
             raise
         raise UndertowError(
             f"{name}: the run is damaged or of another version (it has no {lacking!r}, which its audit needs); run the audit again"
         ) from error
+
+
+class _NoFactError(KeyError):
+    """A design does not say something."""
+
+
+class _Facts(dict[str, Any]):
+    """A design whose gaps are told from those of any other table."""
+
+    def __missing__(self, name: str) -> Any:
+        raise _NoFactError(name)
+
+
+def _is_of_a_table(error: KeyError) -> bool:
+    """Whether pandas raised it, which was asked for a column."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and str(place.tb_frame.f_globals.get("__name__", "")).startswith("pandas.")
 
 
 def by_key(results: Sequence[Result]) -> dict[Key, Result]:

@@ -62,8 +62,8 @@ def told_of(comparison: Comparison) -> Told:
     run = comparison.runs[0]
     probe = probes.load(comparison.probe)
     evidence = Evidence(comparison.shared[0].observations, run.manifest["design"])
-    with lacking_told(evidence, comparison.baseline):
-        return probe.told(evidence, run.results)
+    with lacking_told(evidence, comparison.baseline) as whole:
+        return probe.told(whole, run.results)
 
 
 def is_found(difference: Result) -> bool:

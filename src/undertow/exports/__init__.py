@@ -10,7 +10,6 @@ import json
 import pkgutil
 import shlex
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from importlib.metadata import version
@@ -22,6 +21,7 @@ from undertow.audit import Job, prepared
 from undertow.challenge.reading import closest
 from undertow.exports.base import Asked, Exported, Format, Written
 from undertow.probes.base import EXACT, Sampling
+from undertow.sharing import DRAFT_PREFIX, draft_folder, locked
 from undertow.types import UndertowError, kind_of
 
 __all__ = ["Exported", "asked_of", "export", "load", "names"]
@@ -77,7 +77,7 @@ def export(  # noqa: PLR0913 - a keyword for each choice a user has
     chosen, folder = load(format), Path(out)
     _check_place(folder, overwrite=overwrite)
     asked = asked_of(chosen, format, Job(probe, options, "", seed, limit), folder)
-    written = _write(chosen, format, asked, folder)
+    written = _write(chosen, format, asked, folder, overwrite=overwrite)
     return Exported(folder, format, probe, written.names, len(asked.items), written.next_steps)
 
 
@@ -157,20 +157,22 @@ def _check_place(folder: Path, *, overwrite: bool) -> None:
         )
 
 
-def _write(chosen: Format, format_name: str, asked: Asked, folder: Path) -> Written:
+def _write(chosen: Format, format_name: str, asked: Asked, folder: Path, *, overwrite: bool) -> Written:
     """All of it or nothing: it is written beside its place and moved there."""
     try:
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".undertow-draft-", dir=folder.absolute().parent) as beside:
-            draft = Path(beside) / "export"
+        with draft_folder(folder.absolute().parent, DRAFT_PREFIX) as beside:
+            draft = beside / "export"
             draft.mkdir()
             written = chosen.write(asked, draft, folder.absolute())
             (draft / MARK).write_text(
                 json.dumps(_marked(format_name, asked, written), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
             )
-            if folder.exists():
-                shutil.rmtree(folder)
-            draft.rename(folder)
+            with locked(folder.absolute().parent):
+                _check_place(folder, overwrite=overwrite)  # it may be taken meanwhile
+                if folder.exists():
+                    shutil.rmtree(folder)
+                draft.rename(folder)
     except OSError as error:
         raise UndertowError(
             f"{folder}: cannot be written ({error.strerror or error}); free space, or name another folder with --out"

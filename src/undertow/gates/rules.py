@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from undertow.outside import text_of, toml_of, whole_file
+from undertow.outside import first_line, text_of, toml_of, whole_file
 from undertow.types import UndertowError
 
 SCHEMA = 1
@@ -146,7 +146,7 @@ def _table(path: Path, content: bytes) -> dict[str, Any]:
     try:
         return toml_of(text_of(content, path))
     except ValueError as error:
-        raise UndertowError(f"{path}: is not valid TOML: {_first_line(error)}") from error
+        raise UndertowError(f"{path}: is not valid TOML: {first_line(error)}") from error
 
 
 _FILE_KEYS = ("schema", "description", "rule")
@@ -258,7 +258,3 @@ def _check_thresholds(rule: Rule, where: str) -> None:
         raise UndertowError(f"{where}: {what}, so {rule.allowed} is something that nothing can pass; mend it")
     if math.isfinite(lowest) and rule.at_least <= lowest and rule.at_most >= highest:
         raise UndertowError(f"{where}: {what}, so {rule.allowed} is something that nothing can fail; mend it")
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

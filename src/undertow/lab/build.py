@@ -63,8 +63,8 @@ JUDGES_SEED = 1_000_000
 MARKED_PEOPLE = 200
 """A corpus is told from another by so many people of it: a change to how texts are written shows in any few."""
 
-
 MAX_BYTES = 16 * 2**20
+"""A plan or a record that is larger than this was not written by the lab."""
 
 
 def _check_slopes(given: object) -> None:

@@ -211,10 +211,17 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
 
 def _slope_verdict(slope: Result) -> Verdict:
     least, most = SLOPE_TARGET
-    interval = f"{slope.low:.2f} to {slope.high:.2f}" if math.isfinite(slope.low) else "no interval"
-    said = _said(slope, f"{slope.value:.2f} ({interval})")
+    said = _said(slope, f"{slope.value:.2f} ({_interval_in_words(slope)})")
     target = f"calibration slope of {least} to {most}"
     return "Measured slopes follow planted slopes", target, said, least <= slope.value <= most
+
+
+def _interval_in_words(slope: Result) -> str:
+    if not math.isfinite(slope.low):
+        return "no interval"
+    # Two ends that look alike would seem to be rounded.
+    ends = ((f"{slope.low:.{places}f}", f"{slope.high:.{places}f}") for places in range(2, 7))
+    return next((f"{low} to {high}" for low, high in ends if low != high), "without spread")
 
 
 def _coverage_verdict(results: Sequence[Result]) -> Verdict:

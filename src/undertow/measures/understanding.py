@@ -118,12 +118,12 @@ def scored(frame: pd.DataFrame, design: Mapping[str, Any], *, whole: bool = True
     Args:
         frame: a row per answer: the factors of `SETTING`, `document`, `dimension`, `description_class`, `wording`, `draw`, `gold`,
             `answer` and `unscored`.
-        design: `task`, and `labels` where it has some.
+        design: `task`, and `labels`, empty where it has none.
         whole: whether written answers have METEOR and BLEU too, which take time, or token F1 and exact match alone.
     """
     with_scores, statistics = _with_scores(frame, str(design["task"]), whole=whole)
     return {
-        tuple(map(str, key)): _arrays(rows, list(design.get("labels", [])), statistics)
+        tuple(map(str, key)): _arrays(rows, list(design["labels"]), statistics)
         for key, rows in with_scores.groupby(list(SETTING), sort=False)
     }
 

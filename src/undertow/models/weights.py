@@ -22,7 +22,7 @@ from typing import Any
 from undertow.models._gguf_header import check_header
 from undertow.models.base import Request
 from undertow.models.pull import PULLABLE, pulled_file
-from undertow.outside import is_plain_file, json_of, whole_file
+from undertow.outside import first_line, is_plain_file, json_of, whole_file
 from undertow.types import ModelCard, UndertowError, digest
 
 NEEDS_EXTRA = "install the model extra: pip install 'undertow[models]'"
@@ -340,5 +340,4 @@ def _hush_hub() -> None:
 
 def _first_line(error: BaseException) -> str:
     """What a library says, without the passwords and signatures of the addresses in it."""
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return ADDRESS.sub(r"\1\2", line)[:200]
+    return first_line(error, lambda line: ADDRESS.sub(r"\1\2", line))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MOVE_WITH_VALUE = ("above_baseline", "above_low", "above_high")
 """Further numbers of a result that are its value, less something that has no error."""
 HALF_WIDTH_SDS = 1.96
+"""Of an interval over many clusters. Over few it has more (docs/decisions/029), as many as `_half_width_sds` says."""
 NO_WIDTH = 1e-9
 """An interval that is narrower than this, in proportion, holds one value but for rounding."""
 NOT_OF_GROUP = ("measure", *PRECISION_NUMBERS, PRECISION_FLAG)
@@ -201,8 +202,19 @@ def _moved_p(result: Result, value: float) -> float:
         return result.p
     before, after = abs(result.value - result.neutral), abs(value - result.neutral)
     distance = float(norm.isf(result.p / 2))
-    sd = before / distance if before > 0 and distance > 0 else (result.high - result.low) / 2 / HALF_WIDTH_SDS
+    sd = before / distance if before > 0 and distance > 0 else (result.high - result.low) / 2 / _half_width_sds(result)
     return float(2 * norm.sf(after / sd)) if sd > 0 else result.p
+
+
+def _half_width_sds(result: Result) -> float:
+    """Standard errors in half of its interval: Student's quantile, where it says how many clusters that is over.
+
+    A result that does not say so is taken for one over many: where they are few, its standard error comes out too large.
+    """
+    from scipy.stats import t
+
+    n_clusters = result.detail.get("n_clusters", math.nan)
+    return float(t.ppf(0.975, n_clusters - 1)) if n_clusters >= 2 else HALF_WIDTH_SDS
 
 
 def _turned(told: Sequence[Finding], others: Sequence[Finding], result: Result, moved: Result) -> list[str]:

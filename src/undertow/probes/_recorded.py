@@ -12,16 +12,16 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import IO, Any, TextIO, overload
 
 import numpy as np
 import pandas as pd
 
 from undertow.challenge.reading import repeated
-from undertow.outside import is_plain_file
+from undertow.outside import first_line, is_plain_file, json_of
 from undertow.types import UndertowError
 
 NEEDED = ("model", "w_name", "w_index", "w")
@@ -33,8 +33,9 @@ ROUNDING_PERCENT = 0.6
 MAX_INDEX = 10**9
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 """What pandas writes beside the columns of a table of which it took some rows: numbers of rows, and no word group."""
-MOST_BYTES, MOST_CELLS = 512 * 2**20, 10_000_000
+MOST_BYTES, MOST_CELLS = 512 * 2**20, 50_000_000
 """Of a table, unpacked."""
+TOO_MANY = "leave out columns that are not used"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,13 @@ class Table:
         path: the file.
         cells: a column of text for each column of the file.
         places: where each row stands in the file, for example "line 3" [row].
+        index: columns that pandas wrote as the names of rows.
     """
 
     path: Path
     cells: pd.DataFrame
-    places: list[str]
+    places: Sequence[str]
+    index: frozenset[str] = frozenset()
 
     def refuse_first(self, wrong: pd.Series[bool], what: Callable[[int], str]) -> None:
         """Say what is wrong with the first of the wrong rows, if there are any."""
@@ -73,7 +76,7 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str]]:
         )
     if table.cells.empty:
         raise UndertowError(f"{path}: holds no rows; there is nothing to measure")
-    groups = [name for name in columns if name not in NEEDED + OPTIONAL]
+    groups = [name for name in columns if name not in NEEDED + OPTIONAL and name not in table.index]
     if not groups:
         raise UndertowError(f"{path}: has no column of masses; add one column of percent for each word group")
     frame = _factors(table)
@@ -111,25 +114,26 @@ def _parsed(path: Path) -> Table:
     try:
         return _read_parquet(path) if path.name.endswith(".parquet") else _read_lines(path)
     except (OSError, EOFError, ValueError, zlib.error, csv.Error) as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UndertowError(
-            f"{path}: is not a table that can be read ({said[:200]}); use CSV, TSV or Parquet"
+            f"{path}: is not a table that can be read ({first_line(error)}); use CSV, TSV or Parquet"
         ) from error
 
 
 def _read_parquet(path: Path) -> Table:
     """Cells as text, of no more rows than there may be: a column of one value over and over takes no room in a file.
 
-    What pandas noted in the file about its own types is left aside: it is for pandas, and may be damaged.
+    What pandas noted in the file about its own types is left aside: it is for pandas, and may be damaged. Which columns are its
+    names of rows is noted there alone.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         file = pq.ParquetFile(path)
+        index = _index_of(file.schema_arrow.metadata)
         n_cells = file.metadata.num_rows * file.metadata.num_columns
         if n_cells > MOST_CELLS:
-            raise UndertowError(f"{path}: holds {n_cells:,} cells, and at most {MOST_CELLS:,} are read; divide it")
+            raise UndertowError(f"{path}: holds {n_cells:,} cells, and at most {MOST_CELLS:,} are read; {TOO_MANY}")
         table = file.read()
         table = table.select([at for at, name in enumerate(table.column_names) if not _PANDAS_INDEX.fullmatch(name)])
         table.validate(full=True)  # a text that is not UTF-8 would be met later, and anywhere
@@ -138,7 +142,37 @@ def _read_parquet(path: Path) -> Table:
         raise ValueError(str(error)) from error
     # A cell that is missing is an empty one; as text, some versions of pandas would call it nan.
     cells = found.where(found.notna(), "").astype(str)
-    return Table(path, cells, [f"row {number}" for number in range(1, len(cells) + 1)])
+    return Table(path, cells, _Rows(len(cells)), index)
+
+
+def _index_of(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
+    """Columns that pandas noted as the names of rows; none where it noted nothing that can be read."""
+    try:
+        noted = json_of((metadata or {}).get(b"pandas", b"{}"))
+    except ValueError:
+        return frozenset()
+    names = noted.get("index_columns") if isinstance(noted, dict) else None
+    return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows(Sequence[str]):
+    """The places of rows that have no lines, written when they are asked for: a short file may have very many rows."""
+
+    n_rows: int
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        numbers = range(1, self.n_rows + 1)[at]
+        return f"row {numbers}" if isinstance(numbers, int) else [f"row {number}" for number in numbers]
 
 
 def _read_lines(path: Path) -> Table:
@@ -155,7 +189,7 @@ def _read_lines(path: Path) -> Table:
             n_cells += len(row)
             if n_cells > MOST_CELLS:
                 raise UndertowError(
-                    f"{path}: holds more than {MOST_CELLS:,} cells, which is all that is read; divide it"
+                    f"{path}: holds more than {MOST_CELLS:,} cells, which is all that is read; {TOO_MANY}"
                 )
             if len(row) != len(header):
                 raise UndertowError(

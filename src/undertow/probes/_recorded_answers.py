@@ -16,7 +16,7 @@ import numpy as np
 
 from undertow.challenge.documents import DIMENSIONS, is_kept_name
 from undertow.challenge.shots import SAMPLINGS
-from undertow.outside import plain_size
+from undertow.outside import first_line, plain_size
 from undertow.probes._documents import EXTRACTION, IDENTIFICATION, NO_SHOTS, REPHRASING
 from undertow.probes._recorded import open_text
 from undertow.probes.base import EXACT, PAPER, Evidence
@@ -110,8 +110,9 @@ def text_table(path: Path) -> pd.DataFrame:
             how: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabbed else {}
             rows = [cells for cells in csv.reader(file, strict=True, **how) if cells]
     except (OSError, EOFError, zlib.error, UnicodeError, csv.Error) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0][:160]
-        raise UndertowError(f"{path}: cannot be read as a table ({why}); save it as UTF-8 CSV or TSV") from error
+        raise UndertowError(
+            f"{path}: cannot be read as a table ({first_line(error)}); save it as UTF-8 CSV or TSV"
+        ) from error
     columns = [name.strip() for name in rows[0]] if rows else []
     if len(set(columns)) < len(columns):
         raise UndertowError(f"{path}: has two columns of one name; give each its own")

@@ -275,9 +275,15 @@ def _decided(result: Result) -> str:
     """What keeps a drift from being tested, or one with a small q from being claimed; "" for all others."""
     if math.isnan(result.p):
         return "Not tested."
+    held = _held(result)
+    return f"Not claimed: q {_p(result.q)} is below .05, but {held}." if held else ""
+
+
+def _held(result: Result) -> str:
+    """Why a drift with a small q is not claimed; "" where it is, and where q alone decides."""
     if not result.q < ALPHA or result.low > 0 or result.high < 0:
         return ""
-    return f"Not claimed: q {_p(result.q)} is below .05, but its 95% interval includes no drift."
+    return "it has no 95% interval" if math.isnan(result.low) else "its 95% interval includes no drift"
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,9 +318,12 @@ def _finding(result: Result, r: Result | None, design: Mapping[str, Any], asked:
         text = f"nothing can be said of {what} by {result.group['w_name']}: {why[:1].lower()}{why[1:]}"
         return Finding(_sentence(who, text), found=False, strength=0.0)
     places = _places(result)
-    errors = (
-        f"{result.value:+.{places}f} points a step, 95% interval {result.low:+.{places}f} to {result.high:+.{places}f}"
+    interval = (
+        "no interval"
+        if math.isnan(result.low)
+        else f"95% interval {result.low:+.{places}f} to {result.high:+.{places}f}"
     )
+    errors = f"{result.value:+.{places}f} points a step, {interval}"
     tests = ", ".join(filter(None, [_r(r), f"q {_p(result.q)}"]))
     # Along the fitted line, from its first to its last value.
     strength = abs(result.detail["last"] - result.detail["first"])
@@ -325,6 +334,10 @@ def _finding(result: Result, r: Result | None, design: Mapping[str, Any], asked:
                 f"{result.detail['bound_low']:+.{places}f} to {result.detail['bound_high']:+.{places}f} points a step, 95% interval "
                 f"{result.low:+.{places}f} to {result.high:+.{places}f}."
             )
+            return Finding(_sentence(who, text), found=False, strength=strength)
+        if held := _held(result):
+            # What chance alone could do is the question of q, which is answered: the least slope it would see says no more.
+            text = f"no drift of {what} with {result.group['w_name']} {span} is claimed, because {held} ({errors}; {tests})."
             return Finding(_sentence(who, text), found=False, strength=strength)
         least = result.detail["detectable_slope"]
         missed = (

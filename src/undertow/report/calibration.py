@@ -32,7 +32,15 @@ from undertow.report.sheet import (
     told_apart,
 )
 from undertow.report.spectrum import COLOURS, look_of, text_width_px
-from undertow.report.words import correlation, number, plain, significant, significant_decimals
+from undertow.report.words import (
+    NO_SPREAD,
+    correlation,
+    has_width,
+    interval_decimals,
+    number,
+    plain,
+    significant,
+)
 from undertow.types import Result, UndertowError
 
 if TYPE_CHECKING:
@@ -649,7 +657,9 @@ def _result(results: Sequence[Result], measure: str, architecture: str) -> Resul
 def _with_interval(result: Result) -> str:
     if not (math.isfinite(result.low) and math.isfinite(result.high)):
         return number(result.value)
-    places = max(2, significant_decimals((result.high - result.low) / 2, 1))
+    if not has_width(result.low, result.high):
+        return f"{number(result.value)} ({NO_SPREAD})"
+    places = interval_decimals(result.low, result.high)
     return f"{number(result.value, places)} ({number(result.low, places)} to {number(result.high, places)})"
 
 

@@ -35,6 +35,7 @@ from undertow.report.words import (
     significant,
     significant_decimals,
     spaced,
+    with_minus,
 )
 from undertow.types import Check, Finding, Matrix, Result, Shown
 
@@ -298,6 +299,7 @@ def render_page(page: Page) -> str:
         tables=tables,
         checklists=[_checklist(matrix) for matrix in page.matrices],
         shown=[_shown_table(shown) for shown in page.shown],
+        could_change=[with_minus(text) for text in page.precision.could_change] if page.precision else [],
         precise=_shown_table(page.precision.table) if page.precision and page.precision.table else None,
         glossary=_glossary(page, tables, shared),
         script=Markup(script),  # noqa: S704 - a file of this package, and no text of a run
@@ -348,7 +350,8 @@ def _ranked(findings: Sequence[Finding]) -> str:
 
 def _told(finding: Finding, page: Page, shared: Mapping[str, str]) -> _Told:
     unsure = page.precision is not None and finding.text in page.precision.could_change
-    return _Told(finding.text, finding.found, finding.rests, _mark(finding), _basis(finding, page, shared), unsure)
+    text, mark = with_minus(finding.text), with_minus(_mark(finding))
+    return _Told(text, finding.found, finding.rests, mark, _basis(finding, page, shared), unsure)
 
 
 def _mark(finding: Finding) -> str:
@@ -357,8 +360,12 @@ def _mark(finding: Finding) -> str:
         return finding.decided
     if finding.n_tests == 1:
         return f"The only test of the run, so that nothing is corrected: {_equals('p', finding.of[0].p)}."
+    q = finding.of[0].q
+    if not finding.found and q < FOUND_BELOW_Q:
+        # A probe from outside may hold a finding back by its interval, and not say so.
+        return f"Survives the correction for {finding.n_tests:,} tests ({_equals('q', q)}), but is not claimed: q alone did not decide."
     does = "Survives" if finding.found else "Does not survive"
-    return f"{does} the correction for {finding.n_tests:,} tests: {_equals('q', finding.of[0].q)}."
+    return f"{does} the correction for {finding.n_tests:,} tests: {_equals('q', q)}."
 
 
 def _basis(finding: Finding, page: Page, shared: Mapping[str, str]) -> dict[str, str]:
@@ -391,12 +398,17 @@ def _numbers_told(result: Result, neutral: str) -> str:
     parts = [
         f"{number(result.value, decimals)} {result.unit}".strip(),
         f"95% interval {interval}" if interval != MISSING else "no interval",
-        f"{neutral} {result.neutral:g}" if math.isfinite(result.neutral) else "",
+        _neutral(result, neutral),
         ", ".join(_equals(name, p) for name, p in (("p", result.p), ("q", result.q)) if math.isfinite(p)),
         f"n = {result.n:,}{f' in {clusters:,.0f} clusters' if math.isfinite(clusters) else ''}, {result.n_unscored:,} unscored",
         result.note.removesuffix("."),
     ]
     return "; ".join(filter(None, parts))
+
+
+def _neutral(result: Result, before: str) -> str:
+    """The value that says that there is nothing, with what stands before it; "" where there is none."""
+    return with_minus(f"{before} {result.neutral:g}") if math.isfinite(result.neutral) else ""
 
 
 def _equals(name: str, p: float) -> str:
@@ -428,7 +440,7 @@ def _table(results: Sequence[Result], shared: Mapping[str, str], page: Page) -> 
     first = results[0]
     keys = dict.fromkeys(key for result in results for key in result.group if key not in shared)
     groups = [_Column(_head(key), [r.group.get(key, MISSING) or "none" for r in results], False) for key in keys]
-    neutral = f"{page.neutral} {first.neutral:g}" if math.isfinite(first.neutral) else ""
+    neutral = _neutral(first, page.neutral)
     return _Table(
         title=page.titles.get(first.measure) or measure_title(first.measure),
         about="; ".join(part for part in (f"in {first.unit}" if first.unit else "", neutral) if part),
@@ -446,11 +458,17 @@ def _shown_table(shown: Shown) -> _Table:
     return _Table(
         title=shown.title,
         about=shown.about,
-        columns=[_Column(head, column, _is_numeric(column)) for head, column in zip(shown.columns, cells, strict=True)],
+        columns=[_shown_column(head, column) for head, column in zip(shown.columns, cells, strict=True)],
         bold=[False] * len(shown.rows),
         folded=len(shown.rows) > LONG_TABLE_ROWS,
         warning=shown.warning,
     )
+
+
+def _shown_column(head: str, cells: list[str]) -> _Column:
+    """Signs are made true where a column has numbers alone: texts that were asked are shown as they were."""
+    numeric = _is_numeric(cells)
+    return _Column(head, [with_minus(cell) for cell in cells] if numeric else cells, numeric)
 
 
 def _checklist(matrix: Matrix) -> _Checklist:

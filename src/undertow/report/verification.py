@@ -12,9 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from undertow.records import DRAFT_PREFIX, Record
+from undertow.records import Record
 from undertow.report.page import Page, PageFigure, render_page
-from undertow.report.words import MISSING, NOTES, number, probability
+from undertow.report.words import (
+    MISSING,
+    NARROWEST,
+    NO_SPREAD,
+    NOTES,
+    has_width,
+    interval_decimals,
+    number,
+    probability,
+    with_minus,
+)
+from undertow.sharing import DRAFT_PREFIX
 from undertow.types import Finding, Result, Shown
 
 if TYPE_CHECKING:
@@ -211,10 +222,11 @@ def _of_scale(results: Sequence[Result]) -> str:
     said = f"For each point planted the audit reads {number(found.value)} points ({_interval(found)}{by}). "
     if not math.isfinite(found.low):
         return f"{said}Too few models were made for an interval."
-    if found.low <= 1 <= found.high:
+    if found.low - NARROWEST <= 1 <= found.high + NARROWEST:
         return f"{said}That is compatible with 1, an audit that neither loses nor adds anything."
     loses = "loses some of the bias" if found.high < 1 else "reads more bias than there is"
-    return f"{said}The interval excludes 1: the audit {loses}.{_of_parts(results)}"
+    excludes = "The interval excludes 1" if has_width(found.low, found.high) else "That is not 1"
+    return f"{said}{excludes}: the audit {loses}.{_of_parts(results)}"
 
 
 def _of_parts(results: Sequence[Result]) -> str:
@@ -344,7 +356,10 @@ def _strengths(results: Sequence[Result]) -> list[str]:
 def _interval(result: Result) -> str:
     if not math.isfinite(result.low):
         return "no interval"
-    return f"{number(result.low)} to {number(result.high)}"
+    if not has_width(result.low, result.high):
+        return NO_SPREAD
+    places = interval_decimals(result.low, result.high)
+    return f"{number(result.low, places)} to {number(result.high, places)}"
 
 
 def _percent(value: float) -> str:
@@ -368,7 +383,7 @@ def _listed(parts: Sequence[str]) -> str:
 
 
 def _promises(told: Verification) -> Shown:
-    rows = [(what, target, value, "yes" if met else "no") for what, target, value, met in told.verdicts]
+    rows = [(what, target, with_minus(value), "yes" if met else "no") for what, target, value, met in told.verdicts]
     about = "" if _judges_alarms(told) else _too_few_unbiased(told)
     return Shown("What the audit promises", ("promise", "target", "value", "kept"), rows, about)
 
@@ -417,7 +432,7 @@ def _every_slope(models: pd.DataFrame) -> Shown:
             (
                 str(row["model"]),
                 str(row["w_name"]),
-                UNBIASED if row["unbiased"] else f"{float(row['strength']):g}",
+                UNBIASED if row["unbiased"] else with_minus(f"{float(row['strength']):g}"),
                 f"{seed:.0f}" if math.isfinite(seed) else MISSING,
                 *(number(float(row[name])) for name in ("planted_slope", "learned_slope", "measured_slope")),
                 *(

@@ -6,15 +6,21 @@ Knows the names that results carry; knows nothing about HTML or figures.
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 
 MINUS = "\N{MINUS SIGN}"
 MISSING = "\N{EN DASH}"
 """What stands where there is no number."""
+NO_SPREAD = "without spread"
+"""What stands for an interval without width: two equal ends look as if they had been rounded."""
+_NEGATIVE = re.compile(r"(?<![^\s(\[])-(?=\.?\d)")
 
 MAX_DECIMALS = 6
 MAX_DIGITS = 4
 DEFAULT_DECIMALS = 2
+NARROWEST = 10.0**-MAX_DECIMALS
+"""Less than the last decimal that is ever shown."""
 
 NOTES = (
     "Unscored is not zero. A sentence that the model could not be asked, or whose answer could not be read, is left "
@@ -114,6 +120,21 @@ def number(value: float, decimals: int = DEFAULT_DECIMALS) -> str:
     if float(text) == 0.0:
         text = text.removeprefix("-")
     return text.replace("-", MINUS)
+
+
+def with_minus(text: str) -> str:
+    """A text that was written with hyphens for minus signs, with true ones; hyphens within words, dates and names stay."""
+    return _NEGATIVE.sub(MINUS, text)
+
+
+def has_width(low: float, high: float) -> bool:
+    """Whether an interval is more than a point, in as many decimals as are ever shown."""
+    return high - low >= NARROWEST
+
+
+def interval_decimals(low: float, high: float) -> int:
+    """Decimals that tell the ends of an interval apart, and two at least."""
+    return max(DEFAULT_DECIMALS, significant_decimals((high - low) / 2, digits=1))
 
 
 def significant_decimals(size: float, digits: int = 2) -> int:

@@ -210,7 +210,9 @@ class AnswerStore:
     ) -> None:
         """Keep answers, all or none of them, how the model was read to get them, and what is known of it."""
         key = card.key(protocol)
-        if self._damage is None and _identity(self.path) != self._file:
+        with self._explained():
+            is_another = _identity(self.path) != self._file
+        if is_another:
             # It was moved aside or removed while it was open: what is written to it now, nobody would find again.
             self.close()
             self._connect()

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 PROBE = "bias-rephrasing"
 MOST_BYTES = 64 * 2**20
+"""A file of judgements that is larger than this is a mistake: a line of one is a few hundred bytes."""
 ANNOTATIONS = "annotations.jsonl"
 CATEGORIES: Mapping[str, str] = {
     "correct": "it says the same, without the bias",
@@ -47,7 +48,9 @@ CATEGORIES: Mapping[str, str] = {
 }
 """What a rephrasing can be judged to be, and what that means."""
 MOST_BODY_BYTES, MOST_NOTE_SIGNS, MOST_NAME_SIGNS = 16_384, 2_000, 80
+"""Of one judgement, as a page sends it."""
 MOST_DISCARDED_BYTES = 1 << 20
+"""Of a request that is too large: so much is read and thrown away, for the browser to hear the answer."""
 TOKEN_HEADER = "X-Undertow-Token"  # noqa: S105 - the header's name
 _HOST = "127.0.0.1"
 _COLUMNS = ("item", "model", "dimension", "description_class", "shots", "gold", "passage", "answer", "unscored")

@@ -215,12 +215,98 @@ def _place_for_figure(min_width: int, *buttons: str) -> Any:
     )  # fmt: skip
 
 
+def _problem() -> Any:
+    """Where it is said what did not work."""
+    return gr.Textbox(
+        label="This did not work", interactive=False, visible=False, lines=2, elem_classes="undertow-problem"
+    )
+
+
+class _Course:
+    """What a tab shows of a piece of work: buttons that begin and stop it, how far it is, what did not work, what it says.
+
+    Args:
+        page: whose turns it takes.
+        before: what stands where the outcome will be; "" to show that place only when there is one.
+        stopping: what is said while it stops.
+    """
+
+    def __init__(self, page: Page, before: str, stopping: str) -> None:
+        self._page, self._before, self._stopping = page, before, stopping
+
+    def build_buttons(self, begin: str, **size: int) -> None:
+        """The buttons, in a row of their own."""
+        with gr.Row():
+            self.begin = gr.Button(begin, variant="primary", **size)
+            self.stop = gr.Button("Stop", variant="stop", interactive=False, scale=1, min_width=80)
+
+    def build_boxes(self, outcome: str) -> None:
+        """The texts, under each other."""
+        self.status = gr.Textbox(label="Progress", interactive=False, visible=False, lines=1)
+        self.problem = _problem()
+        self.outcome = gr.Textbox(
+            label=outcome,
+            value=self._before or None,
+            interactive=False,
+            visible=bool(self._before),
+            lines=3,
+            max_lines=12,
+            elem_classes="undertow-meaning",
+        )
+
+    def wire(
+        self, work: Callable[..., AsyncIterator[Updates]], fields: list[Any], more: list[Any], **quick: Any
+    ) -> None:
+        """Have the buttons begin and stop the work; `more` is what it fills beside these texts."""
+        begun = self.begin.click(
+            work,
+            fields,
+            [self.begin, self.stop, self.status, self.problem, self.outcome, *more],
+            show_progress="hidden",
+            api_visibility="private",
+            concurrency_limit=8,
+        )
+        begun.then(self._rest, None, [self.begin, self.stop, self.status], **quick)
+        self.stop.click(self.halt, None, [self.status], **quick)
+
+    def _rest(self) -> tuple[Any, Any, Any]:
+        return gr.Button(interactive=True), gr.Button(interactive=False), gr.Textbox(visible=False)
+
+    def halt(self, request: gr.Request) -> Any:
+        """Stop what the visitor began."""
+        if not self._page.turns.stop(_owner(request)):
+            return gr.skip()
+        return gr.Textbox(self._stopping, visible=True)
+
+    def begun(self, doing: str) -> Updates:
+        """It has begun, and this is done first."""
+        return {
+            self.begin: gr.Button(interactive=False),
+            self.stop: gr.Button(interactive=True),
+            self.problem: gr.Textbox(visible=False),
+            self.status: gr.Textbox(doing, visible=True),
+        }
+
+    def done(self, said: str) -> Updates:
+        """It is done, and this came of it."""
+        return {self.status: gr.Textbox(visible=False), self.outcome: gr.Textbox(said, visible=True)}
+
+    def failed(self, error: UndertowError) -> Updates:
+        """It did not work; an outcome from before goes away."""
+        return {
+            self.status: gr.Textbox(visible=False),
+            self.problem: gr.Textbox(str(error), visible=True),
+            self.outcome: gr.Textbox(self._before) if self._before else gr.Textbox(visible=False),
+        }
+
+
 class _AskTab:
     """A tab with a form: its fields, its answer, and what its buttons do."""
 
     def __init__(self, page: Page, audit: str) -> None:
         self._page, self._audit = page, audit
         self._presets = presets()
+        self._course = _Course(page, _NO_ANSWER, "Stopping after what the model reads now ...")
 
     def build(self) -> None:
         first = self._presets[0]
@@ -247,15 +333,8 @@ class _AskTab:
             self.degree,
             self.ends,
         ]
-        everything = [
-            self.ask, self.stop, self.status, self.problem, self.meaning, self.notes, self.sample, *self.figures, self.table,
-            self.download, self.scores,
-        ]  # fmt: skip
-        asked = self.ask.click(
-            self.answer, fields, everything, show_progress="hidden", api_visibility="private", concurrency_limit=8
-        )
-        asked.then(self._resting, None, [self.ask, self.stop, self.status], **quick)
-        self.stop.click(self.halt, None, [self.status], **quick)
+        filled = [self.notes, self.sample, *self.figures, self.table, self.download, self.scores]
+        self._course.wire(self.answer, fields, filled, **quick)
 
     def _build_form(self, first: Preset) -> None:
         sentence = first.drift if self._audit == DRIFT else first.specification
@@ -308,23 +387,10 @@ class _AskTab:
             info="The movement is between the means of the first and the last so many.",
             visible=self._audit == SPECIFICATION,
         )
-        with gr.Row():
-            self.ask = gr.Button("Ask the model", variant="primary", scale=2, min_width=170)
-            self.stop = gr.Button("Stop", variant="stop", interactive=False, scale=1, min_width=80)
+        self._course.build_buttons("Ask the model", scale=2, min_width=170)
 
     def _build_answer(self) -> None:
-        self.status = gr.Textbox(label="Progress", interactive=False, visible=False, lines=1)
-        self.problem = gr.Textbox(
-            label="This did not work", interactive=False, visible=False, lines=2, elem_classes="undertow-problem"
-        )
-        self.meaning = gr.Textbox(
-            label="What it means",
-            value=_NO_ANSWER,
-            interactive=False,
-            lines=3,
-            max_lines=12,
-            elem_classes="undertow-meaning",
-        )
+        self._course.build_boxes("What it means")
         self.notes = gr.Textbox(label="Keep in mind", interactive=False, visible=False, lines=2, max_lines=12)
         self.sample = gr.Textbox(
             label="Sample of what the model reads", interactive=False, visible=False, lines=4, max_lines=8
@@ -356,15 +422,6 @@ class _AskTab:
     def _listed(self, title: object) -> Any:
         return next((", ".join(one.values) for one in self._presets if one.title == title), gr.skip())
 
-    def _resting(self) -> tuple[Any, Any, Any]:
-        return gr.Button(interactive=True), gr.Button(interactive=False), gr.Textbox(visible=False)
-
-    def halt(self, request: gr.Request) -> Any:
-        """Stop what the visitor asked."""
-        if not self._page.turns.stop(_owner(request)):
-            return gr.skip()
-        return gr.Textbox("Stopping after what the model reads now ...", visible=True)
-
     async def answer(  # noqa: PLR0913, PLR0917 - the fields of the form, as Gradio hands them over
         self,
         sentence: object,
@@ -379,23 +436,18 @@ class _AskTab:
     ) -> AsyncIterator[Updates]:
         """The answer to what stands in the fields: progress as it goes, and the reply or what is to be mended."""
         form = Form(sentence, values, placeholder, model, other, normalise, degree, ends)
-        yield {
-            self.ask: gr.Button(interactive=False), self.stop: gr.Button(interactive=True),
-            self.problem: gr.Textbox(visible=False), self.status: gr.Textbox("Reading the form ...", visible=True),
-        }  # fmt: skip
+        yield self._course.begun("Reading the form ...")
         try:
             question = self._page.question(form, self._audit)
             yield {self.sample: gr.Textbox(question.sample(), visible=True)}
             job = lambda work: self._page.answer(question, self._audit, work)  # noqa: E731
             async for said, reply in self._page.follow(_owner(request), job):
-                yield {self.status: gr.Textbox(said)} if reply is None else self._replied(reply)
+                yield {self._course.status: gr.Textbox(said)} if reply is None else self._replied(reply)
         except UndertowError as error:
-            gone = (self.status, self.notes, self.sample)
             yield {
-                self.problem: gr.Textbox(str(error), visible=True),
-                self.meaning: gr.Textbox(_NO_ANSWER),
+                **self._course.failed(error),
                 self.download: gr.DownloadButton(visible=False),
-                **{field: gr.Textbox(visible=False) for field in gone},
+                **{field: gr.Textbox(visible=False) for field in (self.notes, self.sample)},
                 **{table: gr.Dataframe(visible=False) for table in (self.table, self.scores)},
                 **{figure: gr.Image(visible=False) for figure in self.figures},
             }
@@ -405,8 +457,7 @@ class _AskTab:
 
         table = self._page.keep(f"undertow-{self._audit}.csv", csv_of(reply.table).encode())
         updates = {
-            self.status: gr.Textbox(visible=False),
-            self.meaning: gr.Textbox(reply.sentence),
+            **self._course.done(reply.sentence),
             self.notes: gr.Textbox("\n".join(reply.notes), visible=True),
             self.sample: gr.Textbox(reply.sample, visible=True),
             self.table: gr.Dataframe(**_plain_table(reply.table), visible=True),
@@ -451,14 +502,13 @@ class _RunsTab:
 
     def __init__(self, page: Page) -> None:
         self._page = page
+        self._course = _Course(page, "", "Stopping ...")
 
     def build(self, blocks: Any) -> None:
         gr.Markdown(
             "Runs that `undertow run` and `undertow score` wrote into the folder that this page was started with (`--runs`)."
         )
-        self.problem = gr.Textbox(
-            label="This did not work", interactive=False, visible=False, lines=2, elem_classes="undertow-problem"
-        )
+        self.problem = _problem()
         self.list = gr.Dataframe(
             label="Runs, the newest first", interactive=False, max_height=300, wrap=True, buttons=[]
         )
@@ -478,21 +528,8 @@ class _RunsTab:
         with gr.Row():
             self.baseline = gr.Dropdown([], label="Baseline", min_width=220)
             self.candidate = gr.Dropdown([], label="Beside it", min_width=220)
-        with gr.Row():
-            self.compare = gr.Button("Compare", variant="primary", min_width=140)
-            self.stop = gr.Button("Stop", variant="stop", interactive=False, scale=1, min_width=80)
-        self.status = gr.Textbox(label="Progress", interactive=False, visible=False, lines=1)
-        self.refused = gr.Textbox(
-            label="This did not work", interactive=False, visible=False, lines=2, elem_classes="undertow-problem"
-        )
-        self.difference = gr.Textbox(
-            label="What differs",
-            interactive=False,
-            visible=False,
-            lines=3,
-            max_lines=12,
-            elem_classes="undertow-meaning",
-        )
+        self._course.build_buttons("Compare", min_width=140)
+        self._course.build_boxes("What differs")
         self.differences = gr.Dataframe(
             label="Differences", interactive=False, visible=False, max_height=360, buttons=[]
         )
@@ -506,21 +543,7 @@ class _RunsTab:
         look.click(self.look, None, lists, **quick)
         shown = [self.problem, self.about, self.findings, *self.figures, self.results, self.table, self.report]
         show.click(self.show, [self.run], shown, **(quick | {"show_progress": "minimal"}))
-        compared = self.compare.click(
-            self.beside,
-            [self.baseline, self.candidate],
-            [self.compare, self.stop, self.status, self.refused, self.difference, self.differences, self.saved],
-            show_progress="hidden",
-            api_visibility="private",
-            concurrency_limit=8,
-        )
-        compared.then(
-            lambda: (gr.Button(interactive=True), gr.Button(interactive=False), gr.Textbox(visible=False)),
-            None,
-            [self.compare, self.stop, self.status],
-            **quick,
-        )
-        self.stop.click(self.halt, None, [self.status], **quick)
+        self._course.wire(self.beside, [self.baseline, self.candidate], [self.differences, self.saved], **quick)
 
     def look(self) -> Updates:
         """The list anew."""
@@ -577,30 +600,20 @@ class _RunsTab:
             )
         return updates
 
-    def halt(self, request: gr.Request) -> Any:
-        """Stop the comparison."""
-        if not self._page.turns.stop(_owner(request)):
-            return gr.skip()
-        return gr.Textbox("Stopping ...", visible=True)
-
     async def beside(self, baseline: object, candidate: object, request: gr.Request) -> AsyncIterator[Updates]:
         """Two runs beside each other."""
         from undertow.web.replies import csv_of
 
-        yield {
-            self.compare: gr.Button(interactive=False), self.stop: gr.Button(interactive=True),
-            self.refused: gr.Textbox(visible=False), self.status: gr.Textbox("Reading both runs ...", visible=True),
-        }  # fmt: skip
+        yield self._course.begun("Reading both runs ...")
         job = lambda work: self._page.shelves.compare(baseline, candidate, work.step("comparing"))  # noqa: E731
         try:
             async for said, found in self._page.follow(_owner(request), job):
                 if found is None:
-                    yield {self.status: gr.Textbox(said)}
+                    yield {self._course.status: gr.Textbox(said)}
                     continue
                 sentence, table = found
                 yield {
-                    self.status: gr.Textbox(visible=False),
-                    self.difference: gr.Textbox(sentence, visible=True),
+                    **self._course.done(sentence),
                     self.differences: gr.Dataframe(**_plain_table(table), visible=True),
                     self.saved: gr.DownloadButton(
                         value=self._page.keep("differences.csv", csv_of(table).encode()), visible=True
@@ -608,7 +621,7 @@ class _RunsTab:
                 }
         except UndertowError as error:
             yield {
-                self.refused: gr.Textbox(str(error), visible=True), self.status: gr.Textbox(visible=False),
-                self.difference: gr.Textbox(visible=False), self.differences: gr.Dataframe(visible=False),
+                **self._course.failed(error),
+                self.differences: gr.Dataframe(visible=False),
                 self.saved: gr.DownloadButton(visible=False),
-            }  # fmt: skip
+            }

@@ -1,0 +1,122 @@
+"""`undertow challenge`: a challenge set, documents, wordings or a table, as text, CSV or JSON.
+
+Knows options and what a terminal shows; decides nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from undertow.cli.terminal import Json, say_list, say_table
+from undertow.types import UndertowError
+
+
+def show_challenge(  # noqa: PLR0913 - an option each
+    name: Annotated[
+        str,
+        typer.Argument(help="A challenge set or set of sentences: a name, or a .toml, .csv or .tsv file of your own."),
+    ],
+    *,
+    w: Annotated[str, typer.Option(help="W lists, comma-separated; those of the set if not given.")] = "",
+    words: Annotated[str, typer.Option(help="Word list to fill the blank from.")] = "",
+    inject: Annotated[str, typer.Option(help="Put W into sentences that have no place for it: 'In {w}: '.")] = "",
+    data_dir: Annotated[str, typer.Option(help="Folder with the two published files of winogender.")] = "",
+    options: Annotated[str, typer.Option(help="Word groups for a .csv or .tsv file: 'yes: is; no: is not'.")] = "",
+    descriptions: Annotated[
+        bool, typer.Option("--descriptions", help="Of bias-diagnosis, -identification, ...: all wordings of the task.")
+    ] = False,
+    description_file: Annotated[
+        str, typer.Option(help="TOML file with classes of task descriptions of your own.")
+    ] = "",
+    as_json: Json = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+) -> None:
+    """Print a challenge set, documents, the wordings of a task, or a table of the checklist, without any model."""
+    from undertow import challenge
+
+    if descriptions or name in (*challenge.TASKS, *challenge.CHECKLIST_SUMMARIES) or challenge.is_documents(name):
+        others = {"--w": w, "--words": words, "--inject": inject, "--data-dir": data_dir, "--options": options}
+        strange = next((option for option, given in others.items() if given), "")
+        if strange:
+            raise UndertowError(f"{name}: {strange} is for sentences with a blank; leave it out")
+        if description_file and not descriptions:
+            raise UndertowError(
+                "--description-file goes with --descriptions, which prints wordings; add that, or leave it out"
+            )
+        without_blank, summary = _without_blank(name, description_file, descriptions=descriptions)
+        _print_rows(without_blank, summary, as_json=as_json, as_csv=as_csv)
+        return
+    names = [one.strip() for one in w.split(",") if one.strip()]
+    if inject or challenge.is_sentences(name):
+        if words:
+            raise UndertowError(
+                f"challenge {name!r} has word groups of its own; leave --words out, or use --options for a table"
+            )
+        sentences = challenge.sentences(name, data_dir, options)
+        spectra = [challenge.spectrum(one, least=2) for one in names or (["date"] if inject else [])]
+        injection = challenge.Injection.parse(inject or "In {w}: ")
+        items = sentences.injected(injection, spectra) if spectra else sentences.plain()
+        title, groups = sentences.name, {group: list(forms) for group, forms in sentences.words.items()}
+    else:
+        chosen = challenge.load(name, words)
+        of_set = {spectrum.name: spectrum for spectrum in chosen.spectra}
+        items = chosen.items([of_set.get(one) or challenge.spectrum(one) for one in names])
+        title, groups = (
+            chosen.name,
+            {
+                group: [" ".join(form) for owner, form in chosen.words.forms if owner == group]
+                for group in chosen.words.groups
+            },
+        )
+    rows = [{"item": item.id, **item.factors, "text": item.query.shown()} for item in items]  # type: ignore[union-attr]
+    if as_json:
+        typer.echo(json.dumps({"challenge": title, "groups": groups, "items": rows}, ensure_ascii=False))
+    elif as_csv:
+        import pandas as pd
+
+        pd.DataFrame(rows).to_csv(sys.stdout, index=False)
+    else:
+        shown = [{"w_name": row["w_name"], "w": row["w"], "text": row["text"]} for row in rows]
+        say_table(shown)
+        words_shown = "; ".join(f"{group}: {', '.join(forms)}" for group, forms in groups.items())
+        typer.echo(f"{len(rows):,} texts; the blank takes {words_shown}")
+
+
+def _without_blank(name: str, description_file: str, *, descriptions: bool) -> tuple[list[dict[str, str]], str]:
+    """Rows of what has no blank to fill, and a line on how many: wordings of a task, a checklist's tables, documents."""
+    from undertow import challenge
+
+    if descriptions:
+        told = challenge.describe(name, Path(description_file) if description_file else None)
+        return told, _numbered(told)
+    if name in challenge.CHECKLIST_SUMMARIES:
+        rows = challenge.checklist_table(name)
+        return rows, f"{len(rows):,} rows: {challenge.CHECKLIST_SUMMARIES[name]}"
+    chosen = "undertow-statements" if name in challenge.TASKS else name
+    documents = challenge.documents_table(chosen)
+    if challenge.may_offend(chosen):
+        typer.echo("These texts may be offensive.", err=True)
+    return documents, f"{len(documents):,} documents"
+
+
+def _print_rows(rows: list[dict[str, str]], summary: str, *, as_json: bool, as_csv: bool) -> None:
+    if as_csv:
+        import pandas as pd
+
+        pd.DataFrame(rows).to_csv(sys.stdout, index=False)
+        return
+    say_list(rows, as_json=as_json)
+    if not as_json:
+        typer.echo(summary)
+
+
+def _numbered(rows: list[dict[str, str]]) -> str:
+    """How many wordings each class has."""
+    counts = Counter(row["class"] for row in rows)
+    return f"{len(rows):,} wordings: {', '.join(f'{name} {n}' for name, n in counts.items())}"

@@ -1,0 +1,185 @@
+"""`undertow run PROBE`: an audit of models, or what it will take.
+
+Knows options and what a terminal shows; decides nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from undertow.cli.options import About, Dtype, Graph, Out, Overwrite, Protocol, parameter, parameters_of
+from undertow.cli.outcome import say_run
+from undertow.cli.terminal import Json, progress_bar, stoppable
+from undertow.types import UndertowError
+
+if TYPE_CHECKING:
+    from undertow.scoring.ask import Estimate
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CommonOptions:
+    """Options that every `undertow run PROBE` has."""
+
+    model: Annotated[
+        list[str],
+        typer.Option(
+            "-m",
+            "--model",
+            help="A name of `undertow ls models`, a hub id, a model folder or a GGUF file; may be repeated, to compare models.",
+        ),
+    ]
+    revision: Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")] = ""
+    dtype: Dtype = "float32"
+    recheck: Annotated[
+        int,
+        typer.Option(
+            help="In reduced precision, read so many items again in float32; 0 for a tenth, but at least 200."
+        ),
+    ] = 0
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto"
+    about: About = None
+    graph: Graph = ""
+    protocol: Protocol = ""
+    seed: Annotated[int, typer.Option(help="Seed of sampling, bootstrap and permutations.")] = 0
+    limit: Annotated[int, typer.Option(help="Ask about so many items, whole sentences over W; 0 for all.")] = 0
+    engine: Annotated[
+        str, typer.Option(help="Where models run: here, or in workers of ray; the answers are the same.")
+    ] = "here"
+    address: Annotated[
+        str, typer.Option(help="Ray cluster to join: auto, or host:port; this machine's own if not given.")
+    ] = ""
+    workers: Annotated[
+        int, typer.Option(help="Workers of ray, each with the model; 0 for one on every GPU, or else on every machine.")
+    ] = 0
+    out: Out = None
+    overwrite: Overwrite = False
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what the run will take in a single process, and ask nothing.")
+    ] = False
+    as_json: Json = False
+
+
+class ProbeCommand(TyperCommand):
+    """`undertow run PROBE`, which knows what becomes of a pattern that the shell writes out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse what belongs to no option; `-m run/*` without quotes leaves all but the first folder over."""
+        ctx.allow_extra_args = True
+        left: list[str] = super().parse_args(ctx, args)
+        paths = [argument for argument in left if Path(argument).exists()]
+        if paths:
+            ctx.fail(
+                f"{paths[0]!r} belongs to no option; put a pattern in quotes, as in -m 'run/checkpoint-*', so that the shell "
+                "leaves it as it is, or write -m before each model"
+            )
+        if left:
+            ctx.fail(f"got {' '.join(map(repr, left))}, which belongs to no option")
+        return left
+
+
+class ProbeGroup(TyperGroup):
+    """`undertow run`: one subcommand for each file in `undertow.probes`, its options read from its settings."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: D102
+        from undertow import probes
+
+        return probes.names()
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: D102
+        from undertow import probes
+
+        probe = probes.load(cmd_name)
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command(name=cmd_name, cls=ProbeCommand, help=f"{probe.SUMMARY[:1].upper()}{probe.SUMMARY[1:]}")(
+            _command_of(cmd_name, probe.Settings)
+        )
+        return typer.main.get_command(single)
+
+
+def _command_of(probe: str, settings: type[Any]) -> Callable[..., None]:
+    """A function whose signature is the common options followed by the probe's own."""
+    from undertow import models
+
+    own = {option.name: option for option in dataclasses.fields(settings)}
+    of_models = {name: option for name, option in models.settings().items() if name not in own}
+
+    def command(**given: Any) -> None:
+        defaults = {name: option.default for name, option in (own | of_models).items()}
+        options = {name: given.pop(name) for name in defaults}
+        _run(probe, CommonOptions(**given), {name: value for name, value in options.items() if value != defaults[name]})
+
+    parameters = [*parameters_of(CommonOptions), *parameters_of(settings)]
+    parameters += [
+        parameter(
+            name, Annotated[type(option.default), typer.Option(help=f"{option.metadata['help']}")], option.default
+        )
+        for name, option in of_models.items()
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
+    from undertow import audit
+
+    asked: dict[str, Any] = {
+        "revision": common.revision,
+        "dtype": common.dtype,
+        "device": common.device,
+        "protocol": common.protocol,
+        "seed": common.seed,
+        "limit": common.limit,
+        "about": common.about or "",
+        "graph": common.graph,
+        "recheck": common.recheck,
+        "engine": common.engine,
+        "address": common.address,
+        "workers": common.workers,
+        **options,
+    }
+    if common.dry_run:
+        _say_estimate(audit.dry_run(probe, common.model, **asked), as_json=common.as_json)
+        return
+    with stoppable(), progress_bar(common.as_json) as progress:
+        run = audit.run(probe, common.model, out=common.out, overwrite=common.overwrite, progress=progress, **asked)
+    say_run(run, as_json=common.as_json)
+    counts = run.manifest["counts"]
+    if counts["items"] and counts["unscored"] == counts["items"]:
+        raise UndertowError(f"nothing was scored, for the reasons above; {run.folder} says what was asked")
+
+
+def _say_estimate(estimate: Estimate, *, as_json: bool) -> None:
+    if as_json:
+        numbers = dataclasses.asdict(estimate)
+        if math.isnan(estimate.seconds):
+            numbers["seconds"] = None
+        typer.echo(json.dumps(numbers))
+        return
+    typer.echo(
+        f"{estimate.n_queries:,} queries, {estimate.n_distinct:,} of them different, {estimate.n_stored:,} answered already."
+    )
+    n_left = estimate.n_distinct - estimate.n_stored
+    if estimate.n_passes:
+        typer.echo(
+            f"To ask: about {estimate.n_tokens:,} tokens in {estimate.n_passes:,} {estimate.passes}."
+            if math.isnan(estimate.seconds)
+            else f"To ask: {estimate.n_tokens:,} tokens in {estimate.n_passes:,} {estimate.passes}, "
+            f"about {estimate.seconds:,.0f} seconds and {estimate.memory_bytes / 2**20:,.0f} MiB."
+        )
+    elif n_left:
+        typer.echo(f"The {n_left:,} that are left cannot be asked, and stay unscored; the run says why.")
+    else:
+        typer.echo("Nothing is left to ask; the run takes no model, only seconds.")
+
+
+run_app = typer.Typer(cls=ProbeGroup, help="Audit a model.", no_args_is_help=True)

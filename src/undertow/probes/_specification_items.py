@@ -1,0 +1,178 @@
+"""What task specification asks: its options, and sentences with a W in them, without, and over all dates.
+
+Knows how items are made; knows nothing about answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from undertow import challenge
+from undertow.probes._prompts import (
+    CHAT,
+    DEFAULT_MAX_NEW_TOKENS,
+    MAX_NEW_TOKENS,
+    PROMPT_MASK,
+    PROMPTS,
+    in_prompts,
+    n_prompts,
+)
+from undertow.probes._prompts import suited as _suited
+from undertow.probes.base import Rounds, Sampling
+from undertow.types import Item, UndertowError
+
+DETECT, PLAIN, FOLLOW = "detect", "plain", "follow"
+"""Parts of a run: the dates that scores are made of, sentences without a date, one occupation over all dates."""
+FOLLOWED_DATES = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Options of the probe."""
+
+    challenge: str = field(
+        default="undertow-schemas",
+        metadata={
+            "help": "Sentences: undertow-schemas, simplified, winogender, simplified-winogender, or a .csv, .tsv or .toml file."
+        },
+    )
+    data_dir: str = field(default="", metadata={"help": "Folder with the two published files of winogender."})
+    options: str = field(
+        default="",
+        metadata={"help": "Word groups for a .csv or .tsv file: 'yes: is; no: is not'; pronouns if not given."},
+    )
+    w: str = field(
+        default="date",
+        metadata={"help": "W lists, comma-separated: date, place, subreddit, or a file with one value a line."},
+    )
+    inject: str = field(
+        default="In {w}: ",
+        metadata={"help": "How W goes in: in front, or as in '{text} It was {w}.', around the sentence."},
+    )
+    date_start: int = field(default=1901, metadata={"help": "First year of the date list."})
+    date_stop: int = field(default=2016, metadata={"help": "Last year of the date list."})
+    date_count: int = field(default=2, metadata={"help": "Number of years; with 3 or more there are slopes too."})
+    ends: int = field(default=1, metadata={"help": "How many W values at either end are averaged."})
+    threshold: float = field(default=0.5, metadata={"help": "A score above it, in percent, says that nothing decides."})
+    plain: bool = field(default=False, metadata={"help": "Ask every sentence without a W too, for entropy_plain."})
+    follow: str = field(
+        default="", metadata={"help": "An occupation to follow over 30 dates (figure 4 of the papers)."}
+    )
+    prompts: str = field(default="", metadata=PROMPTS)
+    prompt_mask: str = field(default="", metadata=PROMPT_MASK)
+    chat: bool = field(default=False, metadata=CHAT)
+    max_new_tokens: int = field(default=DEFAULT_MAX_NEW_TOKENS, metadata=MAX_NEW_TOKENS)
+
+
+def suited(settings: Settings, asks: Mapping[str, Sequence[str]]) -> Settings:
+    """These settings for a model that can be asked these kinds of query: one without blanks is asked prompt A, as in the paper."""
+    return _suited(settings, asks, default="A")
+
+
+def rounds(settings: Settings, sampling: Sampling) -> Rounds:
+    """One round: what the scores are made of, and where asked for sentences without W and one occupation over all dates."""
+    given = sentences_of(settings)
+    chosen = _sample(
+        given, sampling, n_prompts(settings) * sum(len(spectrum.values) for spectrum in _spectra(settings))
+    )
+    items = items_of(chosen, settings)
+    if settings.plain:
+        items += _part(chosen.plain(), PLAIN)
+    if settings.follow:
+        dates = challenge.Dates(settings.date_start, settings.date_stop, FOLLOWED_DATES)
+        injection = challenge.Injection.parse(settings.inject)
+        items += _part(_chosen(given, _followed(settings, given)).injected(injection, [_all(dates)]), FOLLOW)
+    yield in_prompts(items, given.words, settings)
+
+
+def _all(dates: challenge.Dates) -> challenge.Spectrum:
+    """All the years of a range that has fewer than were to be followed."""
+    years = min(dates.count, abs(dates.stop - dates.start) + 1)
+    return challenge.Dates(dates.start, dates.stop, years, least=2).spectrum()
+
+
+def items_of(sentences: challenge.SentenceSet, settings: Settings) -> list[Item]:
+    """Sentences with every W value in them, as the scores need them.
+
+    Raises:
+        UndertowError: the W lists or the way they go in are not what they should be.
+    """
+    return _part(sentences.injected(challenge.Injection.parse(settings.inject), _spectra(settings)), DETECT)
+
+
+def sentences_of(settings: Settings) -> challenge.SentenceSet:
+    """The set of sentences that these settings name."""
+    return challenge.sentences(settings.challenge, settings.data_dir, settings.options)
+
+
+def _spectra(settings: Settings) -> list[challenge.Spectrum]:
+    names = [name.strip() for name in settings.w.split(",") if name.strip()]
+    if not names:
+        raise UndertowError("--w names no W list; write for example --w date,place")
+    if settings.ends < 1:
+        raise UndertowError(f"--ends {settings.ends} is too small: at least one W value at either end makes the score")
+    dates = challenge.Dates(settings.date_start, settings.date_stop, settings.date_count, least=2)
+    spectra = [challenge.spectrum(name, dates, least=2) for name in names]
+    challenge.check_spectra(spectra)
+    for spectrum in spectra:
+        if len(spectrum.values) < 2 * settings.ends:
+            raise UndertowError(
+                f"--ends {settings.ends} needs {2 * settings.ends} W values, and {spectrum.name} has {len(spectrum.values)}: "
+                "lower it, or raise --date-count"
+            )
+    if not math.isfinite(settings.threshold) or settings.threshold < 0:
+        raise UndertowError(f"--threshold {settings.threshold} must be 0 or more, in percent")
+    return spectra
+
+
+def _sample(given: challenge.SentenceSet, sampling: Sampling, n_values: int) -> challenge.SentenceSet:
+    """Whole sentences, at every W value; as many of either kind as the set has, in proportion."""
+    n_kept = max(sampling.limit // n_values, 1)
+    if not sampling.limit or n_kept >= len(given.sentences):
+        return given
+    rng = np.random.default_rng(sampling.seed)
+    kinds: dict[object, list[str]] = {}
+    for sentence in given.sentences:
+        kinds.setdefault(sentence.factors.get("well_specified"), []).append(sentence.id)
+    kept: set[str] = set()
+    for ids in kinds.values():
+        share = max(round(n_kept * len(ids) / len(given.sentences)), 1)
+        kept |= {ids[index] for index in rng.permutation(len(ids))[:share]}
+    return _chosen(given, kept)
+
+
+def _chosen(given: challenge.SentenceSet, ids: set[str]) -> challenge.SentenceSet:
+    return challenge.SentenceSet(
+        given.name,
+        given.title,
+        given.source,
+        given.words,
+        tuple(sentence for sentence in given.sentences if sentence.id in ids),
+        given.notes,
+    )
+
+
+def _followed(settings: Settings, given: challenge.SentenceSet) -> set[str]:
+    """Ids of the sentences of the occupation to follow."""
+    found = {sentence.id for sentence in given.sentences if sentence.cluster == settings.follow}
+    if not found:
+        known = ", ".join(dict.fromkeys(sentence.cluster for sentence in given.sentences))
+        raise UndertowError(f"--follow {settings.follow!r} is no occupation of {given.name}; it has {known[:500]}")
+    return found
+
+
+def _part(items: list[Item], part: str) -> list[Item]:
+    return [
+        Item(
+            f"{part}/{item.id}",
+            item.query,
+            {"part": part, "expected": item.gold or "", **item.factors},
+            item.cluster,
+            item.gold,
+        )
+        for item in items
+    ]
