@@ -15,7 +15,8 @@ PAGE = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
 @cache
 def named_in(file: str) -> dict[str, bool]:
     """Names of the tests of a file, and whether `make soak` alone runs them."""
-    body = ast.parse((TESTS / file).read_text(encoding="utf-8")).body
+    path = ROOT / "tests" / file if "/" in file else TESTS / file
+    body = ast.parse(path.read_text(encoding="utf-8")).body
     return {
         one.name: any(ast.unparse(mark) == "pytest.mark.soak" for mark in one.decorator_list)
         for one in body
@@ -32,7 +33,7 @@ def cells() -> list[str]:
 def test_every_row_names_tests_that_there_are() -> None:
     assert len(cells()) > 60
     for cell in cells():
-        named = re.findall(r"`(\w+\.py)(?:::(\w+))?`", cell)
+        named = re.findall(r"`((?:\w+/)?\w+\.py)(?:::(\w+))?`", cell)
         assert named, cell
         for file, name in named:
             assert not name or name in named_in(file), (file, name)
