@@ -23,16 +23,27 @@ from functools import cache
 from pathlib import Path
 
 LIGHT = (
+    "asyncio",
+    "filelock",
+    "http.client",
+    "huggingface_hub.utils",
+    "httpx2",
     "jinja2",
     "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg",
     "matplotlib.figure",
     "pandas",
+    "platformdirs",
     "pyarrow.parquet",
+    "pydantic.types",
     "rich.console",
     "rich.progress",
     "scipy.stats",
+    "sqlite3",
+    "typer",
+    "typer._adapters",
     "typer.core",
+    "yaml",
 )
 OF_MODELS = (*LIGHT, "torch", "transformers", "transformers.models.llama.modeling_llama", "gguf", "safetensors.torch")
 
