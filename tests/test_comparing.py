@@ -18,8 +18,8 @@ import undertow
 from tiny import saved, tiny_llama
 from undertow import probes
 from undertow.comparing import Comparison, compare, differences
-from undertow.comparing.pairing import NO_ANSWER, Names, pair
-from undertow.comparing.replicates import by_key, point_results
+from undertow.comparing.pairing import ANSWERED_BEFORE, NO_ANSWER, Names, pair
+from undertow.comparing.replicates import by_key, columns_known, point_results
 from undertow.comparing.runs import JSON, PAGE, TABLE, Runs
 from undertow.comparing.runs import compare as compare_folders
 from undertow.probes.base import Evidence
@@ -28,6 +28,18 @@ from undertow.stats import point_estimates
 from undertow.types import Result, UndertowError
 
 PROBE = "spurious-correlation"
+
+
+class OutsideProbe:
+    """What a probe from outside has beside its measures: no options, and nothing to say of its questions."""
+
+    Settings = dict
+
+    @staticmethod
+    def design(settings: Any) -> Mapping[str, Any]:
+        return {}
+
+
 DESIGN: dict[str, Any] = {
     "groups": ["female", "male"], "gaps": [["female", "male"]], "words": {"female": ["she"], "male": ["he"]}, "title": "A set",
     "source": "", "protocol": "exact", "readout": "likelihood", "normalised": True, "prompts": {},
@@ -390,6 +402,33 @@ def changed_answers(run: Record) -> Record:
     return replace(run, observations=frame)
 
 
+@pytest.mark.parametrize(
+    ("probe", "column"),
+    [
+        ("task-specification", "prompt"),
+        ("bias-diagnosis", "dimension"),
+        ("occupation-checklist", "stage"),
+        ("occupation-checklist", "pair"),
+    ],
+)
+def test_a_column_of_an_audit_that_runs_lack_is_named(toys: Path, probe: str, column: str) -> None:
+    whole = read_record(toys / probe)
+    lacking = replace(whole, observations=whole.observations.drop(columns=column))
+    told = rf": the run is damaged or of another version \(its observations have no column {column!r}, which its audit needs\); run"
+    for first, place in ((whole, "two"), (lacking, "one")):
+        with pytest.raises(UndertowError, match=f"^{place}{told}"):
+            compare(first, lacking, names=("one", "two"))
+
+
+def test_columns_that_runs_have_are_known_of_our_audits_and_from_runs_of_others() -> None:
+    empty = Evidence(pd.DataFrame(), {"groups": ["female", "male"]})
+    assert columns_known(PROBE, [empty]) >= set(table(FIRST))
+    assert columns_known("occupation-checklist", [empty]) >= {"pair", "stage", *ANSWERED_BEFORE}
+    assert "pair" not in columns_known(PROBE, [empty]), "of another audit"
+    held = Evidence(pd.DataFrame({"item": ["a"], "score": [1.0]}), {"groups": 5})
+    assert columns_known("outside", [held, empty]) == {"item", "score"}
+
+
 @pytest.mark.parametrize("probe", ["bias-diagnosis", "bias-extraction", "occupation-checklist"])
 def test_other_answers_differ_in_every_audit(toys: Path, probe: str) -> None:
     run = read_record(toys / probe)
@@ -451,7 +490,7 @@ def test_recorded_tables_are_compared_by_what_was_asked(tmp_path: Path) -> None:
 def test_a_probe_from_outside_is_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """It knows nothing of point estimates, says nothing of what is unscored, and is measured as it is."""
 
-    class Outside:
+    class Outside(OutsideProbe):
         @staticmethod
         def measure(evidence: Evidence, seed: int) -> list[Result]:
             frame = evidence.frame
@@ -474,7 +513,7 @@ def test_a_probe_from_outside_is_compared_too(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_cannot_be_measured_without_a_cluster_has_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Outside:
+    class Outside(OutsideProbe):
         @staticmethod
         def measure(evidence: Evidence, seed: int) -> list[Result]:
             if "c3" not in set(evidence.frame["cluster"]):

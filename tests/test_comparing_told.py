@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -16,7 +16,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from test_comparing import DESIGN, FIRST, SECOND, difference, record, table, written
+import undertow
+from test_comparing import DESIGN, FIRST, SECOND, OutsideProbe, difference, record, table, written
 from undertow import probes
 from undertow.comparing import Comparison, compare, differences
 from undertow.comparing.runs import JSON, PAGE, TABLE, Runs
@@ -207,16 +208,39 @@ def test_a_measure_that_differs_nowhere_has_no_figure() -> None:
 def test_a_run_that_lacks_what_its_audit_needs_is_told_of() -> None:
     whole, lacking = record(table(FIRST)), record(table(SECOND, "two"))
     design = {key: fact for key, fact in DESIGN.items() if key != "gaps"}
-    with pytest.raises(UndertowError, match=r"two: the run is damaged or of another version \(it has no 'gaps'"):
+    with pytest.raises(UndertowError, match=r"^two: is damaged \(its design does not say gaps\); run the audit again$"):
         compare(whole, replace(lacking, manifest={**lacking.manifest, "design": design}))
     untitled = {key: fact for key, fact in DESIGN.items() if key != "title"}
     of = compare(replace(whole, manifest={**whole.manifest, "design": untitled}), lacking)
-    with pytest.raises(UndertowError, match=r"one: the run is damaged .*'title'"):
+    with pytest.raises(UndertowError, match=r"^one: is damaged \(its design does not say title\)"):
         told_of(of)
 
 
+@pytest.mark.parametrize(
+    ("name", "fact"),
+    [
+        ("readouts", [1]),
+        ("readouts", None),
+        ("readouts", {"two": 1}),
+        ("readout", ["mask"]),
+        ("models", [1]),
+        ("models", {"two": 1}),
+        ("groups", 5),
+        ("words", {"female": "she"}),
+    ],
+)
+def test_a_design_of_another_kind_is_refused(name: str, fact: object) -> None:
+    whole, other = record(table(FIRST)), record(table(SECOND, "two"))
+    design = {key: held for key, held in DESIGN.items() if key != name}
+    garbled = replace(other, manifest={**other.manifest, "design": design | {name: fact}})
+    whole = replace(whole, manifest={**whole.manifest, "design": design})
+    said = rf"^two: is damaged \({name} of its design is of another kind\); run the audit again$"
+    with pytest.raises(UndertowError, match=said):
+        compare(whole, garbled)
+
+
 def test_a_fault_of_an_audit_stays_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Outside:
+    class Outside(OutsideProbe):
         @staticmethod
         def measure(evidence: Evidence, seed: int) -> list[Result]:
             raise KeyError("score")  # which the table has
@@ -228,22 +252,75 @@ def test_a_fault_of_an_audit_stays_a_fault(monkeypatch: pytest.MonkeyPatch) -> N
         compare(run, run)
 
 
-@pytest.mark.parametrize(("where", "is_told"), [("column", True), ("fact", True), ("own table", False)])
-def test_only_what_a_run_can_lack_is_told_of(where: str, is_told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Outside:
+def test_a_run_whose_readouts_are_no_table_is_not_measured_anew_either(tmp_path: Path) -> None:
+    run = record(table(FIRST), design={"readouts": {"one": "likelihood"}})
+    undertow.score(written(run, tmp_path / "good"), out=tmp_path / "anew")
+    folder = written(replace(run, manifest={**run.manifest, "design": DESIGN | {"readouts": [1]}}), tmp_path / "bad")
+    with pytest.raises(UndertowError, match="readouts of its design is of another kind"):
+        undertow.score(folder, out=tmp_path / "other")
+    with pytest.raises(UndertowError, match="readouts of its design is of another kind"):
+        undertow.compare(tmp_path / "good", folder)
+
+
+Asking = Callable[[Evidence], object]
+OF_COLUMNS: dict[str, Asking] = {
+    "one": lambda of: of.frame["zz"],
+    "of a part": lambda of: of.frame[of.frame["a"] > 1].reset_index(drop=True)["zz"],
+    "several": lambda of: of.frame[["a", "zz"]],
+    "none of several": lambda of: of.frame.loc[:, ["zz", "yy"]],
+    "dropped": lambda of: of.frame.drop(columns=["zz"]),
+    "sorted by": lambda of: of.frame.sort_values("zz"),
+    "grouped by": lambda of: of.frame.groupby("zz"),
+    "of groups": lambda of: of.frame.groupby("a")["zz"].mean(),
+    "index": lambda of: of.frame.set_index("zz"),
+    "joined by": lambda of: of.frame.merge(of.frame, on="zz"),
+}
+OF_OUR_OWN: dict[str, Asking] = {
+    "label": lambda of: of.frame.set_index("g")["a"]["nobody"],
+    "row": lambda of: of.frame.set_index("g").loc["nobody"],
+    "group": lambda of: of.frame.groupby("g").get_group("nobody"),
+    "wide table": lambda of: of.frame.pivot_table("a", "item", "g")["nobody"],
+    "mapping": lambda of: {"g": 1}["zz"],
+    "table in a design": lambda of: of.design["k"]["zz"],
+}
+
+
+def asked_for(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare runs whose audit asks this of them; the later of which lacks columns that the first has."""
+
+    class Outside(OutsideProbe):
         @staticmethod
         def measure(evidence: Evidence, seed: int) -> list[Result]:
-            held: Any = {"column": evidence.frame, "fact": evidence.design, "own table": {}}[where]
-            return [Result("mean", {}, float(held["nosuch"]))]
+            asking(evidence)
+            return []
 
     monkeypatch.setattr(probes, "load", lambda name: Outside)
-    run = record(pd.DataFrame({"item": ["a"], "model": ["m"]}), probe="outside", design={"groups": []})
-    with pytest.raises(UndertowError if is_told else KeyError, match="nosuch"):
-        compare(run, run)
+    whole = pd.DataFrame({"item": ["a", "b"], "model": "m", "a": [1, 2], "g": ["x", "y"], "zz": [1, 2], "yy": [1, 2]})
+    runs = [record(frame, probe="outside", design={"k": {}}) for frame in (whole, whole.drop(columns=["zz", "yy"]))]
+    compare(*runs, names=("first", "later"))
+
+
+@pytest.mark.parametrize("way", OF_COLUMNS)
+def test_a_column_that_a_run_lacks_is_named_however_it_is_asked_for(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    column = "yy" if way == "none of several" else "zz"
+    told = rf"^later: the run is damaged or of another version \(its observations have no column '{column}', which its audit needs\); run"
+    with pytest.raises(UndertowError, match=told):
+        asked_for(OF_COLUMNS[way], monkeypatch)
+
+
+@pytest.mark.parametrize("way", OF_OUR_OWN)
+def test_what_a_table_of_ours_lacks_is_no_damage_of_a_run(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyError, match="zz" if way in ("mapping", "table in a design") else "nobody"):
+        asked_for(OF_OUR_OWN[way], monkeypatch)
+
+
+def test_a_fact_that_a_design_lacks_is_named_for_an_audit_from_outside_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UndertowError, match=r"^first: is damaged \(its design does not say nosuch\)"):
+        asked_for(lambda of: of.design["nosuch"], monkeypatch)
 
 
 def test_what_cannot_be_measured_at_all_names_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Outside:
+    class Outside(OutsideProbe):
         @staticmethod
         def measure(evidence: Evidence, seed: int) -> list[Result]:
             raise UndertowError("there is too little; ask more")
@@ -259,7 +336,7 @@ def test_what_cannot_be_measured_at_all_names_the_runs(monkeypatch: pytest.Monke
 def test_answers_that_are_lists_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a difference would be told with an interval from 0 to 0."""
 
-    class Outside:
+    class Outside(OutsideProbe):
         @staticmethod
         def measure(evidence: Evidence, seed: int) -> list[Result]:
             return [Result("mean", {}, float(np.mean([sum(one) for one in evidence.frame["picks"]])), n=1)]

@@ -44,7 +44,9 @@ def test_what_is_left_out_is_told() -> None:
 
 def test_numbers_below_zero_look_the_same_in_sentences_and_table() -> None:
     falls = Result("slope", {"model": "m"}, -0.5, low=-1.5, high=0.5)
-    html = run_html("p: m", [Finding("It falls (-0.50).", found=True, strength=1.0)], [falls], Path("report.html"))
+    html = run_html(
+        "p: m", [Finding("It falls (-0.50).", found=True, strength=1.0, of=(falls,))], [falls], Path("report.html")
+    )
     assert "<b>It falls (−0.50).</b>" in html
     assert "<td>−0.50</td><td>−1.50 to 0.50</td>" in html
 

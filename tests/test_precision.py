@@ -30,6 +30,7 @@ from undertow.precision.judged import moved_by
 from undertow.probes._models import compared
 from undertow.probes.base import Evidence
 from undertow.records import PRECISION, Record, read_record
+from undertow.stats import bootstrap_means, percentile_interval
 from undertow.types import (
     Answer,
     Blank,
@@ -409,8 +410,31 @@ def test_a_result_moves_with_its_interval_and_its_tests() -> None:
     assert untested.detail == {"above_low": pytest.approx(-0.3), "n_w": 30.0}
     even = moved_by(drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0), 0.4)
     assert even.p == pytest.approx(0.05, abs=0.001), "on the scale of its interval, where p tells none"
-    few = moved_by(drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0, detail={"n_clusters": 5.0}), 0.4)
-    assert few.p == pytest.approx(2 * stats.norm.sf(stats.t.ppf(0.975, 4))), "of few clusters, an interval is wider"
+
+
+@pytest.mark.parametrize("n_clusters", [5, 7, 20])
+def test_of_few_clusters_half_an_interval_is_as_many_standard_errors_as_it_has_on_average(n_clusters: int) -> None:
+    rng = np.random.default_rng(0)
+    standard_errors = []
+    for _ in range(60):
+        sample = rng.normal(size=(n_clusters, 1))
+        drawn = bootstrap_means(sample, np.ones_like(sample), 1_000, rng)[:, 0]
+        low, high = percentile_interval(drawn, n_clusters=n_clusters)
+        standard_errors.append((high - low) / 2 / (sample.std(ddof=1) / math.sqrt(n_clusters)))
+    even = drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0, detail={"n_clusters": float(n_clusters)})
+    assumed = stats.norm.isf(moved_by(even, 0.4).p / 2)
+    assert assumed == pytest.approx(np.mean(standard_errors), rel=0.02)
+
+
+@pytest.mark.parametrize("n_clusters", [2.0, 3.0, 4.0])
+def test_the_range_of_what_was_drawn_is_no_scale(n_clusters: float) -> None:
+    """Which is what an interval is over fewer than five clusters."""
+    even = drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0, detail={"n_clusters": n_clusters})
+    moved = moved_by(even, 0.8)
+    assert (moved.p, moved.q) == (1.0, 1.0)
+    assert moved.value == pytest.approx(-0.8)
+    # A p that tells a scale itself needs none.
+    assert moved_by(drift(detail={"n_clusters": n_clusters}), -1.0).p < 1e-9
 
 
 class Claims:

@@ -64,6 +64,27 @@ def test_memory_that_runs_out_is_one_sentence(tmp_path: Path, monkeypatch: pytes
         model.read_batch(TokenBatch(np.array([[1, 2]]), ones, ones, ones))
 
 
+@pytest.mark.parametrize(("lost", "told"), [("MemoryError", False), ("ValueError('kept')", True)])
+def test_what_is_lost_as_something_is_taken_down_is_told_but_for_memory(lost: str, told: bool) -> None:
+    """Of memory the one sentence tells, as the command ends; Python would say a second, and a third, of what it could not raise."""
+    code = f"""
+from undertow import cli
+class Ends:
+    def __del__(self):
+        raise {lost}
+def app():
+    Ends()
+    raise MemoryError
+cli.app = app
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("undertow: memory ran out; all answers so far are kept")
+    assert ("Exception ignored" in done.stderr, "kept\n" in done.stderr) == (told, told)
+    assert told or done.stderr.count("\n") == 1
+
+
 def test_a_reader_that_goes_away_ends_it_quietly(cli: Cli) -> None:
     code = "from undertow.cli import main; main()"
     piped = f"{sys.executable} -c '{code}' challenge mgt-icml | head -2"

@@ -70,6 +70,41 @@ def test_a_pattern_does_not_go_through_everything(pattern: str, folder: Path, mo
     assert written_out(["run/b*"]) == ["run/best"]
 
 
+@pytest.mark.parametrize("pattern", ["*/*/*/nosuch", "*/*/nosuch/**", "?/?/?/*.bin", "**/nosuch/*", "0/*/*/nosuch/x"])
+def test_folders_that_a_wildcard_goes_through_count_where_nothing_matches_too(
+    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(64):
+        (tmp_path.joinpath(*f"{number:03o}")).mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subjects, "MOST_FOLDERS", 8)
+    assert "goes through more than 8 files and folders" in refusal(lambda: written_out([pattern]))
+    assert written_out(["0/*"]) == [f"0/{number}" for number in range(8)]
+
+
+@pytest.mark.parametrize("pattern", ["**/..", "*/../run", "run/**/../final", "run/checkpoint-*/.."])
+def test_a_pattern_does_not_go_back_behind_a_wildcard(pattern: str, folder: Path) -> None:
+    said = refusal(lambda: written_out([pattern]))
+    assert (
+        said == f"{pattern}: has a .. behind a wildcard, which would match a folder again and again; write it without"
+    )
+    assert written_out(["run/../run/b*"]) == ["run/../run/best"]
+
+
+def test_a_pattern_of_any_length_is_read(folder: Path) -> None:
+    assert written_out(["/".join(["**"] * 1200 + ["best"])]) == ["run/best"]
+    assert written_out(["/".join(["run/.."] * 500 + ["r*", "best"])])[0].endswith("/run/best")
+
+
+def test_a_folder_that_goes_away_meanwhile_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(place: Path, pattern: str) -> None:
+        raise FileNotFoundError(2, "No such file or directory", str(place / "gone"))
+
+    monkeypatch.setattr(Path, "glob", gone)
+    said = refusal(lambda: written_out(["**/step-*"]))
+    assert "gone could not be looked into (No such file or directory); name more of the path, or run again" in said
+
+
 def test_names_keep_their_order_and_a_pattern_its_place(folder: Path) -> None:
     given = ["toy:slope=2", "run/checkpoint-?0*", "smollm2", "someone/model"]
     expected = ["toy:slope=2", "run/checkpoint-20", "run/checkpoint-1000", "smollm2", "someone/model"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from undertow.report.words import number, with_minus
+from undertow.report.words import MinusSigns, number
 from undertow.types import Finding, Result
 
 FINDINGS_SHOWN, RESULTS_SHOWN = 10, 40
@@ -40,7 +40,7 @@ def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], 
 
 
 def _told(finding: Finding) -> str:
-    text = escape(with_minus(finding.text))
+    text = escape(MinusSigns(finding.of).put(finding.text))
     return f"<b>{text}</b>" if finding.found else text
 
 

@@ -1,6 +1,6 @@
 """Files and texts that others wrote, read without believing them: no larger, no deeper and no stranger than they may be.
 
-Knows bytes, UTF-8, TOML and JSON; knows nothing of what any of them means. A device or a pipe is no file here: it may never end.
+Knows bytes, UTF-8, TOML, JSON and Parquet; knows nothing of what any of them means. A device or a pipe is no file here: it may never end.
 """
 
 from __future__ import annotations
@@ -11,20 +11,31 @@ import stat
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 from undertow.types import UndertowError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MOST_DEEP = 100
 """Levels of tables and lists within each other; whoever shows or writes a value goes down as far."""
 MOST_PARTS_OF_A_KEY = 64
 MOST_SAID_SIGNS = 200
 """Of what a library says of a fault."""
+CELL_BYTES, LIST_BYTES = 8, 128
+"""What a cell takes beside its text, and a list beside what is in it, once the table is in memory."""
+_PART_CELLS, _PART_ROWS = 2**22, 2**16
+"""Of a Parquet file, read at a time."""
 _LONG_KEY = re.compile(
     rf"(?:^|[\[{{,])[ \t]*+(?:(?:[\w-]++|\"[^\"\n]*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MOST_PARTS_OF_A_KEY}}}",
     re.ASCII | re.MULTILINE,
 )
 """A key in so many parts takes tomllib time by their square, and is none that anybody writes."""
+
+
+class TooLargeError(ValueError):
+    """A table holds more than is read of one."""
 
 
 def whole_file(path: Path, most_bytes: int, what: str) -> bytes:
@@ -167,6 +178,115 @@ def json_of(text: str | bytes, *, named_once: bool = True) -> Any:
         raise ValueError("it is nested too deeply") from error
     _check_depth(value)
     return value
+
+
+def parquet_table(
+    file: Path | IO[bytes],
+    most_cells: int,
+    most_bytes: int,
+    check: Callable[[pa.Schema], None],
+    *,
+    cell_bytes: int = CELL_BYTES,
+) -> pa.Table:
+    """All of a Parquet file, in chunks, its dictionaries spelled out.
+
+    A value that stands there over and over takes no room in a file, so what it comes to is counted before it is spelled out. The
+    sizes that a file tells of itself are held against the limits before anything is read.
+
+    Args:
+        file: the file, or its path.
+        most_cells: rows times columns.
+        most_bytes: of all values, each counted where it stands.
+        check: refuses, before anything is read, a table whose columns are not what they must be.
+        cell_bytes: what a cell that is no text counts at least.
+
+    Raises:
+        TooLargeError: it is too large.
+        ArrowException, OSError, ValueError: it is no Parquet file; what `check` raises.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    told = pq.ParquetFile(file)
+    check(told.schema_arrow)
+    about = told.metadata
+    n_cells = about.num_rows * about.num_columns
+    if n_cells > most_cells:
+        raise TooLargeError(f"holds {n_cells:,} cells, and at most {most_cells:,} are read")
+    leaves = [told.schema.column(at) for at in range(about.num_columns)]
+    # A list counts as one cell, whatever is in it.
+    chunks = [about.row_group(at).column(leaf) for at in range(about.num_row_groups) for leaf in range(len(leaves))]
+    _check_bytes(sum(_told_bytes(chunk) for chunk in chunks), most_bytes)
+    texts = [
+        leaf.path
+        for leaf in leaves
+        if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type in ("STRING", "NONE")
+    ]
+    kinds = pa.schema([pa.field(field.name, _spelled_out(field.type)) for field in told.schema_arrow])
+    parts, n_bytes = [], 0
+    opened = pq.ParquetFile(file, read_dictionary=texts)
+    for part in opened.iter_batches(batch_size=max(1, min(_PART_ROWS, _PART_CELLS // max(1, len(leaves))))):
+        n_bytes += sum(_value_bytes(column, cell_bytes) for column in part.columns)
+        _check_bytes(n_bytes, most_bytes)
+        columns = [column.cast(kind) for column, kind in zip(part.columns, kinds.types, strict=True)]
+        parts.append(pa.record_batch(columns, schema=kinds))
+        parts[-1].validate(full=True)  # a text that is not UTF-8 would be met later, and anywhere
+    return pa.Table.from_batches(parts, schema=kinds)
+
+
+def _told_bytes(chunk: Any) -> int:
+    """What part of a column takes at least, by what the file tells of it: pages unpacked, or values one by one."""
+    of_one = 8 if chunk.physical_type in ("INT64", "DOUBLE") else 1 if chunk.physical_type == "BOOLEAN" else 4
+    return max(int(chunk.total_uncompressed_size), of_one * int(chunk.num_values))
+
+
+def _check_bytes(n_bytes: int, most_bytes: int) -> None:
+    if n_bytes > most_bytes:
+        raise TooLargeError(f"its values take more than {most_bytes / 2**20:,.0f} MiB, which is all that is read")
+
+
+def _spelled_out(kind: pa.DataType) -> pa.DataType:
+    """A type without dictionaries, its texts of any length."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return _spelled_out(kind.value_type)
+    if types.is_string(kind) or types.is_string_view(kind):
+        return pa.large_string()
+    if types.is_list(kind) or types.is_large_list(kind):
+        return pa.large_list(_spelled_out(kind.value_type))
+    if types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _spelled_out(field.type)) for field in kind])
+    return kind
+
+
+def _value_bytes(column: pa.Array, cell_bytes: int) -> int:
+    """What the values of a column take once dictionaries are spelled out."""
+    import pyarrow.compute as pc
+    from pyarrow import types
+
+    kind = column.type
+    if types.is_dictionary(kind) and not _is_bytes(kind.value_type):
+        return len(column) * max(cell_bytes, int(kind.value_type.bit_width) // 8)
+    if types.is_dictionary(kind):
+        lengths = pc.binary_length(column.dictionary)
+        return len(column) * CELL_BYTES + int(pc.sum(lengths.take(column.indices)).as_py() or 0)
+    if _is_bytes(kind):
+        return len(column) * CELL_BYTES + int(pc.sum(pc.binary_length(column)).as_py() or 0)
+    if types.is_struct(kind):
+        return len(column) * LIST_BYTES + sum(_value_bytes(inner, cell_bytes) for inner in column.flatten())
+    if types.is_nested(kind):
+        return len(column) * LIST_BYTES + _value_bytes(column.values, cell_bytes)
+    return max(len(column) * cell_bytes, int(column.nbytes))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    from pyarrow import types
+
+    return bool(
+        types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
+    )
 
 
 def is_whole_text(value: str) -> bool:

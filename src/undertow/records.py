@@ -24,7 +24,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from undertow.outside import first_line, is_folder, is_there, json_of, plain_size, whole_file
+from undertow.outside import (
+    TooLargeError,
+    first_line,
+    is_folder,
+    is_there,
+    json_of,
+    parquet_table,
+    plain_size,
+    whole_file,
+)
 from undertow.sharing import DRAFT_PREFIX, draft_folder, locked, remove_forsaken
 from undertow.types import Result, UndertowError
 
@@ -41,8 +50,12 @@ UNFINISHED = ".unfinished"
 """Marks a folder whose files are being replaced."""
 MOST_CELLS = 200_000_000
 """Of the table of observations."""
-MOST_OBSERVED_BYTES, MOST_JSON_BYTES, MOST_PRECISION_BYTES = 4 * 2**30, 256 * 2**20, 64 * 2**20
-"""Of files of a run folder; what is larger was not written by any audit."""
+MOST_OBSERVED_BYTES, MOST_PRECISION_BYTES = 4 * 2**30, 64 * 2**20
+MOST_MANIFEST_BYTES, MOST_RESULTS_BYTES = 16 * 2**20, 64 * 2**20
+"""Of files of a run folder; what is larger was not written by any audit. A MiB of JSON may take 32 MiB of memory."""
+MOST_VALUE_BYTES, MOST_VALUES_OF_A_BYTE = 2**30, 32
+"""Of the values of the observations, or so many times what their file takes if that is more: a text that every row repeats takes
+next to nothing in a file."""
 PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", PRECISION, "report.html", "figures", "tables")
 NEEDED: Mapping[str, type] = {
     "schema_version": int, "probe": str, "model": str, "design": dict, "run_key": str, "asked_key": str, "seed": int,
@@ -80,6 +93,10 @@ CELLS: Mapping[tuple[str, ...], Mapping[str, str]] = {
     },
 }  # fmt: skip
 """What the cells of columns must be, by audit. An audit from outside has columns of its own."""
+_NEVER_MASSES = ("item", "model", "challenge", "prompt", "w_name", "w_index", "w", "cluster", "unscored")
+"""Columns that no word group of any version could be called by and still be measured."""
+_OFTEN_EMPTY = ("prompt", "unscored", "text", "expected", "passage", "wording", "sampling", "answer", "dimension")
+"""Columns of text that may be empty in every row, which other tools write as a column without a type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,45 +322,80 @@ def read_record(folder: Path) -> Record:
     path = folder / OBSERVATIONS
     if not is_there(path):
         raise UndertowError(f"{folder}: has no {OBSERVATIONS}; the run folder is incomplete, run the audit again")
-    if plain_size(path) > MOST_OBSERVED_BYTES:
+    n_bytes = plain_size(path)
+    if n_bytes > MOST_OBSERVED_BYTES:
         raise UndertowError(
             f"{path}: is too large for the observations of a run; at most {MOST_OBSERVED_BYTES // 2**30} GiB are read"
         )
     try:
         with path.open("rb") as file:  # by its path it could not be had from a folder whose name is no text
-            observations = _table_in(file, _cells_of(manifest))
+            observations = _table_in(file, n_bytes, _cells_of(manifest))
+    except TooLargeError as error:
+        raise UndertowError(
+            f"{path}: is too large for the observations of a run ({error}); ask less in one run"
+        ) from error
     except (ArrowException, OSError, ValueError) as error:
         raise UndertowError(f"{path}: is damaged ({first_line(error)}); run the audit again") from error
     return Record(manifest, observations, _read_results(folder), _read_precision(folder))
 
 
-def _table_in(file: IO[bytes], cells: Mapping[str, str]) -> pd.DataFrame:
+def _table_in(file: IO[bytes], n_bytes: int, cells: Mapping[str, str]) -> pd.DataFrame:
     """A table whose texts are texts. What pandas noted in the file about its own types is left aside, and may be damaged.
 
     Args:
         file: a Parquet file.
-        cells: what columns must hold, `TEXT`, `NUMBER`, `WHOLE` or `TRUTH`, if they are there.
+        n_bytes: its size.
+        cells: what columns must hold, `TEXT`, `NUMBER`, `WHOLE` or `TRUTH`, if they are there; {} for an audit from outside, whose
+            columns may hold anything.
 
     Raises:
-        ArrowException, OSError, ValueError: it is none, or is far too large: a column of one value takes no room in a file; or a
-            column holds something else than it must.
+        TooLargeError: it is far too large: a column of one value takes no room in a file.
+        ArrowException, OSError, ValueError: it is no Parquet file, or a column holds something else than it must.
     """
-    import pyarrow.parquet as pq
-
-    opened = pq.ParquetFile(file)
-    n_cells = opened.metadata.num_rows * opened.metadata.num_columns
-    if n_cells > MOST_CELLS:
-        raise ValueError(f"it holds {n_cells:,} cells, and at most {MOST_CELLS:,} are read")
-    table = opened.read()
-    if len(set(table.column_names)) < table.num_columns:
-        raise ValueError("it has two columns of one name")
-    for field in table.schema:
-        must = cells.get(field.name)
-        if must is not None and not _holds(field.type, must):
-            raise ValueError(f"its column {field.name!r} must hold {must}")
-    table.validate(full=True)
+    table = parquet_table(
+        file,
+        MOST_CELLS,
+        max(MOST_VALUE_BYTES, MOST_VALUES_OF_A_BYTE * n_bytes),
+        lambda schema: _check_kinds(schema, cells),
+    )
+    for name, must in cells.items():
+        if name in table.column_names:
+            column = _as_it_must(table[name], name, must)
+            table = table.set_column(table.column_names.index(name), name, column)
     found: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     return found
+
+
+def _check_kinds(schema: Any, cells: Mapping[str, str]) -> None:
+    """Refuse columns that do not hold what they must; a list may stand in a column of none of the kinds, as options do."""
+    from pyarrow import types
+
+    if len(set(schema.names)) < len(schema.names):
+        raise ValueError("it has two columns of one name")
+    for field in schema:
+        must = cells.get(field.name)
+        if must is not None and not _holds(field.type, must, field.name):
+            raise ValueError(f"its column {field.name!r} must hold {must}")
+        is_list = types.is_list(field.type) or types.is_large_list(field.type)
+        inner = field.type.value_type if is_list else field.type
+        if cells and types.is_nested(inner):
+            raise ValueError(f"its column {field.name!r} must hold values or lists of values")
+
+
+def _as_it_must(column: Any, name: str, must: str) -> Any:
+    """The column, as text where it has no type and as int64 where it counts or places."""
+    import pyarrow as pa
+
+    if must == TEXT:
+        return column.cast(pa.large_string())
+    if must != WHOLE:
+        return column
+    if column.null_count:
+        raise ValueError(f"its column {name!r} must hold {must}, and some of its rows hold nothing")
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"its column {name!r} must hold {must} of at most 63 bits") from error
 
 
 def _cells_of(manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -352,17 +404,19 @@ def _cells_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     groups = manifest["design"].get("groups")
     masses = [*map(str, groups if isinstance(groups, list) else ()), "unclaimed"] if cells else []
     numbers = [name for one in masses for name in (one, f"{one}.low", f"{one}.high")]
-    return dict.fromkeys(numbers, NUMBER) | dict(cells)
+    # Older versions measured word groups that were called like a column of the audit's own.
+    return dict(cells) | {name: NUMBER for name in numbers if name not in _NEVER_MASSES}
 
 
-def _holds(kind: Any, must: str) -> bool:
-    """Whether a column of this Arrow type holds what it must; a number or a truth may be missing from all of its rows."""
+def _holds(kind: Any, must: str, name: str) -> bool:
+    """Whether a column of this Arrow type holds what it must; a number or a truth may be missing from all of its rows, and some texts."""
     from pyarrow import types
 
     if types.is_dictionary(kind):
         kind = kind.value_type
     if must == TEXT:
-        return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+        is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+        return bool(is_text or (types.is_null(kind) and name in _OFTEN_EMPTY))
     if must == WHOLE:
         return bool(types.is_integer(kind))
     is_it = types.is_boolean(kind) if must == TRUTH else types.is_integer(kind) or types.is_floating(kind)
@@ -388,9 +442,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not is_folder(folder):
         raise UndertowError(f"{folder}: there is no such run folder; check the path")
-    if not path.is_file():
+    if not is_there(path):
         raise UndertowError(f"{folder}: has no {MANIFEST}, so it is no run folder, or one that was not finished")
-    manifest = read_json(path)
+    manifest = read_json(path, MOST_MANIFEST_BYTES)
     version = manifest.get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise UndertowError(f"{path}: was written by a newer Undertow (schema {version}); update to read it")
@@ -406,7 +460,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 def _read_results(folder: Path) -> list[Result]:
     path = folder / RESULTS
-    if not path.is_file():
+    if not is_there(path):
         raise UndertowError(f"{folder}: has no {RESULTS}; the run folder is incomplete, run the audit again")
     try:
         return [_result(row) for row in read_json(path)["results"]]
@@ -485,13 +539,17 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, most_bytes: int | None = None) -> dict[str, Any]:
     """The JSON object in a file of a folder of ours.
+
+    Args:
+        path: the file.
+        most_bytes: what is larger is not read; None for what results may be.
 
     Raises:
         UndertowError: there is none that can be read, or it is far too large, or says one thing twice.
     """
-    content = whole_file(path, MOST_JSON_BYTES, "a file of a run folder")
+    content = whole_file(path, MOST_RESULTS_BYTES if most_bytes is None else most_bytes, "a file of a run folder")
     try:
         value = json_of(content.decode())
     except ValueError as error:

@@ -7,6 +7,7 @@ files; loads nothing.
 from __future__ import annotations
 
 import math
+import os
 import re
 import reprlib
 import sys
@@ -55,32 +56,50 @@ def _matching(pattern: str) -> list[str]:
     """The folders that a pattern matches; a ~ in it is the home folder, since a pattern in quotes passes the shell by."""
     try:
         path = Path(pattern).expanduser()
-        found = list(islice(_gone_through(Path(path.anchor), path.relative_to(path.anchor).parts), MOST_FOLDERS + 1))
+        parts = path.relative_to(path.anchor).parts
+        first = next((at for at, part in enumerate(parts) if has_magic(part)), len(parts))
+        if ".." in parts[first:]:
+            raise UndertowError(
+                f"{pattern}: has a .. behind a wildcard, which would match a folder again and again; write it without"
+            )
+        found = list(islice(_gone_through(Path(path.anchor), parts), MOST_FOLDERS + 1))
     except (ValueError, RuntimeError) as error:
         raise UndertowError(f"{pattern}: is no pattern ({error}); write it as in 'run/checkpoint-*'") from error
+    except OSError as error:  # a folder that is removed while it is gone through, as processes come and go in /proc
+        raise UndertowError(
+            f"{pattern}: {error.filename} could not be looked into ({error.strerror}); name more of the path, or run again"
+        ) from error
     if len(found) > MOST_FOLDERS:
         raise UndertowError(
             f"{pattern}: goes through more than {MOST_FOLDERS:,} files and folders; name more of the path, or write a * for a folder "
             "that has any name"
         )
-    return list(dict.fromkeys(str(place) for place in found if place is not None and place.is_dir()))
+    return list(dict.fromkeys(str(place) for place in found if place is not None and _is_folder(place)))
 
 
 def _gone_through(base: Path, parts: Sequence[str]) -> Iterator[Path | None]:
-    """What a pattern matches below a folder, and None for every folder that a ** in it goes through.
+    """What a pattern matches below a folder, and None for everything that its wildcards go through on the way.
 
-    `Path.glob` by itself goes through all folders below before its first match, or without one: nothing counts them then.
+    `Path.glob` by itself goes through all of it before its first match, or without one: nothing counts them then.
     """
-    at = parts.index("**") if "**" in parts else len(parts)
-    places = base.glob("/".join(parts[:at])) if parts[:at] else iter([base])
+    at = next((at for at, part in enumerate(parts) if has_magic(part)), len(parts))
+    folder, after = base.joinpath(*parts[:at]), parts[at + 1 :]
     if at == len(parts):
-        yield from places
-        return
-    after = parts[at + 1 :]
-    for place in places:
-        for folder in place.glob("**"):
+        yield folder
+    elif _is_folder(folder):
+        while parts[at] == "**" and after[:1] == ("**",):  # says it again
+            after = after[1:]
+        for place in folder.glob(parts[at]):
+            if not after:
+                yield place
+                continue
             yield None
-            yield from _gone_through(folder, after) if after else [folder]
+            yield from _gone_through(place, after)
+
+
+def _is_folder(place: Path) -> bool:
+    """Whether a folder is there that can be entered; `Path.is_dir` stops all others at one that cannot."""
+    return os.path.isdir(place)  # noqa: PTH112
 
 
 def checkpoint(name: str) -> dict[str, str | float]:

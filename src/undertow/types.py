@@ -430,6 +430,31 @@ class Result:
     note: str = ""
 
 
+MAX_DECIMALS = 6
+"""Of a number that is told to people."""
+NARROWEST = 10.0**-MAX_DECIMALS
+"""Less than the last decimal that is ever told."""
+
+
+def has_width(low: float, high: float) -> bool:
+    """Whether an interval is more than a point, in as many decimals as are ever told. One whose ends are swapped is no point."""
+    return abs(high - low) >= NARROWEST
+
+
+def interval_decimals(low: float, high: float) -> int:
+    """Decimals that tell the ends of an interval apart, and two at least."""
+    half = abs(high - low) / 2
+    return min(max(2, -math.floor(math.log10(half))), MAX_DECIMALS) if 0 < half < math.inf else 2
+
+
+def interval_in_words(low: float, high: float) -> str:
+    """Both ends, in ASCII and without negative zero. Of a point they would look alike, as if they had been rounded."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return "no interval"
+    places = interval_decimals(low, high)
+    return f"{low:z.{places}f} to {high:z.{places}f}" if has_width(low, high) else "without spread"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One plain sentence about the model, and how strongly the numbers carry it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -293,16 +295,30 @@ def test_one_sentence_with_words_of_its_own(options: str | dict[str, list[str]])
 
 def test_words_may_stand_in_whatever_holds_them_in_order() -> None:
     words = ["hot", "mild"]
-    for held in (tuple(words), np.array(words), pd.Series(words), pd.Index(words), iter(words)):
+    for held in (tuple(words), np.array(words), pd.Series(words), pd.Index(words)):
         own = challenge.single("mine", "Soup is [MASK].", {"warm": held, "cold": ["icy"]})
         assert own.words == {"warm": ("hot", "mild"), "cold": ("icy",)}
         assert {type(word) for forms in own.words.values() for word in forms} == {str}
 
 
+def test_words_that_somebody_else_gives_out_are_not_asked_for() -> None:
+    def given() -> Iterator[str]:
+        raise AssertionError("it was asked")
+        yield "hot"
+
+    with pytest.raises(UndertowError, match="group 'warm' needs a list of words"):
+        challenge.single("mine", "Soup is [MASK].", {"warm": given(), "cold": ["icy"]})
+
+
 @pytest.mark.parametrize(
     "words",
-    ["hot", b"hot", {"hot": 1}, {"hot", "mild"}, 3, None, np.array("hot"), np.array([1, 2]), np.array([]), [""]],
-)
+    [
+        "hot", b"hot", {"hot": 1}, {"hot", "mild"}, 3, None, [""], range(2), iter(["hot"]), repeat("hot"),
+        np.array("hot"), np.array([["hot"]]), np.array([1, 2]), np.array([]),
+        pd.DataFrame({"hot": ["mild"]}), pd.MultiIndex.from_tuples([("hot", "mild")]),
+    ],
+    ids=repr,
+)  # fmt: skip
 def test_words_that_are_no_list_of_them_are_refused(words: Any) -> None:
     with pytest.raises(UndertowError, match="group 'warm' needs a list of words"):
         challenge.single("mine", "Soup is [MASK].", {"warm": words, "cold": ["icy"]})

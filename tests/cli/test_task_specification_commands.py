@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import shlex
 import shutil
 from html import escape
@@ -21,7 +22,7 @@ from refusal import refused
 from test_checking import OCCUPATIONS, planted_percent, planted_table, unit
 from undertow import challenge
 from undertow.places import store_file
-from undertow.report.words import with_minus
+from undertow.report.words import MINUS
 
 slow = pytest.mark.slow
 pytestmark = pytest.mark.xdist_group("task specification")
@@ -209,7 +210,7 @@ def test_findings_say_what_was_measured_and_the_page_tells_them(own: dict[str, A
     assert any("the model prefers what it decides on in 50% of 120 sentences" in text for text in texts)
     page = (work.folder / "own/report.html").read_text(encoding="utf-8")
     for text in texts:
-        assert escape(with_minus(text)) in page
+        assert escape(re.sub(r"(?<=[ (])-(?=[.\d])", MINUS, text)) in page
     for said in ("Task specification: toy", "Area under the ROC curve", "undertow run task-specification -m toy"):
         assert said in page
     assert page.count('src="data:image/svg+xml;base64,') == 2

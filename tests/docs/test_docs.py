@@ -89,7 +89,6 @@ def rows_of(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in table[2:]]
 
 
-@pytest.mark.soak
 def test_published_numbers_of_the_page_are_printed(reference_data: Path, tmp_path: Path) -> None:
     run = undertow.score(
         reference_data / "recorded/mgc_pronoun_mass.csv.gz", probe="spurious-correlation", out=tmp_path / "run"

@@ -272,3 +272,22 @@ def test_a_mapping_that_is_not_there_is_refused() -> None:
     Path("table.csv").write_text(theirs(), encoding="utf-8")
     with pytest.raises(UndertowError, match=r"nowhere\.toml: cannot be read"):
         undertow.score("table.csv", probe="spurious-correlation", columns="nowhere.toml")
+
+
+def test_a_column_that_pandas_calls_rows_by_is_not_taken_for_a_group(tmp_path: Path) -> None:
+    """Under our names nothing tells any more that it was one; a group that the file names is read wherever it stands."""
+    rows = pd.DataFrame({"year": ["1900", "1910"], "w_index": ["0", "1"], "he": [10.0, 20.0], "she": [1.0, 2.0]})
+    rows.set_index("she").to_parquet(tmp_path / "own.parquet")
+    said = "[columns]\nw = 'year'\n[constants]\nmodel = 'm'\nw_name = 'date'\n"
+    groups = "[groups]\nhe = 'he'\nshe = 'she'\n"
+
+    def masses(mapping: str) -> list[float]:
+        (tmp_path / "names.toml").write_text(mapping, encoding="utf-8")
+        names = read_names(tmp_path / "names.toml")
+        evidence, _ = read_mapped(tmp_path / "own.parquet", names, probes.load("spurious-correlation"), "")
+        found: list[float] = evidence.frame["she"].tolist()
+        return found
+
+    with pytest.raises(UndertowError, match="'she' is an index in this file; reset_index"):
+        masses(said)
+    assert masses(said + groups) == [1.0, 2.0]

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import undertow
 from conftest import Cli
 from refusal import refused
-from undertow.probes._recorded import read_recorded
+from undertow import records
+from undertow.probes import _recorded
+from undertow.probes._recorded import NEEDED, OPTIONAL, read_cells, read_recorded
+from undertow.probes._recorded_answers import text_table
+from undertow.probes._recorded_ends import read_ends
 from undertow.types import UndertowError
 from warm import warm
 
@@ -41,16 +50,94 @@ def results(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_what_pandas_calls_rows_by_is_no_word_group(tmp_path: Path) -> None:
+def test_a_column_that_pandas_calls_rows_by_is_not_lost(tmp_path: Path) -> None:
+    """It may hold masses, or anything: nobody knows which, and what the groups leave depends on it."""
     plain = pd.DataFrame([row.split(",") for row in ROWS], columns=HEADER.split(","))
-    plain.assign(shown=range(len(plain))).set_index("shown").to_parquet(tmp_path / "named.parquet")
-    frame, groups = read_recorded(tmp_path / "named.parquet")
-    assert groups == ["xe", "ze"]
-    assert frame["unclaimed"].tolist() == [100 - x - z for x, z in frame[["xe", "ze"]].to_numpy()]
-    plain.set_index(["model", "w_name"]).to_parquet(tmp_path / "known.parquet")
-    again, groups = read_recorded(tmp_path / "known.parquet")
-    assert groups == ["xe", "ze"]
-    assert set(again["model"]) == {"m"}, "a column that is known is read wherever it stands"
+    plain.set_index(["text_index", "ze"]).to_parquet(tmp_path / "named.parquet")
+    with pytest.raises(UndertowError, match=r"'ze' is an index in this file; reset_index\(\) before .*, or drop it"):
+        read_recorded(tmp_path / "named.parquet")
+    for how in (plain, plain.iloc[::-1], plain.set_index(["model", "w_name"])):
+        how.to_parquet(tmp_path / "known.parquet")
+        frame, groups = read_recorded(tmp_path / "known.parquet")
+        assert groups == ["xe", "ze"]
+        assert set(frame["model"]) == {"m"}, "a column that is known is read wherever it stands"
+        assert frame["unclaimed"].tolist() == [100 - x - z for x, z in frame[["xe", "ze"]].to_numpy()]
+
+
+NAMES = sorted(
+    {*records.CELLS[("spurious-correlation",)], *records.CELLS[("task-specification",)], "options", "occupation"}
+)
+
+
+@pytest.mark.parametrize("group", NAMES)
+def test_no_word_group_is_called_like_a_column_of_the_run(group: str, tmp_path: Path) -> None:
+    """Else the run folder that it is scored into cannot be read."""
+    path = tmp_path / "own.csv"
+    ends = {"model": "m", "sentence": "s", "w_first_xe": 30, "w_last_xe": 20}
+    pd.DataFrame([ends | {f"w_first_{group}": 1, f"w_last_{group}": 2}]).to_csv(path, index=False)
+    said = rf"own\.csv: a word group cannot be called {group!r}, as a column of every run is; rename that column, or leave it out"
+    with pytest.raises(UndertowError, match=said):
+        read_ends(path, zeros_count=False)
+    plain = pd.DataFrame([row.split(",") for row in ROWS], columns=HEADER.split(","))
+    if group == "text":
+        plain = plain.assign(text="a " + plain["text_index"])
+    elif group not in plain:
+        plain[group] = plain["text_index"] if group == "cluster" else ""
+    plain.to_csv(path, index=False)
+    if group in NEEDED + OPTIONAL:
+        assert read_recorded(path)[1] == ["xe", "ze"]
+        return
+    with pytest.raises(UndertowError, match=said):
+        read_recorded(path)
+
+
+@pytest.mark.parametrize("probe", ["spurious-correlation", "task-specification"])
+def test_a_recorded_table_is_scored_into_a_folder_that_can_be_read(probe: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(table(), encoding="utf-8")
+    if probe == "task-specification":
+        rows = [
+            {"model": "m", "occupation": f"o{at // 2}", "sentence": f"s{at}", "well_specified": at % 2 == 0}
+            | {"w_first_xe": 30 + at, "w_last_xe": 20 + at, "w_first_kind": 30, "w_last_kind": 31 + at}
+            for at in range(12)
+        ]
+        pd.DataFrame(rows).to_csv(path, index=False)
+    undertow.score(path, probe=probe, out=tmp_path / "run")
+    assert undertow.open_run(tmp_path / "run").manifest["probe"] == probe
+
+
+def test_cells_of_a_parquet_table_are_what_they_would_be_in_lines(tmp_path: Path) -> None:
+    rows = pa.table(
+        {
+            "number": [1.0, None, 0.1], "nan": [math.nan, 1e-7, 2.0], "whole": [1900, None, -3], "truth": [True, None, False],
+            "text": ["a", None, "é"], "kind": pa.array(["a", None, "b"]).dictionary_encode(), "bytes": [b"she", None, b"he"],
+            "level": pa.array([0.5, None, 1.5]).dictionary_encode(), "none": pa.nulls(3), "small": pa.array([1, 2, 3], pa.uint8()),
+            "day": pa.array([datetime.date(1900, 1, 2), None, None]),
+        }
+    )  # fmt: skip
+    pq.write_table(rows, tmp_path / "own.parquet")
+    found = read_cells(tmp_path / "own.parquet").cells
+    assert {name: found[name].tolist() for name in found} == {
+        "number": ["1.0", "", "0.1"], "nan": ["", "1e-07", "2.0"], "whole": ["1900", "", "-3"], "truth": ["True", "", "False"],
+        "text": ["a", "", "é"], "kind": ["a", "", "b"], "bytes": ["she", "", "he"], "level": ["0.5", "", "1.5"],
+        "none": [""] * 3, "small": ["1", "2", "3"], "day": ["1900-01-02", "", ""],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("n_columns", [1, 3, 2000])
+def test_rows_that_are_packed_in_blocks_are_all_there(
+    n_columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_recorded, "_BLOCK_ROWS", 4)
+    monkeypatch.setattr(_recorded, "_BLOCK_CELLS", 3000)
+    rows = [[f"{row}.{column}" for column in range(n_columns)] for row in range(9)]
+    lines = [",".join(f"c{column}" for column in range(n_columns)), *(",".join(row) for row in rows)]
+    (tmp_path / "own.csv").write_text("\n\n".join(lines), encoding="utf-8")
+    found = read_cells(tmp_path / "own.csv")
+    assert found.cells.to_numpy().tolist() == rows
+    assert list(found.places) == [f"line {3 + 2 * row}" for row in range(9)]
+    assert found.places[1:3] == ["line 5", "line 7"]
+    assert text_table(tmp_path / "own.csv").to_numpy().tolist() == rows
 
 
 def test_a_row_of_a_parquet_table_is_told_by_its_number(tmp_path: Path) -> None:

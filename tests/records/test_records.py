@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import undertow
@@ -196,12 +198,112 @@ def test_the_library_says_the_same(case: str, copied: Path) -> None:
 
 
 def test_files_that_are_too_large_are_not_read(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, path in (("MOST_JSON_BYTES", MANIFEST), ("MOST_OBSERVED_BYTES", OBSERVATIONS)):
+    for name, path in (
+        ("MOST_MANIFEST_BYTES", MANIFEST), ("MOST_RESULTS_BYTES", RESULTS), ("MOST_OBSERVED_BYTES", OBSERVATIONS),
+    ):  # fmt: skip
         with monkeypatch.context() as patch:
             patch.setattr(records, name, 100)
             with pytest.raises(undertow.UndertowError, match=rf"{path}: .*too large"):
                 read_record(copied)
     assert read_record(copied).results
+
+
+def with_arrow(name: str, make: Callable[[int], pa.Array]) -> Callable[[Path], None]:
+    """The observations with another column of this name, of whatever type it is, as other tools may write it."""
+
+    def change(folder: Path) -> None:
+        table = pq.read_table(folder / OBSERVATIONS)
+        column = make(table.num_rows)
+        at = table.column_names.index(name) if name in table.column_names else table.num_columns
+        table = table.drop_columns([name]) if at < table.num_columns else table
+        pq.write_table(table.add_column(at, name, column), folder / OBSERVATIONS)
+
+    return change
+
+
+def test_observations_whose_values_take_more_than_their_file(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that stands in every row takes its room in the file once; a list may hold any number of values."""
+    monkeypatch.setattr(records, "MOST_VALUE_BYTES", 2**20)
+    of_text = pa.array(["x" * 2**16])
+    for name, make in (
+        ("w", lambda n: of_text.take(pa.array([0] * n))),
+        ("template", lambda n: pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), of_text)),
+        ("options", lambda n: pa.array([["x" * 2**10] * 100] * n)),
+        ("logprobs_nats", lambda n: pa.array([[1.0] * 2**14] * n)),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(records, "MOST_VALUES_OF_A_BYTE", 4)
+            with_arrow(name, make)(copied)
+            assert (copied / OBSERVATIONS).stat().st_size < 2**18
+            with pytest.raises(
+                undertow.UndertowError, match=r"is too large .*take more than 1 MiB, .*; ask less in one run"
+            ):
+                read_record(copied)
+        monkeypatch.setattr(records, "MOST_VALUE_BYTES", 2**30)
+        assert len(read_record(copied).observations), "which is read where it may be"
+        monkeypatch.setattr(records, "MOST_VALUE_BYTES", 2**20)
+        with_arrow(name, lambda n: pa.array(["a"] * n))(copied)
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "said"),
+    [
+        (
+            "w_index",
+            lambda n: pa.array([2**64 - 1] * n, pa.uint64()),
+            "'w_index' must hold whole numbers of at most 63",
+        ),
+        ("w_index", lambda n: pa.array([None, *range(n - 1)], pa.int64()), "some of its rows hold nothing"),
+        ("w_index", pa.nulls, "'w_index' must hold whole numbers"),
+        ("model", pa.nulls, "'model' must hold text"),
+        ("options", lambda n: pa.array([{"a": 1}] * n), "'options' must hold values or lists of values"),
+        ("options", lambda n: pa.array([[[1]]] * n), "'options' must hold values or lists of values"),
+    ],
+)
+def test_columns_of_other_types(name: str, make: Callable[[int], pa.Array], said: str, copied: Path) -> None:
+    with_arrow(name, make)(copied)
+    with pytest.raises(undertow.UndertowError, match=said):
+        read_record(copied)
+
+
+def test_types_that_other_tools_choose_are_read(copied: Path) -> None:
+    for name, make in (
+        ("female", lambda n: pa.array([float(at % 3) for at in range(n)]).dictionary_encode()),
+        ("w_index", lambda n: pa.array(range(n), pa.uint64())),
+        ("unscored", pa.nulls),
+        ("prompt", pa.nulls),
+        ("model", lambda n: pa.array(["toy"] * n).dictionary_encode()),
+    ):
+        with_arrow(name, make)(copied)
+    found = read_record(copied).observations
+    assert found["female"].sum() > 0
+    assert found["female"].dtype == float
+    assert found["w_index"].dtype == "int64"
+    assert found["unscored"].isna().all()
+    assert pd.api.types.is_string_dtype(found["unscored"])
+    assert not isinstance(found["model"].dtype, pd.CategoricalDtype)
+
+
+@pytest.mark.parametrize(
+    ("probe", "group"),
+    [
+        (probe, name)
+        for probe in ("spurious-correlation", "task-specification")
+        for name in records.CELLS[(probe,)]
+        if name not in records._NEVER_MASSES
+    ],
+)
+def test_a_word_group_of_an_older_folder_may_be_called_like_a_column(probe: str, group: str, copied: Path) -> None:
+    manifest = json.loads((copied / MANIFEST).read_text(encoding="utf-8"))
+    design = manifest["design"] | {"groups": [*manifest["design"]["groups"], group]}
+    (copied / MANIFEST).write_text(json.dumps(manifest | {"probe": probe, "design": design}), encoding="utf-8")
+    with_arrow(group, lambda n: pa.array([1.5] * n))(copied)
+    assert set(read_record(copied).observations[group]) == {1.5}
+    without_group = design | {"groups": design["groups"][:-1]}
+    (copied / MANIFEST).write_text(json.dumps(manifest | {"probe": probe, "design": without_group}), encoding="utf-8")
+    if records.CELLS[(probe,)][group] != records.NUMBER:
+        with pytest.raises(undertow.UndertowError, match=rf"{group!r} must hold"):
+            read_record(copied)
 
 
 def test_numbers_may_be_missing_and_texts_may_be_kept_in_other_ways(copied: Path) -> None:

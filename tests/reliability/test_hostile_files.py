@@ -127,10 +127,56 @@ def test_a_packed_table_that_unpacks_to_any_size(monkeypatch: pytest.MonkeyPatch
     assert "too large" in refusal("documents-gz", packed_zeros(80))
     monkeypatch.setattr(_recorded, "MOST_BYTES", 2**20)
     assert "is larger than 1 MiB" in refusal("recorded-masses-gz", gzip.compress(b"model,w\n" + b"a,b\n" * 2**19))
-    monkeypatch.setattr(_recorded, "MOST_CELLS", 1000)
-    assert "leave out columns that are not used" in refusal(
-        "recorded-masses-gz", gzip.compress(b"model,w\n" + b"a,b\n" * 2**10)
+    monkeypatch.setattr(_recorded, "MOST_LINE_CELLS", 1000)
+    for name, content in (
+        ("recorded-masses-gz", gzip.compress(b"model,w\n" + b"a,b\n" * 2**10)),
+        ("recorded-answers", b"model,w\n" + b"a,b\n" * 2**10),
+    ):
+        assert "more than 1,000 cells, which is all that is read; leave out columns" in refusal(name, content)
+    monkeypatch.setattr(_recorded, "MOST_LINES", 100)
+    assert "more than 100 lines" in refusal("recorded-masses-gz", gzip.compress(b"model,w\n" + b"\n" * 2**10))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"," * 2**20 + b"\n", "line 1: a row is longer than 1,048,576 letters"),
+        (b"," * 2**26, "line 1: a row is longer than 1,048,576 letters"),
+        (b"a,b\n" + b"x," * 2**22, "line 2: a row is longer"),
+        (b"a,b\n" + b'"\n",' * 2**20, "a row is longer"),
+        (b"," * 10_000 + b"\n", "has 10,001 columns, and at most 10,000 are read; leave out columns that are not used"),
+    ],
+)
+def test_a_row_without_end(content: bytes, words: str) -> None:
+    """It would be split into cells before anybody could count them: a kilobyte of packed commas is a million."""
+    start = time.perf_counter()
+    assert words in refusal("recorded-masses-gz", gzip.compress(content, 1))
+    assert words in refusal("recorded-answers", content)
+    assert time.perf_counter() - start < 10
+
+
+def test_a_long_text_over_and_over() -> None:
+    """What it comes to is counted before it is spelled out, whether a file says it once or packs it well."""
+    import pyarrow as pa
+
+    table = pa.table({"model": pa.array(["x" * 2**20] * 600)})
+    said = (
+        "own.parquet: its values take more than 512 MiB, which is all that is read; leave out columns that are not used"
     )
+    content = parquet_bytes(table)
+    assert len(content) < 2**17
+    assert said in refusal("recorded-masses-parquet", content)
+    assert said in refusal(
+        "recorded-masses-parquet", parquet_bytes(pa.table({f"c{at}": np.zeros(10**6) for at in range(17)}))
+    )
+
+
+def test_lists_in_a_recorded_table_are_refused_before_they_are_read() -> None:
+    import pyarrow as pa
+
+    for cell in ([1] * 10**6, {"a": 1}):
+        said = refusal("recorded-masses-parquet", parquet_bytes(pa.table({"model": pa.array([cell])})))
+        assert "column 'model' holds lists or tables; give each cell one text or number" in said
 
 
 def test_a_column_of_one_value_over_and_over() -> None:
@@ -285,7 +331,7 @@ def test_a_pipe_is_no_file(kind: str, pipe: Path) -> None:
     assert "save what it gives as a file first" in said or kind in NO_FILES
 
 
-@pytest.mark.parametrize("name", ["observations.parquet", "precision.csv"])
+@pytest.mark.parametrize("name", ["manifest.json", "results.json", "observations.parquet", "precision.csv"])
 def test_a_pipe_in_the_place_of_a_file_of_a_run(name: str, tmp_path: Path) -> None:
     shutil.copytree(Path(__file__).parent / "folders" / "run-1", tmp_path / "run")
     (tmp_path / "run" / name).unlink(missing_ok=True)

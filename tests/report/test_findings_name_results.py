@@ -14,7 +14,9 @@ import pytest
 import undertow
 from undertow import audit, probes
 from undertow.audit import Run
-from undertow.types import Finding
+from undertow.probes import spurious_correlation
+from undertow.probes.base import Evidence
+from undertow.types import Finding, Result
 
 AUDITS: dict[str, dict[str, Any]] = {
     "spurious-correlation": {"model": "toy", "limit": 300},
@@ -88,7 +90,7 @@ def test_a_finding_that_is_not_decided_by_q_says_how(told: tuple[Run, list[Findi
         # Three sentences rise and one falls: their mean is a straight line, and other sentences may fall.
         (
             (2.0, 1.0, 0.0, -1.0),
-            "is claimed, because its 95% interval includes no drift (+0.50 points a step, 95% interval -",
+            "is not claimed: q is below .001, but its 95% interval includes 0 (+0.50 points a step, 95% interval -",
         ),
         ((0.0, 0.0, 0.0, 0.0), "can be told from chance ("),
     ],
@@ -110,6 +112,35 @@ def test_a_sentence_that_claims_nothing_names_what_decided(
     by_interval = drift.of[0].q < 0.05
     assert not drift.found
     assert said in drift.text
-    assert (
-        by_interval is ("chance" not in drift.text) is drift.decided.endswith("but its 95% interval includes no drift.")
-    )
+    assert by_interval is ("chance" not in drift.text) is drift.decided.endswith("but its 95% interval includes 0.")
+
+
+@pytest.mark.parametrize(
+    ("q", "low", "said"),
+    [
+        (
+            0.034,
+            -1.31,
+            "q is .034, but its 95% interval includes 0 (-0.42 points a step, 95% interval -1.31 to +0.16).",
+        ),
+        (
+            0.0004,
+            -1.31,
+            "q is below .001, but its 95% interval includes 0 (-0.42 points a step, 95% interval -1.31 to +0.16).",
+        ),
+        (0.034, math.nan, "q is .034, but it has no 95% interval (-0.42 points a step, no interval)."),
+    ],
+)
+def test_a_drift_that_is_not_claimed_says_both_of_its_tests(q: float, low: float, said: str) -> None:
+    group = {"model": "m", "challenge": "c", "prompt": "", "w_name": "date", "pronoun": "female-male"}
+    high = low if math.isnan(low) else 0.16
+    detail = {"first": 1.0, "last": -2.8, "detectable_slope": 0.3}
+    gap = Result("slope_gap", group, -0.42, low, high, 60, neutral=0.0, p=q, q=q, detail=detail)
+    about = {name: group[name] for name in ("model", "challenge", "prompt", "w_name")}
+    frame = pd.DataFrame([{**about, "w": w, "w_index": at, "unscored": ""} for at, w in enumerate(("1801", "2016"))])
+    design = {"gaps": [["female", "male"]], "words": {}}
+    (finding,) = spurious_correlation.findings(Evidence(frame, design), [gap])
+    lead = "A drift of the lead of female over male words with date from 1801 to 2016 is not claimed: "
+    assert finding.text == lead + said
+    assert not finding.found
+    assert f"Not claimed: q is below .05, but {said.partition('but ')[2].partition(' (')[0]}." == finding.decided

@@ -326,14 +326,18 @@ def test_a_finding_opens_to_the_numbers_that_it_tells() -> None:
 
 def test_numbers_below_zero_look_the_same_in_sentences_and_tables() -> None:
     """Texts that somebody was asked are shown as they were."""
-    falls = Finding("It falls (-0.56 points, by toy:slope=-1).", True, 1.0, decided="Decided by -0.56.")
-    shown = Shown("Own", ["gap", "asked"], [["-1.5 [-2.0, 1.0]", "Is it -5 degrees?"]])
-    parts = {"findings": [falls], "results": [result(neutral=-3.0)], "shown": [shown], "examples": ["In -44, ___ was."]}
+    slope = dataclasses.replace(result(neutral=-3.0), group={"model": "toy:slope=-0.6"})
+    text = "With W from -5 to -4 it falls (-0.56 points, by toy:slope=-0.6)."
+    falls = Finding(text, True, 1.0, decided="Decided by -0.56.", of=(slope,))
+    rows = [["-0.6 [-0.7, -0.4]", "-5", "Is it -0.56 degrees?"], ["", "-4", "Is it -0.43?"]]
+    shown = Shown("Own", ["gap", "W", "asked"], rows)
+    parts = {"findings": [falls], "results": [slope], "shown": [shown], "examples": ["In -44, ___ was."]}
     html = render_page(page(**parts))
-    assert "It falls (−0.56 points, by toy:slope=-1)." in html
+    assert "With W from -5 to -4 it falls (−0.56 points, by toy:slope=-0.6)." in html
     assert marks(html) == ["Decided by −0.56."]
     assert "no bias would give −3<" in html
-    assert table_rows(html)[1] == ["−1.5 [−2.0, 1.0]", "Is it -5 degrees?"]
+    assert table_rows(html)[1] == ["−0.6 [−0.7, −0.4]", "-5", "Is it -0.56 degrees?"]
+    assert table_rows(html)[2][1:] == ["-4", "Is it -0.43?"]
     assert "In -44, ___ was." in html
 
 
@@ -370,6 +374,10 @@ def test_more_results_than_can_be_read_are_left_to_the_tables() -> None:
         (
             dataclasses.replace(RESTING, found=False),
             "Survives the correction for 12 tests (q = .040), but is not claimed: q alone did not decide.",
+        ),
+        (
+            dataclasses.replace(RESTING, of=(result(q=0.4),)),
+            "Does not survive the correction for 12 tests (q = .400), but is claimed all the same.",
         ),
         (
             dataclasses.replace(RESTING, n_tests=1),

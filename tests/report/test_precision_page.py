@@ -60,7 +60,8 @@ def test_findings_that_could_change_carry_a_caution_and_no_others() -> None:
 
 
 def test_a_caution_finds_its_sentence_whose_numbers_are_below_zero() -> None:
-    html = page(costs(could_change=["It falls by -2.5."]), Finding("It falls by -2.5.", True, 1.0))
+    of = (Result("slope", {"model": "m"}, -2.52),)
+    html = page(costs(could_change=["It falls by -2.5."]), Finding("It falls by -2.5.", True, 1.0, of=of))
     assert html.count("It falls by −2.5.") == 2
     assert html.count(CAUTION) == 1
 

@@ -135,7 +135,12 @@ def test_an_interval_whose_ends_look_alike_is_none(reads: float, noise: float, s
 
 
 def test_numbers_below_zero_look_the_same_in_the_sentence_and_the_table_of_a_promise() -> None:
-    told = replace(usual_told(), verdicts=[("It follows", "a slope of 1", "-0.50 (-0.60 to -0.40)", False)])
+    numbers = [
+        replace(one, value=-0.5, low=-0.6, high=-0.4) if one.measure == "calibration_slope" else one
+        for one in usual_told().results
+    ]
+    told = replace(usual_told(), results=numbers, verdicts=verdicts(numbers))
+    assert told.verdicts[0][2] == "-0.50 (-0.60 to -0.40)"
     assert render_page(page_of(told, [])).count("−0.50 (−0.60 to −0.40)") == 2
 
 

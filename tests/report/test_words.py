@@ -7,19 +7,20 @@ import math
 import pytest
 
 from undertow.report.words import (
+    MinusSigns,
     correlation,
-    has_width,
-    interval_decimals,
+    interval,
     measure_title,
     number,
     plain,
     probability,
     shortened,
+    shortest,
     significant,
     significant_decimals,
     slope,
-    with_minus,
 )
+from undertow.types import Result, has_width, interval_decimals
 
 
 @pytest.mark.parametrize(
@@ -34,30 +35,69 @@ def test_a_number_has_a_true_minus_and_no_negative_zero(value: float, decimals: 
     ("text", "shown"),
     [
         ("It falls (-0.42 points, -1.31 to +0.16).", "It falls (−0.42 points, −1.31 to +0.16)."),
-        ("-12.0 [-1, -.5], r -0.99", "−12.0 [−1, −.5], r −0.99"),
-        ("toy:slope=-1 on 2020-01-05, female-male, gpt-2, - 3", "toy:slope=-1 on 2020-01-05, female-male, gpt-2, - 3"),
-        ("run it with --seed -x", "run it with --seed -x"),
+        ("It moves by -0.4 points, r -.42; [-1.3, 0]", "It moves by −0.4 points, r −.42; [−1.3, 0]"),
+        ("r=-0.42, at <-0.42", "r=−0.42, at <−0.42"),
+        ("p -1e-05, or -0.00001", "p −1e−05, or −0.00001"),
+        ("least in m (-7 points a step)", "least in m (−7 points a step)"),
+        ("-1,234.5 or -1234.50", "−1,234.5 or −1234.50"),
     ],
 )
-def test_hyphens_before_numbers_become_minus_signs_and_no_others(text: str, shown: str) -> None:
-    assert with_minus(text) == shown
+def test_numbers_of_results_get_minus_signs(text: str, shown: str) -> None:
+    assert told_of(-0.42, -1.31, detail={"tiny": -1e-5, "other": -7.03, "large": -1234.5}).put(text) == shown
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "has", "decimals"),
+    "text",
     [
-        (1.0, 2.0, True, 2),
-        (2.0, 2.004, True, 3),
-        (2.0, 2.0 + 1e-7, False, 6),
-        (-0.5, -0.5, False, 2),
-        (0.0, 0.0, False, 2),
+        "It was -40 degrees",
+        "run it with --limit -1, or --seed -x",
+        "born 1950 -1960",
+        "with W from -5 to -4, and from -5.5 to -4.5",
+        "(-4, -3, -0.55)",
+        "cold words (-4 and -5.25) of 'the -5 wind', '-5.25'",
+        "toy:slope=-1.5 on 2020-01-05, female-male, gpt-2, - 5",
+        "-5.25.1, -5-1960",
+    ],
+)
+def test_what_else_looks_like_a_number_below_zero_stays_as_it_was(text: str) -> None:
+    """Also where it is a result, but for its decimals, or but for a name that it stands in."""
+    signs = told_of(-40.0, -1.5, detail={"a": -1960.0, "b": -5.0, "c": -1.0}, model="toy:slope=-1.5")
+    assert signs.put(text) == text
+    assert MinusSigns([]).put(text) == text
+
+
+def told_of(value: float, low: float, detail: dict[str, float], model: str = "m") -> MinusSigns:
+    return MinusSigns([Result("slope", {"model": model}, value, low, detail=detail)])
+
+
+@pytest.mark.parametrize(("value", "text"), [(-3.0, "−3"), (-0.65, "−0.65"), (-1e-5, "−1e−05"), (0.0, "0")])
+def test_the_shortest_form_has_true_minus_signs(value: float, text: str) -> None:
+    assert shortest(value) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "has", "decimals", "text"),
+    [
+        (1.0, 2.0, True, 2, "1.00 to 2.00"),
+        (2.0, 2.004, True, 3, "2.000 to 2.004"),
+        (2.0, 2.0 + 1e-7, False, 6, "without spread"),
+        (0.5, 0.5000006, False, 6, "without spread"),
+        (0.5, 0.500002, True, 6, "0.500000 to 0.500002"),
+        (-0.5, -0.5, False, 2, "without spread"),
+        (0.0, 0.0, False, 2, "without spread"),
+        (-0.001, -1e-7, True, 4, "−0.0010 to 0.0000"),
+        (1.2, 0.6, True, 2, "1.20 to 0.60"),
+        (math.nan, math.nan, False, 2, "no interval"),
+        (-math.inf, 1.0, True, 2, "no interval"),
     ],
 )
 def test_an_interval_has_as_many_decimals_as_tell_its_ends_apart(
-    low: float, high: float, has: bool, decimals: int
+    low: float, high: float, has: bool, decimals: int, text: str
 ) -> None:
+    """One whose ends are swapped is shown so: it is a fault, and no point."""
     assert has_width(low, high) is has
     assert interval_decimals(low, high) == decimals
+    assert interval(low, high) == text
 
 
 @pytest.mark.parametrize(

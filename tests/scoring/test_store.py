@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from undertow.scoring.store import SCHEMA_VERSION, AnswerStore
+from undertow.scoring.store import NOT_MAPPED, SCHEMA_VERSION, AnswerStore
 from undertow.types import Answer, ModelCard, UndertowError
 
 CARD = ModelCard("m", "causal", "somewhere", "abc123", "float32", "likelihood")
@@ -105,9 +105,22 @@ def test_a_store_whose_folder_is_gone_for_a_file_is_told_of(tmp_path: Path) -> N
     store = AnswerStore(tmp_path / "cache" / "s.sqlite")
     (tmp_path / "cache").rename(tmp_path / "old")
     (tmp_path / "cache").write_text("a file")
-    with pytest.raises(UndertowError, match=r"the answer store cannot be made .*; set UNDERTOW_CACHE"):
+    with pytest.raises(UndertowError, match=r"cannot be reached any more \(Not a directory\).*; mend the folder, or"):
         store.put(CARD, "exact", {"q1": ANSWER})
     store.close()
+
+
+@pytest.mark.parametrize("number", NOT_MAPPED)
+def test_a_file_that_no_memory_is_left_to_map_is_told_of_as_memory(number: int, tmp_path: Path) -> None:
+    """SQLite says "disk I/O error" of it; the limits of tests/reliability/test_disk_and_memory.py run into it by themselves."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = number
+    with (
+        AnswerStore(tmp_path / "s.sqlite") as store,
+        pytest.raises(UndertowError, match=r"memory ran out, or its file"),
+        store._explained(),
+    ):
+        raise error
 
 
 def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from undertow.challenge.reading import closest, read_text, repeated
 from undertow.challenge.schemas import (
@@ -47,6 +48,8 @@ MARKS = re.compile(r"\[MASK\]|<mask>|\bMASK\b|_{2,}|\{blank\}")
 """What may mark the blank."""
 CLASSES = (MAN, WOMAN, SOMEONE, OTHER, FEMALE, MALE, UNSPECIFIED)
 YES, NO = ("yes", "true", "1"), ("no", "false", "0")
+COLUMNS = {("numpy", "ndarray"), ("pandas", "Series"), ("pandas", "Index")}
+"""What holds words in order beside a list, by its package and its name."""
 Words = Sequence[tuple[str, str]]
 """(group, word) pairs."""
 
@@ -71,8 +74,11 @@ def parse_options(text: str) -> Words:
 def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
     """(group, word) pairs of a table of words; none of an empty one.
 
+    Args:
+        table: words by group, each a list, a tuple, an array of one dimension, or a column or an index of a table.
+
     Raises:
-        UndertowError: one group alone, a group without words, or a word in two groups.
+        UndertowError: one group alone, a group without words, or with something else in their place, or a word in two groups.
     """
     listed = {group: _listed(words) for group, words in table.items()}
     text = "; ".join(
@@ -97,13 +103,12 @@ def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
 
 
 def _listed(words: object) -> list[object] | None:
-    """What stands in a list, an array or a column of a table; None of one word, of a table, and of what has no order."""
-    if isinstance(words, (str, bytes, Mapping, Set)) or not isinstance(words, Iterable):
-        return None
-    try:
+    """What stands in a list, an array or a column of a table; None of all else, which may have no order, or no end."""
+    if isinstance(words, (list, tuple)):
         return list(words)
-    except TypeError:  # an array of no dimension
-        return None
+    # By name, since this room has neither package.
+    names = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(words).__mro__}
+    return list(cast("Iterable[object]", words)) if names & COLUMNS and getattr(words, "ndim", 0) == 1 else None
 
 
 def marked(text: str) -> str:

@@ -84,6 +84,7 @@ def options(
 
 def main() -> None:
     """Run a command; whatever a user can mend is one sentence on standard error and exit status 1."""
+    sys.unraisablehook = _say_unraisable
     try:
         try:
             app()
@@ -112,6 +113,12 @@ def main() -> None:
         )
         _drop_output()
         sys.exit(1)
+
+
+def _say_unraisable(lost: sys.UnraisableHookArgs) -> None:
+    """What Python cannot raise, since something was just being taken down. That memory ran out then, too, the one sentence says."""
+    if not issubclass(lost.exc_type, MemoryError):
+        sys.__unraisablehook__(lost)
 
 
 def _drop_output() -> None:

@@ -7,7 +7,7 @@ Knows probes by their `measure`; knows nothing about what is measured, or how di
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,8 +15,17 @@ import numpy as np
 
 from undertow import probes
 from undertow.comparing.pairing import Names, Paired, pair
-from undertow.comparing.replicates import Key, by_key, groups_of, lacking_told, point_results, quick, without_each
-from undertow.probes.base import Evidence, Probe
+from undertow.comparing.replicates import (
+    Key,
+    by_key,
+    columns_known,
+    groups_of,
+    lacking_told,
+    point_results,
+    quick,
+    without_each,
+)
+from undertow.probes.base import DamagedRunError, Evidence, Probe
 from undertow.records import Record
 from undertow.types import Floats, Result, UndertowError
 
@@ -117,8 +126,9 @@ def compare(
     called = Names(*(given or own for given, own in zip(names, _names(baseline, candidate), strict=True)))
     probe = probes.load(str(baseline.manifest["probe"]))
     paired = pair(baseline, candidate, probe, called)
+    columns = columns_known(str(baseline.manifest["probe"]), (paired.baseline, paired.candidate))
     with point_estimates():  # one context, so that what measures keep serves all tables
-        measured = _Measured.of(probe, paired, seed, called)
+        measured = _Measured.of(probe, paired, seed, called, columns)
         errors = _errors(measured, progress)
     rows = _Rows(measured, errors, (baseline, candidate), called)
     comparison = Comparison(
@@ -187,12 +197,14 @@ class _Measured:
     keys: Sequence[Key]
 
     @classmethod
-    def of(cls, probe: Probe, paired: Paired, seed: int, names: Names) -> _Measured:
+    def of(cls, probe: Probe, paired: Paired, seed: int, names: Names, columns: Set[str]) -> _Measured:
         found = []
         for at, evidence in enumerate((paired.baseline, paired.candidate)):
-            with lacking_told(evidence, names[at]) as whole:
+            with lacking_told(evidence, names[at], columns):
                 try:
-                    found.append(by_key(_shared_names(point_results(probe, whole, seed), paired, at)))
+                    found.append(by_key(_shared_names(point_results(probe, evidence, seed), paired, at)))
+                except DamagedRunError:
+                    raise
                 except UndertowError as error:
                     raise UndertowError(
                         f"{names.baseline} and {names.candidate} cannot be compared on the {paired.n_answered:,} items that both "

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from undertow.probes.base import Evidence, Probe
+from undertow.probes.base import Design, Evidence, Probe
 from undertow.records import Record
 from undertow.types import LIKELIHOOD, PROMPT, UndertowError
 
@@ -84,6 +84,7 @@ def pair(baseline: Record, candidate: Record, probe: Probe, names: Names) -> Pai
     for record, name in zip((baseline, candidate), names, strict=True):
         if record.observations.empty:
             raise UndertowError(f"{name}: the run has no items, so that nothing can be compared; run the audit again")
+    designs = [_design(record, probe, name) for record, name in zip((baseline, candidate), names, strict=True)]
     models = matched_models(baseline, candidate, names)
     _check_readouts(baseline.manifest, candidate.manifest, models, names)
     same_texts = True
@@ -108,8 +109,8 @@ def pair(baseline: Record, candidate: Record, probe: Probe, names: Names) -> Pai
             "answer in both; their pages say why"
         )
     return Paired(
-        Evidence(first, baseline.manifest["design"]),
-        Evidence(second, candidate.manifest["design"]),
+        Evidence(first, designs[0]),
+        Evidence(second, designs[1]),
         models,
         n_items=len(first),
         n_answered=int(answered.sum()),
@@ -137,6 +138,17 @@ def _check_audits(first: Mapping[str, Any], second: Mapping[str, Any], names: Na
     for name, of_first, of_second in _differing(_facts(first["design"]), _facts(second["design"])):
         why = f"{_spaced(name)} {_both(of_first, of_second)}"
         raise _refuse(names, why, "run one of them again as the other was")
+
+
+def _design(record: Record, probe: Probe, name: str) -> Design:
+    """What a run's design says, checked as where a run is measured anew.
+
+    Raises:
+        DamagedRunError: something of it is of another kind than it must be.
+    """
+    design = Design(record.manifest["design"], name)
+    design.check(probe.design(probe.Settings()))
+    return design
 
 
 def _facts(design: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,13 +5,14 @@ Knows a probe by its `measure` and a table by its rows; knows nothing about what
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from undertow.probes.base import Evidence, Probe
-from undertow.types import Result, UndertowError
+from undertow.comparing.pairing import ANSWERED_BEFORE
+from undertow.probes.base import DamagedRunError, Evidence, Probe
+from undertow.records import CELLS
+from undertow.types import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,40 +40,56 @@ def point_results(probe: Probe, evidence: Evidence, seed: int) -> list[Result]:
         return list(probe.measure(evidence, seed))
 
 
-@contextmanager
-def lacking_told(evidence: Evidence, name: str) -> Iterator[Evidence]:
-    """The same evidence; a column of its table or a fact of its design that it lacks is told of as such.
+def columns_known(probe: str, evidences: Sequence[Evidence]) -> Set[str]:
+    """The columns that runs of an audit have: of one of ours all of them, of any those of these runs.
 
-    Any other fault stays what it is, that of a key in a table of ours too.
+    Args:
+        probe: the audit's name.
+        evidences: runs of it.
+    """
+    ours = next((cells for audits, cells in CELLS.items() if probe in audits), {})
+    held = {str(name) for evidence in evidences for name in evidence.frame}
+    if not ours:
+        return held
+    groups = {str(group) for evidence in evidences for group in evidence.design.get("groups", ())}
+    return {*ours, *groups, "unclaimed", *ANSWERED_BEFORE, *held}
+
+
+@contextmanager
+def lacking_told(evidence: Evidence, name: str, columns: Set[str]) -> Iterator[None]:
+    """Tell of a column that this run lacks as such, whatever is made of its table before it is asked for.
+
+    Any other fault stays what it is: a label that a table of ours lacks is no column of the run.
+
+    Args:
+        evidence: what is measured, or told.
+        name: of the run.
+        columns: that runs of its audit have.
 
     Raises:
-        UndertowError: the run has not what its audit is measured and told by.
+        DamagedRunError: the run has not what its audit is measured and told by.
     """
+    lacking = sorted(columns - set(map(str, evidence.frame)))
     try:
-        yield replace(evidence, design=_Facts(evidence.design))
+        yield
     except KeyError as error:
-        lacking = error.args[0] if error.args else ""
-        is_column = isinstance(lacking, str) and lacking not in evidence.frame and _is_of_a_table(error)
-        if not is_column and not isinstance(error, _NoFactError):
+        asked = [column for column in lacking if _is_asked_for(column, error)]
+        if not asked or not _is_of_a_table(error):
             raise
-        raise UndertowError(
-            f"{name}: the run is damaged or of another version (it has no {lacking!r}, which its audit needs); run the audit again"
+        raise DamagedRunError(
+            f"{name}: the run is damaged or of another version (its observations have no column {asked[0]!r}, which its audit needs); "
+            "run the audit again"
         ) from error
 
 
-class _NoFactError(KeyError):
-    """A design does not say something."""
-
-
-class _Facts(dict[str, Any]):
-    """A design whose gaps are told from those of any other table."""
-
-    def __missing__(self, name: str) -> Any:
-        raise _NoFactError(name)
+def _is_asked_for(column: str, error: KeyError) -> bool:
+    """Whether an error of pandas is about this column: alone, or in one of the sentences that it has for several."""
+    said = str(error.args[0]) if error.args else ""
+    return said in (column, f"Column not found: {column}") or repr(column) in said
 
 
 def _is_of_a_table(error: KeyError) -> bool:
-    """Whether pandas raised it, which was asked for a column."""
+    """Whether pandas raised it."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from undertow import probes
 from undertow.comparing.differences import Comparison
-from undertow.comparing.replicates import lacking_told
-from undertow.probes.base import Evidence
+from undertow.comparing.replicates import columns_known, lacking_told
+from undertow.probes.base import Design, Evidence
 from undertow.report.page import Page, PageFigure
 from undertow.report.telling import asked_of, beside_each_other
 from undertow.report.words import MAX_DIGITS, MISSING, measure_title, number, probability, significant_decimals
@@ -61,9 +61,14 @@ def told_of(comparison: Comparison) -> Told:
     """The words that the audit has for its measures, and for what both runs were asked."""
     run = comparison.runs[0]
     probe = probes.load(comparison.probe)
-    evidence = Evidence(comparison.shared[0].observations, run.manifest["design"])
-    with lacking_told(evidence, comparison.baseline) as whole:
-        return probe.told(whole, run.results)
+    both = [
+        Evidence(shared.observations, Design(of.manifest["design"], name))
+        for shared, of, name in zip(
+            comparison.shared, comparison.runs, (comparison.baseline, comparison.candidate), strict=True
+        )
+    ]
+    with lacking_told(both[0], comparison.baseline, columns_known(comparison.probe, both)):
+        return probe.told(both[0], run.results)
 
 
 def is_found(difference: Result) -> bool:

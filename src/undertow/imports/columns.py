@@ -166,7 +166,7 @@ def _columns(path: Path, key: str, value: Any) -> tuple[str, ...]:
 
 def _renamed(table: Table, names: Names) -> dict[str, list[str]]:
     """Our columns, with the table's cells in them; without word groups, the table's other columns too."""
-    from undertow.probes._recorded import NEEDED, OPTIONAL
+    from undertow.probes._recorded import NEEDED, OPTIONAL, refuse_index
 
     own = (*NEEDED, *OPTIONAL)
     cells = {name: list(map(str, table.cells[name])) for name in table.cells.columns}
@@ -177,6 +177,9 @@ def _renamed(table: Table, names: Names) -> dict[str, list[str]]:
         for name, column in cells.items()
         if name not in sources and (not names.groups or name in own) and name not in names.constants
     }
+    if not names.groups:
+        # What is written anew no longer says which columns were the names of rows.
+        refuse_index(table, [name for name in kept if name not in own and not name.startswith(("w_first_", "w_last_"))])
     found = kept | {name: cells[column] for name, column in names.columns.items()}
     if "unclaimed" in found and names.groups:
         found["unclaimed"] = _percents(table, names.columns.get("unclaimed", "unclaimed"), names)

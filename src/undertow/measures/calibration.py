@@ -32,7 +32,7 @@ from undertow.stats.calibration import (
     standard_errors,
     with_training_seed,
 )
-from undertow.types import Floats, Result, UndertowError, digest
+from undertow.types import Floats, Result, UndertowError, digest, interval_in_words
 
 GROUP_KEYS = ("architecture", "w_name", "strength")
 ALL = "all"
@@ -211,17 +211,9 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
 
 def _slope_verdict(slope: Result) -> Verdict:
     least, most = SLOPE_TARGET
-    said = _said(slope, f"{slope.value:.2f} ({_interval_in_words(slope)})")
+    said = _said(slope, f"{slope.value:z.2f} ({interval_in_words(slope.low, slope.high)})")
     target = f"calibration slope of {least} to {most}"
     return "Measured slopes follow planted slopes", target, said, least <= slope.value <= most
-
-
-def _interval_in_words(slope: Result) -> str:
-    if not math.isfinite(slope.low):
-        return "no interval"
-    # Two ends that look alike would seem to be rounded.
-    ends = ((f"{slope.low:.{places}f}", f"{slope.high:.{places}f}") for places in range(2, 7))
-    return next((f"{low} to {high}" for low, high in ends if low != high), "without spread")
 
 
 def _coverage_verdict(results: Sequence[Result]) -> Verdict:

@@ -25,6 +25,11 @@ MOVE_WITH_VALUE = ("above_baseline", "above_low", "above_high")
 """Further numbers of a result that are its value, less something that has no error."""
 HALF_WIDTH_SDS = 1.96
 """Of an interval over many clusters. Over few it has more (docs/decisions/029), as many as `_half_width_sds` says."""
+LEAST_CLUSTERS = 5
+"""Over fewer, an interval is the range of what was drawn (docs/decisions/029), and no scale of errors."""
+HALF_WIDTH_SDS_OF_FEW = {5: 2.43, 6: 2.41, 7: 2.35, 8: 2.30, 9: 2.26}
+"""Standard errors that the percentiles of `percentile_interval` reach on average over normal samples; less than Student's
+quantile, since no draw of so few clusters lies as far out."""
 NO_WIDTH = 1e-9
 """An interval that is narrower than this, in proportion, holds one value but for rounding."""
 NOT_OF_GROUP = ("measure", *PRECISION_NUMBERS, PRECISION_FLAG)
@@ -207,14 +212,18 @@ def _moved_p(result: Result, value: float) -> float:
 
 
 def _half_width_sds(result: Result) -> float:
-    """Standard errors in half of its interval: Student's quantile, where it says how many clusters that is over.
+    """Standard errors in half of its interval, where it says how many clusters that is over; NaN where these are too few.
 
     A result that does not say so is taken for one over many: where they are few, its standard error comes out too large.
     """
     from scipy.stats import t
 
     n_clusters = result.detail.get("n_clusters", math.nan)
-    return float(t.ppf(0.975, n_clusters - 1)) if n_clusters >= 2 else HALF_WIDTH_SDS
+    if math.isnan(n_clusters):
+        return HALF_WIDTH_SDS
+    if n_clusters < LEAST_CLUSTERS:
+        return math.nan
+    return HALF_WIDTH_SDS_OF_FEW.get(int(n_clusters)) or float(t.ppf(0.975, n_clusters - 1))
 
 
 def _turned(told: Sequence[Finding], others: Sequence[Finding], result: Result, moved: Result) -> list[str]:

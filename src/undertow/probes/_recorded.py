@@ -12,17 +12,22 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, TextIO, overload
+from typing import IO, TYPE_CHECKING, Any, TextIO, overload
 
 import numpy as np
 import pandas as pd
 
 from undertow.challenge.reading import repeated
-from undertow.outside import first_line, is_plain_file, json_of
+from undertow.challenge.sentences import KNOWN_FACTORS, TAKEN
+from undertow.outside import TooLargeError, first_line, is_plain_file, json_of, parquet_table
 from undertow.types import UndertowError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NEEDED = ("model", "w_name", "w_index", "w")
 OPTIONAL = ("prompt", "challenge", "text", "cluster", "text_index", "item", "unclaimed", "unscored")
@@ -33,8 +38,16 @@ ROUNDING_PERCENT = 0.6
 MAX_INDEX = 10**9
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 """What pandas writes beside the columns of a table of which it took some rows: numbers of rows, and no word group."""
-MOST_BYTES, MOST_CELLS = 512 * 2**20, 50_000_000
-"""Of a table, unpacked."""
+MOST_BYTES = 512 * 2**20
+"""Of a table, unpacked; of a Parquet file, of its values."""
+MOST_CELLS, MOST_LINE_CELLS = 50_000_000, 10_000_000
+"""Of a Parquet file, and of one of lines, which take longer to parse."""
+MOST_COLUMNS, MOST_LINES, MOST_ROW_SIGNS = 10_000, 5_000_000, 2**20
+"""Of a table; the signs of a row are counted before it is split into cells."""
+NUMBER_BYTES = 32
+"""What a number takes as text."""
+_BLOCK_CELLS, _BLOCK_ROWS = 2**20, 2**16
+"""Kept as Python texts until they are packed."""
 TOO_MANY = "leave out columns that are not used"
 
 
@@ -76,7 +89,9 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str]]:
         )
     if table.cells.empty:
         raise UndertowError(f"{path}: holds no rows; there is nothing to measure")
-    groups = [name for name in columns if name not in NEEDED + OPTIONAL and name not in table.index]
+    groups = [name for name in columns if name not in NEEDED + OPTIONAL]
+    refuse_index(table, groups)
+    refuse_taken(path, groups)
     if not groups:
         raise UndertowError(f"{path}: has no column of masses; add one column of percent for each word group")
     frame = _factors(table)
@@ -94,21 +109,38 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str]]:
     return frame, groups
 
 
+def refuse_index(table: Table, groups: Iterable[str]) -> None:
+    """Refuse a column of masses that pandas wrote as the names of rows: it may be one, and it may be anything.
+
+    Raises:
+        UndertowError: there is one; names it.
+    """
+    named = next((name for name in groups if name in table.index), None)
+    if named is not None:
+        raise UndertowError(
+            f"{table.path}: {named!r} is an index in this file; reset_index() before writing it, or drop it"
+        )
+
+
+def refuse_taken(path: Path, groups: Iterable[str]) -> None:
+    """Refuse a word group that is called like a column of the observations, as challenge sets do.
+
+    Raises:
+        UndertowError: there is one; names it.
+    """
+    taken = next((name for name in groups if name in TAKEN | KNOWN_FACTORS), None)
+    if taken is not None:
+        raise UndertowError(
+            f"{path}: a word group cannot be called {taken!r}, as a column of every run is; rename that column, or leave it out"
+        )
+
+
 def read_cells(path: Path) -> Table:
     """The cells of a file, whatever they mean.
 
     Raises:
         UndertowError: the file cannot be read, or has two columns of one name.
     """
-    table = _parsed(path)
-    columns = list(table.cells.columns)
-    twice = repeated(columns)
-    if twice is not None:
-        raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
-    return table
-
-
-def _parsed(path: Path) -> Table:
     if not is_plain_file(path):
         raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
     try:
@@ -120,29 +152,71 @@ def _parsed(path: Path) -> Table:
 
 
 def _read_parquet(path: Path) -> Table:
-    """Cells as text, of no more rows than there may be: a column of one value over and over takes no room in a file.
+    """Cells as text, of no more and no longer ones than there may be.
 
     What pandas noted in the file about its own types is left aside: it is for pandas, and may be damaged. Which columns are its
     names of rows is noted there alone.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    index: frozenset[str] = frozenset()
+
+    def check(schema: pa.Schema) -> None:
+        nonlocal index
+        index = _index_of(schema.metadata)
+        _check_header(path, schema.names)
+        for one in schema:
+            inner = one.type.value_type if pa.types.is_dictionary(one.type) else one.type
+            if pa.types.is_nested(inner):
+                raise UndertowError(
+                    f"{path}: column {one.name!r} holds lists or tables; give each cell one text or number, or leave the column out"
+                )
 
     try:
-        file = pq.ParquetFile(path)
-        index = _index_of(file.schema_arrow.metadata)
-        n_cells = file.metadata.num_rows * file.metadata.num_columns
-        if n_cells > MOST_CELLS:
-            raise UndertowError(f"{path}: holds {n_cells:,} cells, and at most {MOST_CELLS:,} are read; {TOO_MANY}")
-        table = file.read()
-        table = table.select([at for at, name in enumerate(table.column_names) if not _PANDAS_INDEX.fullmatch(name)])
-        table.validate(full=True)  # a text that is not UTF-8 would be met later, and anywhere
-        found = table.to_pandas(ignore_metadata=True).astype(object).rename(columns=str)
+        table = parquet_table(path, MOST_CELLS, MOST_BYTES, check, cell_bytes=NUMBER_BYTES)
+        names = [name for name in table.column_names if not _PANDAS_INDEX.fullmatch(name)]
+        cells = _frame({name: [_as_text(chunk) for chunk in table[name].chunks] for name in names}, table.num_rows)
+    except TooLargeError as error:
+        raise UndertowError(f"{path}: {error}; {TOO_MANY}") from error
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
-    # A cell that is missing is an empty one; as text, some versions of pandas would call it nan.
-    cells = found.where(found.notna(), "").astype(str)
-    return Table(path, cells, _Rows(len(cells)), index)
+    return Table(path, cells, _Places("row", range(1, len(cells) + 1)), index)
+
+
+def _as_text(cells: pa.Array) -> pa.Array:
+    """Cells as Python writes them; one that is missing is an empty one."""
+    import pyarrow as pa
+
+    if pa.types.is_large_string(cells.type):
+        return cells.fill_null("")
+    if pa.types.is_binary(cells.type) or pa.types.is_large_binary(cells.type):  # some tools do not say that it is text
+        return cells.cast(pa.large_string()).fill_null("")
+    if pa.types.is_null(cells.type):
+        return pa.array([""] * len(cells), pa.large_string())
+    told = cells.dictionary_encode()  # each value is written once, however often it stands there
+    distinct = told.dictionary
+    is_number = pa.types.is_integer(distinct.type) or pa.types.is_floating(distinct.type)
+    values = (
+        distinct.to_numpy(zero_copy_only=False).tolist() if is_number else distinct.to_pandas().astype(object).tolist()
+    )
+    texts = ["" if pd.isna(value) else str(value) for value in values]
+    return pa.array(texts, pa.large_string()).take(told.indices).fill_null("")
+
+
+def _frame(columns: Mapping[str, Sequence[pa.Array]], n_rows: int) -> pd.DataFrame:
+    import pyarrow as pa
+
+    texts = {name: pa.chunked_array(chunks, pa.large_string()).to_pandas() for name, chunks in columns.items()}
+    return pd.DataFrame(texts, index=pd.RangeIndex(n_rows), columns=list(columns), dtype=str)
+
+
+def _check_header(path: Path, names: Sequence[str]) -> None:
+    """Refuse too many columns, and two of one name, before anything is made of them."""
+    if len(names) > MOST_COLUMNS:
+        raise UndertowError(f"{path}: has {len(names):,} columns, and at most {MOST_COLUMNS:,} are read; {TOO_MANY}")
+    twice = repeated(names)
+    if twice is not None:
+        raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
 
 
 def _index_of(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
@@ -156,13 +230,14 @@ def _index_of(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows(Sequence[str]):
-    """The places of rows that have no lines, written when they are asked for: a short file may have very many rows."""
+class _Places(Sequence[str]):
+    """The places of rows, written when they are asked for: a short file may have very many rows."""
 
-    n_rows: int
+    noun: str
+    numbers: Sequence[int]
 
     def __len__(self) -> int:
-        return self.n_rows
+        return len(self.numbers)
 
     @overload
     def __getitem__(self, at: int) -> str: ...
@@ -171,33 +246,119 @@ class _Rows(Sequence[str]):
     def __getitem__(self, at: slice) -> list[str]: ...
 
     def __getitem__(self, at: int | slice) -> str | list[str]:
-        numbers = range(1, self.n_rows + 1)[at]
-        return f"row {numbers}" if isinstance(numbers, int) else [f"row {number}" for number in numbers]
+        if isinstance(at, slice):
+            return [f"{self.noun} {number}" for number in self.numbers[at]]
+        return f"{self.noun} {self.numbers[at]}"
 
 
 def _read_lines(path: Path) -> Table:
     """CSV or TSV, with the line that each row ends on; empty lines are skipped and counted."""
     separator = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
-    rows, places = [], []
     with open_text(path) as file:
-        reader = csv.reader(file, delimiter=separator, strict=True)
-        header = next(reader, [])
-        n_cells = 0
-        for row in reader:
-            if not row:
-                continue
-            n_cells += len(row)
-            if n_cells > MOST_CELLS:
-                raise UndertowError(
-                    f"{path}: holds more than {MOST_CELLS:,} cells, which is all that is read; {TOO_MANY}"
-                )
+        rows = rows_of(path, file, delimiter=separator)
+        _, header = next(rows, (0, []))
+        _check_header(path, header)
+        found, lines = Columns(header), array("I")
+        for line, row in rows:
             if len(row) != len(header):
                 raise UndertowError(
-                    f"{path}, line {reader.line_num}: has {len(row)} cells, but the header has {len(header)}; give each column one"
+                    f"{path}, line {line}: has {len(row)} cells, but the header has {len(header)}; give each column one"
                 )
-            rows.append(row)
-            places.append(f"line {reader.line_num}")
-    return Table(path, pd.DataFrame(rows, columns=header, dtype=str), places)
+            found.add(row)
+            lines.append(line)
+    return Table(path, found.frame(), _Places("line", lines))
+
+
+def rows_of(path: Path, file: TextIO, **how: Any) -> Iterator[tuple[int, list[str]]]:
+    """Each row of a table of lines that is not empty, with the line that it ends on.
+
+    At most `MOST_LINE_CELLS` cells: packed as `Columns` packs them, 25 bytes for each of two letters and 70 for each of eighteen
+    are taken while a table is read, so 0.25 to 0.65 GiB in all; long texts take 2.4 times what they are long, so 1.2 GiB in all.
+
+    Raises:
+        UndertowError: it has more columns, lines or cells than are read, or a row without end; csv.Error: it is no such table.
+    """
+    lines = _Lines(path, file)
+    reader = csv.reader(lines, strict=True, **how)
+    n_cells = 0
+    for row in reader:
+        lines.n_signs = 0
+        if reader.line_num > MOST_LINES:
+            raise UndertowError(
+                f"{path}: has more than {MOST_LINES:,} lines, which is all that is read; leave out some"
+            )
+        if not row:
+            continue
+        n_cells += len(row)
+        if n_cells > MOST_LINE_CELLS:
+            raise UndertowError(
+                f"{path}: holds more than {MOST_LINE_CELLS:,} cells, which is all that is read; {TOO_MANY}"
+            )
+        yield reader.line_num, row
+
+
+@dataclass(slots=True)
+class _Lines:
+    """Lines of a file for csv, which splits whatever it is given: no row may be longer than one may be.
+
+    Attributes:
+        path: the file.
+        file: the same, opened.
+        n_signs: of the row that is read; whoever has read one sets it to 0.
+        n_lines: so far.
+    """
+
+    path: Path
+    file: TextIO
+    n_signs: int = 0
+    n_lines: int = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self.file.readline(MOST_ROW_SIGNS + 1):
+            self.n_lines += 1
+            self.n_signs += len(line)
+            if self.n_signs > MOST_ROW_SIGNS:
+                raise UndertowError(
+                    f"{self.path}, line {self.n_lines}: a row is longer than {MOST_ROW_SIGNS:,} letters, which is all that is read; "
+                    "look for a quote that does not end, or leave out columns"
+                )
+            yield line
+
+
+@dataclass(slots=True)
+class Columns:
+    """Rows of text, packed by column a block at a time: as Python's texts they would take four times as much.
+
+    Attributes:
+        names: of the columns.
+    """
+
+    names: Sequence[str]
+    _packed: list[list[pa.Array]] = field(init=False)
+    _block: list[list[str]] = field(default_factory=list, init=False)
+    _n_rows: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._packed = [[] for _ in self.names]
+
+    def add(self, row: list[str]) -> None:
+        """One row more, as many cells as there are columns."""
+        self._block.append(row)
+        if len(self._block) >= min(_BLOCK_ROWS, _BLOCK_CELLS / max(1, len(self.names))):
+            self._pack()
+
+    def frame(self) -> pd.DataFrame:
+        """All rows, columns of text."""
+        self._pack()
+        return _frame(dict(zip(self.names, self._packed, strict=True)), self._n_rows)
+
+    def _pack(self) -> None:
+        import pyarrow as pa
+
+        for chunks, cells in zip(self._packed, zip(*self._block, strict=True), strict=False):
+            chunks.append(pa.array(cells, pa.large_string()))
+        self._n_rows += len(self._block)
+        self._block = []
 
 
 def open_text(path: Path) -> TextIO:

@@ -18,7 +18,7 @@ from undertow.challenge.documents import DIMENSIONS, is_kept_name
 from undertow.challenge.shots import SAMPLINGS
 from undertow.outside import first_line, plain_size
 from undertow.probes._documents import EXTRACTION, IDENTIFICATION, NO_SHOTS, REPHRASING
-from undertow.probes._recorded import open_text
+from undertow.probes._recorded import MOST_COLUMNS, TOO_MANY, Columns, open_text, rows_of
 from undertow.probes.base import EXACT, PAPER, Evidence
 from undertow.types import UndertowError
 
@@ -99,30 +99,35 @@ def text_table(path: Path) -> pd.DataFrame:
     It is read row by row, since pandas takes a row that is too short for one with empty cells.
 
     Raises:
-        UndertowError: it cannot be read as a table; names the row.
+        UndertowError: it cannot be read as a table, or is larger than a recorded table may be; names the row.
     """
-    import pandas as pd
-
     tabbed = path.name.lower().endswith((".tsv", ".tsv.gz"))
     plain_size(path)
     try:
         with open_text(path) as file:
             how: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabbed else {}
-            rows = [cells for cells in csv.reader(file, strict=True, **how) if cells]
+            rows = rows_of(path, file, **how)
+            _, header = next(rows, (0, []))
+            columns = [name.strip() for name in header]
+            if len(columns) > MOST_COLUMNS:
+                raise UndertowError(
+                    f"{path}: has {len(columns):,} columns, and at most {MOST_COLUMNS:,} are read; {TOO_MANY}"
+                )
+            if len(set(columns)) < len(columns):
+                raise UndertowError(f"{path}: has two columns of one name; give each its own")
+            found = Columns(columns)
+            for number, (_, cells) in enumerate(rows, 2):
+                if len(cells) != len(columns):
+                    raise UndertowError(
+                        f"{path}, row {number}: has {len(cells)} cells, and the header has {len(columns)}; "
+                        "look for a separator or a line break too many or too few"
+                    )
+                found.add(cells)
     except (OSError, EOFError, zlib.error, UnicodeError, csv.Error) as error:
         raise UndertowError(
             f"{path}: cannot be read as a table ({first_line(error)}); save it as UTF-8 CSV or TSV"
         ) from error
-    columns = [name.strip() for name in rows[0]] if rows else []
-    if len(set(columns)) < len(columns):
-        raise UndertowError(f"{path}: has two columns of one name; give each its own")
-    for number, cells in enumerate(rows, 1):
-        if len(cells) != len(columns):
-            raise UndertowError(
-                f"{path}, row {number}: has {len(cells)} cells, and the header has {len(columns)}; "
-                "look for a separator or a line break too many or too few"
-            )
-    return pd.DataFrame(rows[1:], columns=columns, dtype=str)
+    return found.frame()
 
 
 def _row(of_rows: np.ndarray[Any, np.dtype[np.bool_]]) -> int:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from undertow.challenge.schemas import own_shares
 from undertow.challenge.tables import decided_group, is_decided
-from undertow.probes._recorded import Table, check_sums, percent_column, read_cells
+from undertow.probes._recorded import Table, check_sums, percent_column, read_cells, refuse_taken
 from undertow.types import UndertowError
 
 FIRST, LAST = "w_first_", "w_last_"
@@ -44,6 +44,7 @@ def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str]
             f"{path}: has no column {lacking[0] if lacking else FIRST + '<group>'!r}; each word group, at least two, needs its "
             f"percent in {FIRST}<group> and {LAST}<group>"
         )
+    refuse_taken(path, groups)
     if "model" not in cells.columns:
         raise UndertowError(f"{path}: has no column 'model'; say in it who was asked")
     if cells.empty:

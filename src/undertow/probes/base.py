@@ -5,7 +5,7 @@ Knows the shape of an audit; knows nothing about models, scoring or files.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -37,11 +37,15 @@ class Evidence:
     design: Mapping[str, Any]
 
 
+class DamagedRunError(UndertowError):
+    """A run does not hold what its audit needs, or holds something else."""
+
+
 class Design(dict[str, Any]):
     """The design of a run that was read from a folder, where it may lack what the measures need, or hold something else.
 
     Raises:
-        UndertowError: when something is asked for that it lacks; and by `check`, when something is of another kind than it must be.
+        DamagedRunError: when something is asked for that it lacks; and by `check`, when something is of another kind than it must be.
     """
 
     def __init__(self, held: Mapping[str, Any], where: str) -> None:
@@ -49,15 +53,40 @@ class Design(dict[str, Any]):
         self._where = where
 
     def __missing__(self, name: str) -> Any:
-        raise UndertowError(f"{self._where}: is damaged (its design does not say {name}); run the audit again")
+        raise DamagedRunError(f"{self._where}: is damaged (its design does not say {name}); run the audit again")
 
     def check(self, example: Mapping[str, Any]) -> None:
         """Refuse what is of another kind than in the audit's own design; what an older or newer one says more or less, may be."""
-        for name in self:
-            if name in example and not _is_alike(self[name], example[name]):
-                raise UndertowError(
+        for name, value in self.items():
+            is_right = OF_MODELS.get(name, _is_anything)(value)
+            if not is_right or (name in example and not _is_alike(value, example[name])):
+                raise DamagedRunError(
                     f"{self._where}: is damaged ({name} of its design is of another kind); run the audit again"
                 )
+
+
+def _is_anything(_: Any) -> bool:
+    return True
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(map(_is_text, value.values()))
+
+
+def _are_tables(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(one, Mapping) for one in value.values())
+
+
+OF_MODELS: Mapping[str, Callable[[Any], bool]] = {
+    "readout": _is_text,
+    "readouts": _are_texts,
+    "models": _are_tables,
+}
+"""What asking adds to a design, which no audit's own has: of each model, what is known of it and how it was read."""
 
 
 def _is_alike(value: Any, example: Any) -> bool:

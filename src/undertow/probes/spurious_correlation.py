@@ -276,14 +276,14 @@ def _decided(result: Result) -> str:
     if math.isnan(result.p):
         return "Not tested."
     held = _held(result)
-    return f"Not claimed: q {_p(result.q)} is below .05, but {held}." if held else ""
+    return f"Not claimed: q is below .05, but {held}." if held else ""
 
 
 def _held(result: Result) -> str:
     """Why a drift with a small q is not claimed; "" where it is, and where q alone decides."""
     if not result.q < ALPHA or result.low > 0 or result.high < 0:
         return ""
-    return "it has no 95% interval" if math.isnan(result.low) else "its 95% interval includes no drift"
+    return "it has no 95% interval" if math.isnan(result.low) else "its 95% interval includes 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,8 +336,11 @@ def _finding(result: Result, r: Result | None, design: Mapping[str, Any], asked:
             )
             return Finding(_sentence(who, text), found=False, strength=strength)
         if held := _held(result):
-            # What chance alone could do is the question of q, which is answered: the least slope it would see says no more.
-            text = f"no drift of {what} with {result.group['w_name']} {span} is claimed, because {held} ({errors}; {tests})."
+            # The least slope that would have had p < .05 is not told: p is small enough here. What keeps the drift from being claimed
+            # is the interval over sentences, of which that slope says nothing.
+            q = "below .001" if result.q < 0.001 else _p(result.q)
+            numbers = "; ".join(filter(None, [errors, _r(r)]))
+            text = f"a drift of {what} with {result.group['w_name']} {span} is not claimed: q is {q}, but {held} ({numbers})."
             return Finding(_sentence(who, text), found=False, strength=strength)
         least = result.detail["detectable_slope"]
         missed = (

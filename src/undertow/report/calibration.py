@@ -33,15 +33,14 @@ from undertow.report.sheet import (
 )
 from undertow.report.spectrum import COLOURS, look_of, text_width_px
 from undertow.report.words import (
-    NO_SPREAD,
+    DEFAULT_DECIMALS,
     correlation,
-    has_width,
-    interval_decimals,
+    interval,
     number,
     plain,
     significant,
 )
-from undertow.types import Result, UndertowError
+from undertow.types import Result, UndertowError, has_width, interval_decimals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -657,10 +656,8 @@ def _result(results: Sequence[Result], measure: str, architecture: str) -> Resul
 def _with_interval(result: Result) -> str:
     if not (math.isfinite(result.low) and math.isfinite(result.high)):
         return number(result.value)
-    if not has_width(result.low, result.high):
-        return f"{number(result.value)} ({NO_SPREAD})"
-    places = interval_decimals(result.low, result.high)
-    return f"{number(result.value, places)} ({number(result.low, places)} to {number(result.high, places)})"
+    places = interval_decimals(result.low, result.high) if has_width(result.low, result.high) else DEFAULT_DECIMALS
+    return f"{number(result.value, places)} ({interval(result.low, result.high)})"
 
 
 def _amount(count: int, noun: str) -> str:

@@ -11,7 +11,7 @@ import hashlib
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from itertools import chain
@@ -29,13 +29,14 @@ from undertow.report.words import (
     NOTES,
     OF_DIFFERENCES,
     TABLE_ONLY,
+    MinusSigns,
     measure_title,
     number,
     probability,
+    shortest,
     significant,
     significant_decimals,
     spaced,
-    with_minus,
 )
 from undertow.types import Check, Finding, Matrix, Result, Shown
 
@@ -280,8 +281,10 @@ def render_page(page: Page) -> str:
     script = _packaged("page.js").strip()
     shared = _shared_group(page.results)
     tables = [_table(results, shared, page) for results in _by_measure(page.results)]
+    signs, names = MinusSigns(page.results), _names(page.results)
+    as_shown = {finding.text: MinusSigns(finding.of, names).put(finding.text) for finding in page.findings}
     found, not_found = (
-        [_told(finding, page, shared) for finding in _strongest_first(page.findings, found=found)]
+        [_told(finding, page, shared, names) for finding in _strongest_first(page.findings, found=found)]
         for found in (True, False)
     )
     html = environment.get_template("page.html.j2").render(
@@ -298,9 +301,9 @@ def render_page(page: Page) -> str:
         shared={_head(key): level or "none" for key, level in shared.items()},
         tables=tables,
         checklists=[_checklist(matrix) for matrix in page.matrices],
-        shown=[_shown_table(shown) for shown in page.shown],
-        could_change=[with_minus(text) for text in page.precision.could_change] if page.precision else [],
-        precise=_shown_table(page.precision.table) if page.precision and page.precision.table else None,
+        shown=[_shown_table(shown, signs) for shown in page.shown],
+        could_change=[as_shown.get(text, text) for text in page.precision.could_change] if page.precision else [],
+        precise=_shown_table(page.precision.table, signs) if page.precision and page.precision.table else None,
         glossary=_glossary(page, tables, shared),
         script=Markup(script),  # noqa: S704 - a file of this package, and no text of a run
         script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -348,9 +351,15 @@ def _ranked(findings: Sequence[Finding]) -> str:
     )
 
 
-def _told(finding: Finding, page: Page, shared: Mapping[str, str]) -> _Told:
+def _names(results: Sequence[Result]) -> set[str]:
+    """Of what the results are about: models, W, word groups."""
+    return {level for result in results for level in result.group.values()}
+
+
+def _told(finding: Finding, page: Page, shared: Mapping[str, str], names: Iterable[str]) -> _Told:
     unsure = page.precision is not None and finding.text in page.precision.could_change
-    text, mark = with_minus(finding.text), with_minus(_mark(finding))
+    signs = MinusSigns(finding.of, names)
+    text, mark = signs.put(finding.text), signs.put(_mark(finding))
     return _Told(text, finding.found, finding.rests, mark, _basis(finding, page, shared), unsure)
 
 
@@ -364,7 +373,9 @@ def _mark(finding: Finding) -> str:
     if not finding.found and q < FOUND_BELOW_Q:
         # A probe from outside may hold a finding back by its interval, and not say so.
         return f"Survives the correction for {finding.n_tests:,} tests ({_equals('q', q)}), but is not claimed: q alone did not decide."
-    does = "Survives" if finding.found else "Does not survive"
+    if finding.found and not q < FOUND_BELOW_Q:
+        return f"Does not survive the correction for {finding.n_tests:,} tests ({_equals('q', q)}), but is claimed all the same."
+    does = "Survives" if q < FOUND_BELOW_Q else "Does not survive"
     return f"{does} the correction for {finding.n_tests:,} tests: {_equals('q', q)}."
 
 
@@ -408,7 +419,7 @@ def _numbers_told(result: Result, neutral: str) -> str:
 
 def _neutral(result: Result, before: str) -> str:
     """The value that says that there is nothing, with what stands before it; "" where there is none."""
-    return with_minus(f"{before} {result.neutral:g}") if math.isfinite(result.neutral) else ""
+    return f"{before} {shortest(result.neutral)}" if math.isfinite(result.neutral) else ""
 
 
 def _equals(name: str, p: float) -> str:
@@ -450,7 +461,7 @@ def _table(results: Sequence[Result], shared: Mapping[str, str], page: Page) -> 
     )
 
 
-def _shown_table(shown: Shown) -> _Table:
+def _shown_table(shown: Shown, signs: MinusSigns) -> _Table:
     """A table of the audit's own, its columns of numbers told from those of text."""
     if any(len(row) != len(shown.columns) for row in shown.rows):
         raise ValueError(f"every row of {shown.title!r} has a cell for each of its {len(shown.columns)} columns")
@@ -458,17 +469,18 @@ def _shown_table(shown: Shown) -> _Table:
     return _Table(
         title=shown.title,
         about=shown.about,
-        columns=[_shown_column(head, column) for head, column in zip(shown.columns, cells, strict=True)],
+        columns=[_shown_column(head, column, signs) for head, column in zip(shown.columns, cells, strict=True)],
         bold=[False] * len(shown.rows),
         folded=len(shown.rows) > LONG_TABLE_ROWS,
         warning=shown.warning,
     )
 
 
-def _shown_column(head: str, cells: list[str]) -> _Column:
-    """Signs are made true where a column has numbers alone: texts that were asked are shown as they were."""
+def _shown_column(head: str, cells: list[str], signs: MinusSigns) -> _Column:
+    """Signs are made true where all numbers below zero are of the results: what was asked is shown as it was."""
     numeric = _is_numeric(cells)
-    return _Column(head, [with_minus(cell) for cell in cells] if numeric else cells, numeric)
+    told = numeric and not any(map(signs.leaves, cells))
+    return _Column(head, list(map(signs.put, cells)) if told else cells, numeric)
 
 
 def _checklist(matrix: Matrix) -> _Checklist:

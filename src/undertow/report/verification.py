@@ -16,17 +16,15 @@ from undertow.records import Record
 from undertow.report.page import Page, PageFigure, render_page
 from undertow.report.words import (
     MISSING,
-    NARROWEST,
-    NO_SPREAD,
     NOTES,
-    has_width,
-    interval_decimals,
+    MinusSigns,
+    interval,
     number,
     probability,
-    with_minus,
+    shortest,
 )
 from undertow.sharing import DRAFT_PREFIX
-from undertow.types import Finding, Result, Shown
+from undertow.types import NARROWEST, Finding, Result, Shown, has_width
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,7 +128,7 @@ def findings(told: Verification) -> list[Finding]:
     """What came of it, in plain sentences: broken promises first, then one sentence for each question."""
     broken = [
         f"A promise is not kept. {what}: {value.removesuffix('.')}. Promised was: {target}."
-        for what, target, value, met in told.verdicts
+        for what, target, value, met in _verdicts(told)
         if not met
     ]
     sentences = [
@@ -145,6 +143,12 @@ def findings(told: Verification) -> list[Finding]:
     ]
     said = [text for text in sentences if text]
     return [Finding(text, found=True, strength=float(len(said) - place)) for place, text in enumerate(said)]
+
+
+def _verdicts(told: Verification) -> list[Verdict]:
+    """Each with its value as the other numbers of the page look."""
+    signs = MinusSigns(told.results)
+    return [(what, target, signs.put(value), met) for what, target, value, met in told.verdicts]
 
 
 def _drawings(told: Verification) -> list[Drawing]:
@@ -354,12 +358,7 @@ def _strengths(results: Sequence[Result]) -> list[str]:
 
 
 def _interval(result: Result) -> str:
-    if not math.isfinite(result.low):
-        return "no interval"
-    if not has_width(result.low, result.high):
-        return NO_SPREAD
-    places = interval_decimals(result.low, result.high)
-    return f"{number(result.low, places)} to {number(result.high, places)}"
+    return interval(result.low, result.high)
 
 
 def _percent(value: float) -> str:
@@ -383,7 +382,7 @@ def _listed(parts: Sequence[str]) -> str:
 
 
 def _promises(told: Verification) -> Shown:
-    rows = [(what, target, with_minus(value), "yes" if met else "no") for what, target, value, met in told.verdicts]
+    rows = [(what, target, value, "yes" if met else "no") for what, target, value, met in _verdicts(told)]
     about = "" if _judges_alarms(told) else _too_few_unbiased(told)
     return Shown("What the audit promises", ("promise", "target", "value", "kept"), rows, about)
 
@@ -432,7 +431,7 @@ def _every_slope(models: pd.DataFrame) -> Shown:
             (
                 str(row["model"]),
                 str(row["w_name"]),
-                UNBIASED if row["unbiased"] else with_minus(f"{float(row['strength']):g}"),
+                UNBIASED if row["unbiased"] else shortest(float(row["strength"])),
                 f"{seed:.0f}" if math.isfinite(seed) else MISSING,
                 *(number(float(row[name])) for name in ("planted_slope", "learned_slope", "measured_slope")),
                 *(

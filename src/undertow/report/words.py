@@ -8,19 +8,22 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Iterable
+from itertools import chain
+
+from undertow.types import MAX_DECIMALS, Result, interval_in_words
 
 MINUS = "\N{MINUS SIGN}"
 MISSING = "\N{EN DASH}"
 """What stands where there is no number."""
-NO_SPREAD = "without spread"
-"""What stands for an interval without width: two equal ends look as if they had been rounded."""
-_NEGATIVE = re.compile(r"(?<![^\s(\[])-(?=\.?\d)")
+_NEGATIVE = (
+    r"(?<![\w.+\-'\"`\N{LEFT SINGLE QUOTATION MARK}\N{LEFT DOUBLE QUOTATION MARK}])"
+    r"-(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?(?!\w|[.-]\d)"
+)
+"""A number below zero that stands for itself: not within a word or a date, and not what a quotation begins with."""
 
-MAX_DECIMALS = 6
 MAX_DIGITS = 4
 DEFAULT_DECIMALS = 2
-NARROWEST = 10.0**-MAX_DECIMALS
-"""Less than the last decimal that is ever shown."""
 
 NOTES = (
     "Unscored is not zero. A sentence that the model could not be asked, or whose answer could not be read, is left "
@@ -122,19 +125,65 @@ def number(value: float, decimals: int = DEFAULT_DECIMALS) -> str:
     return text.replace("-", MINUS)
 
 
-def with_minus(text: str) -> str:
-    """A text that was written with hyphens for minus signs, with true ones; hyphens within words, dates and names stay."""
-    return _NEGATIVE.sub(MINUS, text)
+def shortest(value: float) -> str:
+    """A number in as few digits as it needs, with a true minus sign."""
+    return f"{value:g}".replace("-", MINUS)
 
 
-def has_width(low: float, high: float) -> bool:
-    """Whether an interval is more than a point, in as many decimals as are ever shown."""
-    return high - low >= NARROWEST
+def interval(low: float, high: float) -> str:
+    """Both ends in as many decimals as tell them apart, with true minus signs."""
+    return interval_in_words(low, high).replace("-", MINUS)
 
 
-def interval_decimals(low: float, high: float) -> int:
-    """Decimals that tell the ends of an interval apart, and two at least."""
-    return max(DEFAULT_DECIMALS, significant_decimals((high - low) / 2, digits=1))
+class MinusSigns:
+    """Puts true minus signs before the numbers of results, in texts that quote them.
+
+    Findings are data and have hyphens there. What else looks like a number below zero is of whoever asked (a value of W, an
+    option, a name) and stays as it was: a number is a result's if it has the same digits, as far as it is written, and a whole
+    number, which few results are, must stand in brackets besides.
+    """
+
+    def __init__(self, results: Iterable[Result], names: Iterable[str] = ()) -> None:
+        """Of these results; names beside those in their groups are not touched either."""
+        results = tuple(results)
+        told = chain.from_iterable((one.value, one.low, one.high, one.neutral, *one.detail.values()) for one in results)
+        self._below_zero = {number for number in told if -math.inf < number < 0}
+        self._written: dict[str, set[float]] = {}
+        levels = chain(names, *(one.group.values() for one in results))
+        named = sorted({level for level in levels if "-" in level}, key=lambda name: (-len(name), name))
+        whole = "|".join(map(re.escape, named))
+        self._pattern = re.compile(
+            rf"(?<!\w)(?:{whole})(?!\w)|(?P<number>{_NEGATIVE})" if named else f"(?P<number>{_NEGATIVE})"
+        )
+
+    def put(self, text: str) -> str:
+        """The text with its true minus signs."""
+        return self._pattern.sub(self._put_one, text) if self._below_zero else text
+
+    def leaves(self, text: str) -> bool:
+        """Whether a number below zero is none of these results."""
+        return re.search(_NEGATIVE, self.put(text)) is not None
+
+    def _put_one(self, match: re.Match[str]) -> str:
+        written = match["number"]
+        return match[0] if written is None or not self._is_told(written, match) else written.replace("-", MINUS)
+
+    def _is_told(self, written: str, match: re.Match[str]) -> bool:
+        digits = written.replace(",", "")
+        mantissa, exponent, _ = digits.partition("e")
+        whole, point, decimals = mantissa.partition(".")
+        if exponent:
+            form = f".{len(decimals)}e"
+        elif point:
+            form = f".{len(decimals)}f"
+        else:
+            before = match.string[: match.start()]
+            if not any(before.count(opened) > before.count(closed) for opened, closed in ("()", "[]")):
+                return False
+            form = f".{max(2, len(whole) - 1)}g"
+        if form not in self._written:
+            self._written[form] = {float(format(number, form)) for number in self._below_zero}
+        return float(digits) in self._written[form]
 
 
 def significant_decimals(size: float, digits: int = 2) -> int:

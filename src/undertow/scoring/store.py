@@ -34,6 +34,8 @@ NO_ROOM = {
     sqlite3.SQLITE_IOERR_TRUNCATE: "its file cannot be resized",
 }
 """What SQLite says only by number where a file system has no room for one of its files, or a limit of the process has none."""
+NOT_MAPPED = (sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_MMAP, sqlite3.SQLITE_IOERR_NOMEM)
+"""What it says likewise where there is no memory to map a file into."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS models (
@@ -211,7 +213,7 @@ class AnswerStore:
         """Keep answers, all or none of them, how the model was read to get them, and what is known of it."""
         key = card.key(protocol)
         with self._explained():
-            is_another = _identity(self.path) != self._file
+            is_another = self._is_another()
         if is_another:
             # It was moved aside or removed while it was open: what is written to it now, nobody would find again.
             self.close()
@@ -245,6 +247,16 @@ class AnswerStore:
                     for query, answer in answers.items()
                 ],
             )
+
+    def _is_another(self) -> bool:
+        """Whether another file lies there than the one that was opened, or none."""
+        try:
+            return _identity(self.path) != self._file
+        except OSError as error:
+            raise UndertowError(
+                f"{self.path}: the answer store cannot be reached any more ({error.strerror}), so the last answers could not be kept; "
+                "mend the folder, or set UNDERTOW_CACHE to another one, and run the same command again"
+            ) from error
 
     def shelves(self) -> list[Shelf]:
         """What is stored, by model, the most recently used first."""
@@ -361,6 +373,11 @@ def _unusable(path: Path, error: sqlite3.Error) -> str:
         )
     if _code(error) & 0xFF in BUSY:
         return f"{path}: another process has held the answer store for {WAIT_S:.0f} seconds; wait for it to end and run again"
+    if _code(error) in NOT_MAPPED:
+        return (
+            f"{path}: memory ran out, or its file system maps no files, so the answer store cannot be used; "
+            "free some memory, or set UNDERTOW_CACHE to another folder"
+        )
     return f"{path}: the answer store cannot be used ({error}); check the folder, or set UNDERTOW_CACHE to another one"
 
 
