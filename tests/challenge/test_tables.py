@@ -317,7 +317,6 @@ def test_words_that_somebody_else_gives_out_are_not_asked_for() -> None:
         np.array("hot"), np.array([["hot"]]), np.array([1, 2]), np.array([]),
         pd.DataFrame({"hot": ["mild"]}), pd.MultiIndex.from_tuples([("hot", "mild")]),
     ],
-    ids=repr,
 )  # fmt: skip
 def test_words_that_are_no_list_of_them_are_refused(words: Any) -> None:
     with pytest.raises(UndertowError, match="group 'warm' needs a list of words"):
