@@ -91,3 +91,19 @@ def test_a_reader_that_goes_away_ends_it_quietly(cli: Cli) -> None:
     done = subprocess.run(piped, shell=True, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 2
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_an_error_without_a_reason_is_memorys_where_none_is_left(has_room: bool) -> None:
+    """CPython's compiler, where it has no room: "error return without exception set"; elsewhere that is a fault to be seen."""
+    code = f"""
+from undertow import cli
+def app():
+    raise SystemError("error return without exception set")
+cli.app = app
+cli.ROOM_BYTES = 2**{20 if has_room else 60}
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert ("Traceback" in done.stderr, "undertow: memory ran out" in done.stderr) == (has_room, not has_room)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from warm import LIGHT, OF_MODELS, ONE_THREADED, WarmStart, cold
+from warm import AT_START, LIGHT, OF_A_RUN, OF_MODELS, ONE_THREADED, WarmStart, cold
 
 FORKS = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="nothing is forked where threads are not told")
 COMMANDS = {
@@ -164,6 +164,13 @@ def test_nothing_is_forked_from_several_threads(tmp_path: Path, monkeypatch: pyt
     assert start.run(["--version"], tmp_path, os.environ) is None
     assert start.run(["--version"], tmp_path, os.environ) is None
     start.end()
+
+
+@pytest.mark.parametrize("package", ["matplotlib.pyplot", "ray", "statsmodels.api", "torch", "transformers"])
+def test_a_package_that_a_test_reads_sends_no_command_to_a_cold_start(package: str) -> None:
+    """One that sets something in the environment, for itself, would do so for all commands of a whole run of the tests."""
+    pytest.importorskip(package)
+    assert {name for name, _ in os.environ.items() ^ AT_START.items()} <= OF_A_RUN
 
 
 def test_packages_that_are_not_there_are_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -50,8 +50,10 @@ OF_MODELS = (*LIGHT, "torch", "transformers", "transformers.models.llama.modelin
 AT_START = dict(os.environ)
 SILENT = {"TQDM_DISABLE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 """What `undertow` says before it reads transformers. That it does so in time is for processes that start cold to show."""
-OF_A_RUN = {"UNDERTOW_CACHE", "PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", *SILENT}
-"""What may differ from the environment at the start: of a test, or set by torch or a model that this process has loaded."""
+OF_PACKAGES = {"KMP_INIT_AT_FORK", "RAY_CLIENT_MODE", "TORCHINDUCTOR_CACHE_DIR"}
+"""What packages set in a process that reads them: statsmodels (for Intel's OpenMP), ray, torch. No command starts otherwise for it."""
+OF_A_RUN = {"UNDERTOW_CACHE", "PYTEST_CURRENT_TEST", *OF_PACKAGES, *SILENT}
+"""What may differ from the environment at the start: of a test, or set by a package or model that this process has read."""
 
 ONE_THREADED = {
     "OMP_NUM_THREADS": "1",

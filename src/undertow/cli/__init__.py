@@ -61,6 +61,7 @@ app.add_typer(lab_app, name="lab")
 app.add_typer(export_app, name="export")
 app.add_typer(run_app, name="run")
 
+ROOM_BYTES = 2**26
 NO_ROOM_TO_LOAD = ("failed to map segment", "cannot allocate memory")
 
 
@@ -93,9 +94,12 @@ def main() -> None:
     except UndertowError as error:
         typer.echo(f"undertow: {error}", err=True)
         sys.exit(130 if isinstance(error, StoppedError) else 1)
-    except (MemoryError, ImportError) as error:
+    except (MemoryError, ImportError, SystemError) as error:
         # The system says of a library that it has no room for only that it could not be loaded.
         if isinstance(error, ImportError) and not any(words in str(error).lower() for words in NO_ROOM_TO_LOAD):
+            raise
+        # Python's compiler forgets to say why it gave up where it had no room.
+        if isinstance(error, SystemError) and _has_room():
             raise
         typer.echo(
             "undertow: memory ran out; all answers so far are kept, free some or choose a smaller model", err=True
@@ -113,6 +117,14 @@ def main() -> None:
         )
         _drop_output()
         sys.exit(1)
+
+
+def _has_room() -> bool:
+    """Whether there is memory left for anything."""
+    try:
+        return len(bytearray(ROOM_BYTES)) == ROOM_BYTES
+    except MemoryError:
+        return False
 
 
 def _say_unraisable(lost: sys.UnraisableHookArgs) -> None:
