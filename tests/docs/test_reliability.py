@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests/reliability"
 PAGE = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+SOAK = (ROOT / "docs/soak.md").read_text(encoding="utf-8")
 
 
 @cache
@@ -46,3 +47,14 @@ def test_no_file_of_them_is_left_out() -> None:
     files = {path.name for path in TESTS.glob("test_*.py")}
     assert len(files) >= 14
     assert files - set(re.findall(r"\w+\.py", PAGE)) == set()
+
+
+def test_what_is_left_to_the_long_run_was_run_and_passed() -> None:
+    """Each file with tests that `make soak` alone runs has a row on the page that it writes, without a failure."""
+    rows = dict(re.findall(r"^\| `reliability/(\w+\.py)` \| (\d+ \| \d+ \| \d+) \|", SOAK, re.MULTILINE))
+    longest = {file.name for file in TESTS.glob("test_*.py") if "mark.soak" in file.read_text(encoding="utf-8")}
+    assert len(longest) >= 10
+    assert longest <= rows.keys()
+    for file in longest:
+        passed, _, failed = map(int, rows[file].split(" | "))
+        assert (passed > 0, failed) == (True, 0), file
