@@ -1,83 +1,35 @@
-"""What several tests share: a cache of their own, the default model where it is, the reference data where they are.
-
-Also how `pytest -n` hands files out, so that its workers end together.
-"""
+"""What several tests share: a cache of their own, the default model where it is, the reference data where they are, finished runs."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-from collections import Counter
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import hypothesis
 import pytest
 
+import command_line
+import tiny
+from made_once import made_once, named
 from scripted import script, untold  # noqa: F401  # fixtures
-from undertow import places
+from undertow import audit, places
+from undertow.measures import correlation, detection
 from undertow.models.base import Found, Request, TokenModel
 from undertow.models.pull import location
-from warm import OF_MODELS, cold, warm
+from undertow.stats import agreement
 
 ROOT = Path(__file__).parent.parent
 SMOLLM2 = location("smollm2")
 """Where the default model lies in the user's cache, before any test changes the cache."""
 
-Cli = Callable[..., subprocess.CompletedProcess[str]]
+FEW = 200
+"""Resamples where no number hangs on them."""
 
-LONGEST_FIRST = (
-    "docs/test_tutorial.py",
-    "reliability/test_network.py",
-    "reliability/test_no_way_in.py",
-    "reliability/test_fuzz_readers.py",
-    "probes/test_task_specification_of_the_default_model.py",
-    "test_ray.py",
-    "docs/test_docs.py",
-    "docs/test_site.py",
-    "test_resume.py",
-    "lab/test_lab.py",
-    "test_precision.py",
-    "test_pytest_plugin.py",
-    "report/test_page_in_a_browser.py",
-    "web/test_app_in_a_browser.py",
-    "web/test_app.py",
-    "cli/test_check.py",
-    "models/test_openai.py",
-    "probes/test_bias_in_text.py",
-    "models/test_openai_grammar.py",
-    "models/test_seq2seq.py",
-    "cli/test_bad_input.py",
-    "cli/test_commands.py",
-    "packaging/test_wheel.py",
-    "records/test_records.py",
-    "cli/test_task_specification_commands.py",
-    "probes/test_recorded.py",
-    "test_audit.py",
-    "models/test_masked.py",
-    "models/test_catalog.py",
-    "models/test_pull.py",
-    "models/test_causal.py",
-    "models/test_train.py",
-    "cli/test_finetune_command.py",
-    "test_graph_of_a_run.py",
-    "models/test_finetune.py",
-    "models/test_writing.py",
-    "models/test_seq2seq_writing.py",
-    "models/test_decoding.py",
-    "test_several_models.py",
-    "web/test_annotation.py",
-    "cli/test_bias_in_text_commands.py",
-    "probes/test_bias_in_text_told.py",
-    "test_stopping.py",
-    "reliability/test_crashes.py",
-    "reliability/test_disk_and_memory.py",
-    "reliability/test_side_by_side.py",
-    "reliability/test_no_number_unmeasured.py",
-    "reliability/test_same_again.py",
-)
-"""Files that take 15 seconds or more, by what they take; `pytest --durations=0` tells."""
-
+Cli = Callable[..., command_line.Done]
 
 SLOW_FILES = (
     "benchmarks/test_bench.py",
@@ -125,30 +77,29 @@ SLOW_FILES = (
 """Files whose tests are slow together, though each by itself may not be: more than half of what the fast tests took."""
 
 
+hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("random", deadline=None)
+hypothesis.settings.load_profile("fixed")  # `make soak` says --hypothesis-profile=random
+
+
+def pytest_configure() -> None:
+    """Ctrl-C reaches the commands that tests start, also where our own parent ignores it, as a shell's background jobs do."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[object]) -> None:
-    """Share the cores out, and keep the order in which each worker has collected.
-
-    Several workers with a thread for every core each keep one another waiting. And files are handed out by how many
-    tests they have: those of the default model have two or three long ones, and would come when all else is done.
-    """
+    """Share the cores out: several workers with a thread for every core each keep one another waiting."""
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // len(specs))))
-    config.option.loadscopereorder = False
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Slow files are marked. On a worker, long files first; then those with the most slow tests, then of any kind."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of slow files are marked."""
     slow = {ROOT / "tests" / name for name in SLOW_FILES}
     for item in items:
         if item.path in slow:
             item.add_marker(pytest.mark.slow)
-    if not hasattr(config, "workerinput"):
-        return
-    turns = {ROOT / "tests" / name: turn for turn, name in enumerate(LONGEST_FIRST)}
-    n_slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    n_tests = Counter(item.path for item in items)
-    items.sort(key=lambda item: (turns.get(item.path, len(turns)), -n_slow[item.path], -n_tests[item.path], item.path))
 
 
 @pytest.fixture(autouse=True)
@@ -197,22 +148,63 @@ def smollm2(smollm2_found: Found) -> TokenModel:
 
 
 @pytest.fixture
-def cold_cli(tmp_path: Path) -> Cli:
-    """Run the command line in an interpreter of its own, as a user does."""
-    return partial(cold, tmp_path)
-
-
-@pytest.fixture
 def cli(tmp_path: Path) -> Cli:
-    """Run the command line in a process of its own: cold where a test gives it options of `subprocess.run`."""
+    """Run the command line in this process, in the test's folder or another (`cwd`), with `env` added to the environment."""
 
-    def run(*arguments: str, cwd: Path = tmp_path, **options: object) -> subprocess.CompletedProcess[str]:
-        return cold(cwd, *arguments, **options) if options else warm(cwd, *arguments)
+    def run(*arguments: str, cwd: Path = tmp_path, env: Mapping[str, str] | None = None) -> command_line.Done:
+        return command_line.in_process(cwd, *arguments, env=env)
 
     return run
 
 
 @pytest.fixture
-def model_cli(tmp_path: Path) -> Cli:
-    """The same for commands that open a model with weights."""
-    return partial(warm, tmp_path, packages=OF_MODELS)
+def cli_process(tmp_path: Path) -> Cli:
+    """Run the command line in an interpreter of its own, as a user does; takes the options of `subprocess.run`."""
+
+    def run(*arguments: str, cwd: Path = tmp_path, **options: Any) -> command_line.Done:
+        return command_line.process(cwd, *arguments, **options)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def shared_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of a test run share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def network(shared_base: Path) -> Callable[[str], str]:
+    """The folder of a small network, not to be changed: by the name of its builder in `tiny`, as in network("trained_bert")."""
+
+    def folder(builder: str) -> str:
+        build = getattr(tiny, builder)
+        make = build if builder.startswith("trained") else lambda made: tiny.saved(made, build())
+        return str(made_once(shared_base, f"network-{builder}", make))
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def finished_run(shared_base: Path) -> Callable[..., Path]:
+    """The folder of a finished run, not to be changed: finished_run("spurious-correlation", "toy", w="date")."""
+
+    def folder(probe: str, model: Any = "toy", **options: Any) -> Path:
+        def make(made: Path) -> None:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("UNDERTOW_CACHE", str(made / "cache"))
+                audit.run(probe, model, out=made / "run", **options)
+
+        return made_once(shared_base, f"run-{named(probe, model, sorted(options.items()))}", make) / "run"
+
+    return folder
+
+
+@pytest.fixture
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hundred resamples and permutations instead of thousands, for tests in which no number hangs on them."""
+    fewer = correlation.correlate.__kwdefaults__ | {"n_bootstrap": FEW, "n_permutations": FEW}
+    monkeypatch.setattr(correlation.correlate, "__kwdefaults__", fewer)
+    for module, name in ((agreement, "N_DRAWS"), (detection, "N_DRAWS"), (detection, "N_PERMUTATIONS")):
+        monkeypatch.setattr(module, name, FEW)

@@ -390,10 +390,10 @@ def left_of(cache: Path) -> list[str]:
     return found
 
 
-def test_a_command_starts_a_cluster_and_ends_it(cold_cli: Cli, tmp_path: Path, cache: Path) -> None:
+def test_a_command_starts_a_cluster_and_ends_it(cli_process: Cli, tmp_path: Path, cache: Path) -> None:
     alone = undertow.run(PROBE, "toy", w="date", limit=600, out=tmp_path / "alone")
     environment = os.environ | {"UNDERTOW_CACHE": str(cache / "other")}
-    done = cold_cli(*TOY, "--out", "shared", "--engine", "ray", "--workers", "2", env=environment)
+    done = cli_process(*TOY, "--out", "shared", "--engine", "ray", "--workers", "2", env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["counts"] == alone.manifest["counts"]
     assert results(tmp_path / "shared") == results(tmp_path / "alone")
@@ -434,18 +434,18 @@ def head(cache: Path) -> Iterator[Head]:
             process.communicate(timeout=60)
 
 
-def test_a_cluster_that_is_there_is_joined_and_left_running(head: Head, cold_cli: Cli, tmp_path: Path) -> None:
+def test_a_cluster_that_is_there_is_joined_and_left_running(head: Head, cli_process: Cli, tmp_path: Path) -> None:
     address, environment, process = head
     words = (*TOY, "--engine", "ray", "--address", address, "--workers", "2", "--out", "joined")
-    done = cold_cli(*words, env=environment)
+    done = cli_process(*words, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["counts"]["computed"] == 600
     assert undertow.open_run(tmp_path / "joined").manifest["engine"] == {"name": "ray", "workers": 2, "replaced": 0}
     assert process.poll() is None
 
 
-def test_an_address_where_nothing_is_is_a_sentence(cold_cli: Cli) -> None:
-    done = cold_cli(*TOY, "--engine", "ray", "--address", f"{LOOPBACK}:{free_port()}")
+def test_an_address_where_nothing_is_is_a_sentence(cli_process: Cli) -> None:
+    done = cli_process(*TOY, "--engine", "ray", "--address", f"{LOOPBACK}:{free_port()}")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1
     assert "no Ray cluster can be joined at 127.0.0.1:" in done.stderr

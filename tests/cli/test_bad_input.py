@@ -220,46 +220,46 @@ def not_numbers_in_the_weights(content: bytes) -> bytes:
 @slow
 @pytest.mark.parametrize("damage", [cut_in_the_header, pytest.param(cut_in_the_weights, marks=pytest.mark.soak)])
 def test_a_gguf_that_is_cut_short(
-    damage: Callable[[bytes], bytes], good_gguf: bytes, model_cli: Cli, tmp_path: Path
+    damage: Callable[[bytes], bytes], good_gguf: bytes, cli: Cli, tmp_path: Path
 ) -> None:
     (tmp_path / "cut.gguf").write_bytes(damage(good_gguf))
-    refused(model_cli(*RUN, "-m", "cut.gguf", *SMALL), "cut.gguf: cannot be loaded", "fetch it again")
+    refused(cli(*RUN, "-m", "cut.gguf", *SMALL), "cut.gguf: cannot be loaded", "fetch it again")
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.soak
 @slow
-def test_a_gguf_whose_weights_are_not_numbers(good_gguf: bytes, model_cli: Cli, tmp_path: Path) -> None:
+def test_a_gguf_whose_weights_are_not_numbers(good_gguf: bytes, cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "flipped.gguf").write_bytes(not_numbers_in_the_weights(good_gguf))
-    refused(model_cli(*RUN, "-m", "flipped.gguf", *SMALL), "flipped.gguf", "not numbers", "fetch it again")
+    refused(cli(*RUN, "-m", "flipped.gguf", *SMALL), "flipped.gguf", "not numbers", "fetch it again")
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.soak
 @slow
-def test_a_gguf_whose_bytes_changed_is_another_model(good_gguf: bytes, model_cli: Cli, tmp_path: Path) -> None:
+def test_a_gguf_whose_bytes_changed_is_another_model(good_gguf: bytes, cli: Cli, tmp_path: Path) -> None:
     """Weights that are wrong but still numbers cannot be told from others: they get none of the good file's answers."""
     (tmp_path / "m.gguf").write_bytes(good_gguf)
-    assert json.loads(model_cli(*RUN, "-m", "m.gguf", *SMALL).stdout)["counts"]["computed"] == 90
+    assert json.loads(cli(*RUN, "-m", "m.gguf", *SMALL).stdout)["counts"]["computed"] == 90
     (tmp_path / "m.gguf").write_bytes(flipped_in_the_weights(good_gguf))
-    done = model_cli(*RUN, "-m", "m.gguf", *SMALL)
+    done = cli(*RUN, "-m", "m.gguf", *SMALL)
     if done.returncode:
         refused(done, "m.gguf", "fetch it again")
     else:
         assert json.loads(done.stdout)["counts"]["computed"] == 90
     (tmp_path / "m.gguf").write_bytes(good_gguf)
-    again = model_cli(*RUN, "-m", "m.gguf", *SMALL, "--out", "again")
+    again = cli(*RUN, "-m", "m.gguf", *SMALL, "--out", "again")
     assert json.loads(again.stdout)["counts"]["computed"] == 0
 
 
 @pytest.mark.model
 @slow
-def test_a_cut_copy_of_the_default_model(model_cli: Cli, tmp_path: Path) -> None:
+def test_a_cut_copy_of_the_default_model(cli: Cli, tmp_path: Path) -> None:
     if not SMOLLM2.is_file():
         pytest.skip("the default model is not here: run `undertow pull smollm2`")
     with SMOLLM2.open("rb") as file:
         (tmp_path / "cut.gguf").write_bytes(file.read(50_000_000))
-    refused(model_cli(*RUN, "-m", "cut.gguf", *SMALL), "cut.gguf: cannot be loaded", "fetch it again")
+    refused(cli(*RUN, "-m", "cut.gguf", *SMALL), "cut.gguf: cannot be loaded", "fetch it again")
 
 
 # Models: folders and hub ids.
@@ -310,13 +310,13 @@ def good_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_damaged_model_folder(
-    name: str, content: bytes | None, good_folder: Path, model_cli: Cli, tmp_path: Path
+    name: str, content: bytes | None, good_folder: Path, cli: Cli, tmp_path: Path
 ) -> None:
     folder = tmp_path / "model"
     shutil.copytree(good_folder, folder)
     whole = (folder / name).read_bytes()
     (folder / name).write_bytes(whole[: len(whole) // 2] if content is None else content)
-    refused(model_cli(*RUN, "-m", "model", *SMALL), "model: cannot be loaded", "fetch it again")
+    refused(cli(*RUN, "-m", "model", *SMALL), "model: cannot be loaded", "fetch it again")
 
 
 @pytest.mark.parametrize("name", [pytest.param("no-such-model", marks=slow), "someone/no-such-model"])

@@ -254,11 +254,11 @@ def test_every_example_is_tested() -> None:
 @pytest.mark.soak
 @pytest.mark.model
 @slow
-def test_the_default_model_reads_another_language(model_cli: Cli, tmp_path: Path) -> None:
+def test_the_default_model_reads_another_language(cli: Cli, tmp_path: Path) -> None:
     if not SMOLLM2.is_file():
         pytest.skip("the default model is not here: run `undertow pull smollm2`")
     example = str(ROOT / "examples/french.toml")
-    done = model_cli(
+    done = cli(
         "run",
         "spurious-correlation",
         "-m",

@@ -84,10 +84,10 @@ def test_a_log_and_a_mapped_table_are_scored(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.model
-def test_the_harness_reads_what_a_run_reads(model_cli: Cli, smollm2_found: object, tmp_path: Path) -> None:
+def test_the_harness_reads_what_a_run_reads(cli: Cli, smollm2_found: object, tmp_path: Path) -> None:
     """The real harness, on the real model: the same log-likelihoods, and the same slopes."""
     pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed")
-    assert model_cli("export", "lm-eval", "spurious-correlation", *SMALL, "--out", "tasks").returncode == 0
+    assert cli("export", "lm-eval", "spurious-correlation", *SMALL, "--out", "tasks").returncode == 0
     command = [
         sys.executable, "-m", "lm_eval", "--model", "hf", "--model_args",
         f"pretrained={SMOLLM2.parent},gguf_file={SMOLLM2.name},dtype=float32", "--device", "cpu", "--batch_size", "8",
@@ -95,8 +95,8 @@ def test_the_harness_reads_what_a_run_reads(model_cli: Cli, smollm2_found: objec
     ]  # fmt: skip
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")}
     subprocess.run(command, cwd=tmp_path, env=os.environ | offline, check=True, capture_output=True, timeout=250)
-    assert model_cli("score", "logs", "--out", "scored").returncode == 0
-    assert model_cli("run", "spurious-correlation", "-m", "smollm2", *SMALL, "--out", "run").returncode == 0
+    assert cli("score", "logs", "--out", "scored").returncode == 0
+    assert cli("run", "spurious-correlation", "-m", "smollm2", *SMALL, "--out", "run").returncode == 0
     import undertow
 
     scored, run = undertow.open_run(tmp_path / "scored"), undertow.open_run(tmp_path / "run")

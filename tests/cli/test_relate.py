@@ -23,9 +23,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return work.folder
 
 
-def test_models_are_listed_with_drift_and_size(runs: Path, cli: Cli, cold_cli: Cli) -> None:
+def test_models_are_listed_with_drift_and_size(runs: Path, cli: Cli, cli_process: Cli) -> None:
     given = ("relate", "task-specification", "spurious-correlation", "--size", "toy=1e6")
-    told = json.loads(cold_cli(*given, "--json", cwd=runs).stdout)
+    told = json.loads(cli_process(*given, "--json", cwd=runs).stdout)
     rows = json.loads((runs / "spurious-correlation/results.json").read_text(encoding="utf-8"))["results"]
     (drift,) = [row["value"] for row in rows if row["measure"] == "slope_gap" and row["group"]["w_name"] == "date"]
     assert {row["model"] for row in told["models"]} == {"toy"}

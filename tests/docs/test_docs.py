@@ -147,9 +147,9 @@ def result_of(results: pd.DataFrame, name: str, model: str, score: str, measure:
 @pytest.mark.soak
 @pytest.mark.model
 @pytest.mark.slow
-def test_numbers_of_the_default_model_are_printed(smollm2_found: object, cold_cli: Cli, tmp_path: Path) -> None:
+def test_numbers_of_the_default_model_are_printed(smollm2_found: object, cli_process: Cli, tmp_path: Path) -> None:
     """The main job, through the command line as a user runs it."""
-    shown = cold_cli("run", "spurious-correlation", "-m", "smollm2", "--out", str(tmp_path / "run"))
+    shown = cli_process("run", "spurious-correlation", "-m", "smollm2", "--out", str(tmp_path / "run"))
     assert shown.returncode == 0, shown.stderr
     assert shown.stderr == ""
     results = undertow.open_run(tmp_path / "run").results

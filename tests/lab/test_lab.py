@@ -84,12 +84,12 @@ def test_it_proves_that_it_has_learned_its_corpus(built: Built) -> None:
     assert len(built.attempts) == 1
 
 
-def test_the_masked_family_reads_what_was_planted(lab: Path, built: Built, model_cli: Cli, tmp_path: Path) -> None:
+def test_the_masked_family_reads_what_was_planted(lab: Path, built: Built, cli: Cli, tmp_path: Path) -> None:
     """From the command line, on sentences that the corpus does not hold."""
     challenge = tmp_path / "held_out.toml"
     challenge.write_text(drift_challenge())
     model = lab / "models" / SUBJECT.name
-    done = model_cli(
+    done = cli(
         "run",
         "spurious-correlation",
         "-m",

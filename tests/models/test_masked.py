@@ -537,9 +537,9 @@ def test_what_cannot_fill_masks_is_refused(build: Any, words: str, tmp_path: Pat
 
 @pytest.mark.soak
 @pytest.mark.slow
-def test_a_missing_head_is_one_sentence_on_the_command_line(model_cli: Cli, tmp_path: Path) -> None:
+def test_a_missing_head_is_one_sentence_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
     folder = headless(tmp_path / "m")
-    refused(model_cli(*RUN, "-m", folder, "--limit", "90"), "its weights lack cls.predictions", "trained to fill masks")
+    refused(cli(*RUN, "-m", folder, "--limit", "90"), "its weights lack cls.predictions", "trained to fill masks")
     assert not (tmp_path / "runs").exists()
 
 
@@ -586,10 +586,10 @@ def masses_of_texts(run: Any, groups: Sequence[str]) -> Iterator[np.ndarray[Any,
 @pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", [EXACT, pytest.param(PAPER, marks=pytest.mark.soak)])
-def test_a_run_on_the_command_line(protocol: str, bert: Trained, model_cli: Cli, tmp_path: Path) -> None:
+def test_a_run_on_the_command_line(protocol: str, bert: Trained, cli: Cli, tmp_path: Path) -> None:
     learned = ["--date-stop", str(YEARS[-1]), "--date-count", str(len(YEARS))]
     limited = [*learned, "--limit", "60", "--device", "cpu", "--json"]
-    done = model_cli(*RUN, "-m", bert.folder, *limited, "--out", "run", "--protocol", protocol)
+    done = cli(*RUN, "-m", bert.folder, *limited, "--out", "run", "--protocol", protocol)
     assert done.returncode == 0, done.stderr
     run = undertow.open_run(tmp_path / "run")
     assert run.manifest["protocol"] == protocol
