@@ -29,7 +29,7 @@ PAGES = sorted(ROOT.glob("docs/**/*.md"))
 LOADED = {
     "script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "object": "data", "embed": "src",
 }  # fmt: skip
-COUNTED = "h1 h2 h3 h4 p ul ol li table tr td pre code em strong blockquote img".split()
+COUNTED = ["h1", "h2", "h3", "h4", "p", "ul", "ol", "li", "table", "tr", "td", "pre", "code", "em", "strong", "img"]
 
 
 class Html(HTMLParser):
