@@ -176,14 +176,8 @@ def shared_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def network(shared_base: Path) -> Callable[[str], str]:
-    """The folder of a small network, not to be changed: by the name of its builder in `tiny`, as in network("trained_bert")."""
-
-    def folder(builder: str) -> str:
-        build = getattr(tiny, builder)
-        make = build if builder.startswith("trained") else lambda made: tiny.saved(made, build())
-        return str(made_once(shared_base, f"network-{builder}", make))
-
-    return folder
+    """The folder of a small network, not to be changed: by the name of its builder (tiny.save), as in network("trained_bert")."""
+    return lambda builder: str(made_once(shared_base, f"network-{builder}", partial(tiny.save, builder)))
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import math
 import random
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from string import ascii_letters
 from typing import Any
+
+MODULES_OF_BUILDERS = ("tiny", "tiny_readers", "planted_lives")
+
+
+def save(builder: str, folder: Path) -> None:
+    """Save the network that a builder of these modules makes: it is given the folder, or returns a network without weights."""
+    modules = map(importlib.import_module, MODULES_OF_BUILDERS)
+    build = next(getattr(module, builder) for module in modules if hasattr(module, builder))
+    if "folder" in inspect.signature(build).parameters:
+        build(folder)
+    else:
+        saved(folder, build())
 
 
 def tiny_tokenizer(folder: Path) -> Any:
@@ -207,8 +223,9 @@ def trained_roberta(folder: Path) -> str:
     return _trained(folder, RobertaForMaskedLM, config, tokenizer)
 
 
-def _trained(folder: Path, architecture: Any, config: Any, tokenizer: Any) -> str:
-    """Masked language modelling from scratch: a few seconds, the same on every run of one machine."""
+@contextmanager
+def one_thread_and_seed() -> Iterator[None]:
+    """The same weights on every run of one machine; the draws of others go on as if nothing had been drawn."""
     import torch
 
     n_threads = torch.get_num_threads()
@@ -216,37 +233,53 @@ def _trained(folder: Path, architecture: Any, config: Any, tokenizer: Any) -> st
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            network = architecture(config)
-            _learn(network, tokenizer)
+            yield
     finally:
         torch.set_num_threads(n_threads)
-    network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
 
 
-def _learn(network: Any, tokenizer: Any, n_steps: int = 400, n_rows: int = 32) -> None:
+def learn(network: Any, n_steps: int, most_rate: float, batch: Callable[[], dict[str, Any]]) -> None:
+    """Train a network on batches of inputs with their labels."""
     import torch
 
-    coded = tokenizer(mild_corpus(held_out=False), padding=True, return_tensors="pt", return_special_tokens_mask=True)
-    n_texts = len(coded["input_ids"])
     optimizer = torch.optim.AdamW(network.parameters())
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=3e-3, total_steps=n_steps)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=most_rate, total_steps=n_steps)
     network.train()
     for _ in range(n_steps):
-        rows = torch.randint(n_texts, (n_rows,))
-        tokens, special = coded["input_ids"][rows], coded["special_tokens_mask"][rows].bool()
-        hidden = (torch.rand(tokens.shape) < 0.15) & ~special
-        loss = network(
-            input_ids=tokens.masked_fill(hidden, tokenizer.mask_token_id),
-            attention_mask=coded["attention_mask"][rows],
-            labels=tokens.masked_fill(~hidden, -100),
-        ).loss
+        loss = network(**batch()).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
     network.eval()
+
+
+def _trained(folder: Path, architecture: Any, config: Any, tokenizer: Any, n_steps: int = 400) -> str:
+    """Masked language modelling from scratch, in a few seconds."""
+    import torch
+
+    coded = tokenizer(mild_corpus(held_out=False), padding=True, return_tensors="pt", return_special_tokens_mask=True)
+
+    def batch() -> dict[str, Any]:
+        rows = torch.randint(len(coded["input_ids"]), (32,))
+        tokens, special = coded["input_ids"][rows], coded["special_tokens_mask"][rows].bool()
+        hidden = (torch.rand(tokens.shape) < 0.15) & ~special
+        return {
+            "input_ids": tokens.masked_fill(hidden, tokenizer.mask_token_id),
+            "attention_mask": coded["attention_mask"][rows],
+            "labels": tokens.masked_fill(~hidden, -100),
+        }
+
+    with one_thread_and_seed():
+        network = architecture(config)
+        learn(network, n_steps, 3e-3, batch)
+    return _kept(folder, network, tokenizer)
+
+
+def _kept(folder: Path, network: Any, tokenizer: Any) -> str:
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
 
 
 N_SENTINELS = 4
@@ -295,27 +328,8 @@ def trained_bart(folder: Path) -> str:
     return _denoised(folder, BartForConditionalGeneration, config, tokenizer)
 
 
-def _denoised(folder: Path, architecture: Any, config: Any, tokenizer: Any) -> str:
-    """Denoising from scratch: some seconds, the same on every run of one machine."""
-    import torch
-
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            network = architecture(config)
-            _learn_to_denoise(network, tokenizer)
-    finally:
-        torch.set_num_threads(n_threads)
-    network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
-def _learn_to_denoise(network: Any, tokenizer: Any, n_steps: int = 160, n_rows: int = 32) -> None:
-    import torch
-
+def _denoised(folder: Path, architecture: Any, config: Any, tokenizer: Any, n_steps: int = 160) -> str:
+    """Denoising from scratch, in some seconds."""
     generator = random.Random(0)
     texts = tokenizer(mild_corpus(held_out=False))["input_ids"]
     own = {
@@ -325,22 +339,16 @@ def _learn_to_denoise(network: Any, tokenizer: Any, n_steps: int = 160, n_rows: 
         for spelled in (word, f" {word}", f"({word}")
         for token in tokenizer(spelled, add_special_tokens=False)["input_ids"][-1:]
     }
-    optimizer = torch.optim.AdamW(network.parameters())
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=5e-3, total_steps=n_steps)
-    network.train()
-    for _ in range(n_steps):
-        pairs = [_corrupted(tokenizer, text, own, generator) for text in generator.choices(texts, k=n_rows)]
+
+    def batch() -> dict[str, Any]:
+        pairs = [_corrupted(tokenizer, text, own, generator) for text in generator.choices(texts, k=32)]
         sources, targets = (_padded([pair[side] for pair in pairs]) for side in (0, 1))
-        loss = network(
-            input_ids=sources.clamp(min=0),
-            attention_mask=(sources >= 0).long(),
-            labels=targets,
-        ).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-    network.eval()
+        return {"input_ids": sources.clamp(min=0), "attention_mask": (sources >= 0).long(), "labels": targets}
+
+    with one_thread_and_seed():
+        network = architecture(config)
+        learn(network, n_steps, 5e-3, batch)
+    return _kept(folder, network, tokenizer)
 
 
 def _corrupted(tokenizer: Any, text: list[int], own: set[int], generator: random.Random) -> tuple[list[int], list[int]]:

@@ -10,6 +10,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+from tiny import learn, one_thread_and_seed
+
 NAMES = (
     "Mary", "James", "Linda", "Robert", "Susan", "John", "Karen", "David", "Nancy", "Peter", "Anna", "Mark", "Ruth", "Paul",
     "Emma", "Brian", "Alice", "Frank", "Diane", "Henry", "Julia", "Oscar", "Laura", "Simon",
@@ -28,7 +30,7 @@ def random_reader(folder: Path, style: str) -> str:
     """A reader of either style with weights drawn at random, wide enough that its answers differ."""
     import torch
 
-    tokenizer = _tokenizer(style)
+    tokenizer = _wordpieces() if style == BERT else _byte_pairs()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         network = _network(style, tokenizer, hidden=32)
         torch.manual_seed(0)
@@ -39,6 +41,14 @@ def random_reader(folder: Path, style: str) -> str:
     return _saved(folder, network, tokenizer)
 
 
+def bert_reader(folder: Path) -> str:
+    return random_reader(folder, BERT)
+
+
+def roberta_reader(folder: Path) -> str:
+    return random_reader(folder, ROBERTA)
+
+
 def trained_reader(folder: Path) -> str:
     """A reader of BERT's style that has learned who has which skills, and when nobody is said to have them.
 
@@ -46,17 +56,21 @@ def trained_reader(folder: Path) -> str:
     """
     import torch
 
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            tokenizer = _tokenizer(BERT)
-            network = _network(BERT, tokenizer, hidden=64)
-            _primed(network)
-            _learn(network, tokenizer)
-    finally:
-        torch.set_num_threads(n_threads)
+    tokenizer, generator = _wordpieces(), random.Random(0)
+
+    def batch() -> dict[str, Any]:
+        passages, questions, answers = zip(*(lesson(generator) for _ in range(20)), strict=True)
+        coded = tokenizer(list(questions), list(passages), padding=True, return_tensors="pt")
+        places = [
+            coded.char_to_token(row, passage.index(answer), 1) if answer else 0
+            for row, (passage, answer) in enumerate(zip(passages, answers, strict=True))
+        ]
+        return {**coded, "start_positions": torch.tensor(places), "end_positions": torch.tensor(places)}
+
+    with one_thread_and_seed():
+        network = _network(BERT, tokenizer, hidden=64)
+        _primed(network)
+        learn(network, 450, 3e-3, batch)
     return _saved(folder, network, tokenizer)
 
 
@@ -95,10 +109,6 @@ def _network(style: str, tokenizer: Any, hidden: int) -> Any:
             **shape, max_position_embeddings=POSITIONS + 2, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2
         )
     )  # fmt: skip
-
-
-def _tokenizer(style: str) -> Any:
-    return _wordpieces() if style == BERT else _byte_pairs()
 
 
 def _wordpieces() -> Any:
@@ -180,26 +190,3 @@ def _primed(network: Any) -> None:
         turned[even + 1, even], turned[even + 1, even + 1] = -sines, cosines
         own[:, :PLACE_WIDTH] = torch.eye(PLACE_WIDTH)
         ahead.query.weight[:PLACE_WIDTH], ahead.key.weight[:PLACE_WIDTH] = 1.5 * turned, 1.5 * own
-
-
-def _learn(network: Any, tokenizer: Any, n_steps: int = 450, n_rows: int = 20) -> None:
-    import torch
-
-    generator = random.Random(0)
-    optimizer = torch.optim.AdamW(network.parameters())
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=3e-3, total_steps=n_steps)
-    network.train()
-    for _ in range(n_steps):
-        lessons = [lesson(generator) for _ in range(n_rows)]
-        passages, questions, answers = ([one[part] for one in lessons] for part in range(3))
-        coded = tokenizer(questions, passages, padding=True, return_tensors="pt")
-        places = [
-            coded.char_to_token(row, passage.index(answer), 1) if answer else 0
-            for row, (passage, answer) in enumerate(zip(passages, answers, strict=True))
-        ]
-        loss = network(**coded, start_positions=torch.tensor(places), end_positions=torch.tensor(places)).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-    network.eval()

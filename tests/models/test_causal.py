@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,23 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tiny import (
-    saved,
-    tiny_bert_head,
-    tiny_bloom,
-    tiny_gemma2,
-    tiny_gpt2,
-    tiny_gpt_neo,
-    tiny_gpt_neo_short,
-    tiny_llama,
-    tiny_mamba,
-)
+from answering import answers, change_json, found_as
 from undertow import challenge
 from undertow.models import causal
-from undertow.models.base import Encoded, Found, Limits, Request, TokenModel, UnscorableError
-from undertow.scoring.ask import ask, estimate
+from undertow.models.base import EXACT, Encoded, Limits, Request, TokenModel, UnscorableError
+from undertow.scoring.ask import estimate
 from undertow.scoring.store import AnswerStore
-from undertow.types import Answer, Blank, Continuations, Option, TextQuery, UndertowError
+from undertow.types import Blank, Continuations, Option, TextQuery, UndertowError
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 TOLERANCE_NATS = 2e-3
@@ -39,11 +30,6 @@ QUERIES: list[TextQuery] = [
     Blank(("", " was a child in 1801."), (Option("f", ("She",)), Option("m", ("He",)))),
     Continuations("The capital of Iceland is", (" Reykjavik", " Oslo, they said.")),
 ]
-
-
-def answers(model: TokenModel, queries: list[TextQuery], store: Path) -> tuple[Answer, ...]:
-    with AnswerStore(store) as opened:
-        return ask(Found(model.card, lambda: model), queries, opened, "exact", lambda done, total: None).scores.answers
 
 
 def one_at_a_time(model: Any, query: TextQuery) -> list[float]:
@@ -79,7 +65,6 @@ def test_the_default_model_reads_alike_in_every_way(smollm2: Any, tmp_path: Path
             "tree": limits,
             "small trees": Limits(20, 1000),
             "batches": Limits(400, 0),
-            "singles": Limits(1, 0),
         }.items():
             smollm2.limits = other
             for answer, values in zip(answers(smollm2, QUERIES, tmp_path / name), expected, strict=True):
@@ -88,22 +73,7 @@ def test_the_default_model_reads_alike_in_every_way(smollm2: Any, tmp_path: Path
         smollm2.limits = limits
 
 
-@pytest.mark.model
-def test_unclaimed_mass_is_what_the_first_tokens_leave(smollm2: Any, tmp_path: Path) -> None:
-    query = Blank(("In 1953, ", " was a child."), (Option("f", ("she",)), Option("m", ("he",)), Option("n", ("they",))))
-    (answer,) = answers(smollm2, [query], tmp_path / "s")
-    context = smollm2.tokenizer("In 1953,")["input_ids"]
-    firsts = [smollm2.tokenizer(f" {word}")["input_ids"][0] for word in ("she", "he", "they")]
-    with torch.inference_mode():
-        probs = smollm2.network(torch.tensor([context])).logits[0, -1].softmax(-1)
-    assert answer.unclaimed_prob == pytest.approx(1 - float(probs[firsts].sum()), abs=1e-4)
-
-
-def dry_run_tokens(model: TokenModel, store: Path) -> int:
-    with AnswerStore(store) as opened:
-        estimated = estimate(Found(model.card, lambda: model), QUERIES, opened, "exact")
-    assert estimated.memory_bytes > 0
-    return estimated.n_tokens
+Network = Callable[[str], str]
 
 
 def opened(name: str, dtype: str = "float32") -> Any:
@@ -113,40 +83,52 @@ def opened(name: str, dtype: str = "float32") -> Any:
 
 
 @pytest.mark.parametrize(
-    ("build", "reads_trees"),
+    ("builder", "reads_trees"),
     [
-        (tiny_llama, True),
-        (tiny_gpt2, True),
-        (tiny_gemma2, True),
-        (tiny_bloom, False),
-        (tiny_mamba, False),
-        (tiny_gpt_neo, False),
-        (tiny_gpt_neo_short, False),
+        ("tiny_llama", True),
+        ("tiny_gpt2", True),
+        ("tiny_gemma2", True),
+        ("tiny_bloom", False),
+        ("tiny_mamba", False),
+        ("tiny_gpt_neo", False),
+        ("tiny_gpt_neo_short", False),
     ],
 )
 def test_every_architecture_reads_as_one_text_at_a_time(
-    build: Callable[[], Any], reads_trees: bool, tmp_path: Path
+    builder: str, reads_trees: bool, network: Network, tmp_path: Path
 ) -> None:
-    model = opened(saved(tmp_path / "m", build()))
+    model = opened(network(builder))
     assert (model.limits.tree_depth > 0) == reads_trees, model.notes
     if not reads_trees:
         assert any("read in plain batches" in note for note in model.notes)
-    assert dry_run_tokens(model, tmp_path / "dry") > 0
+    with AnswerStore(tmp_path / "dry") as store:
+        estimated = estimate(found_as(model), QUERIES, store, EXACT)
+    assert min(estimated.memory_bytes, estimated.n_tokens) > 0
     # Enough texts for packs as wide as they come.
     queries = [*QUERIES, *(item.query for item in challenge.load("mgc").items()[:60] if isinstance(item.query, Blank))]
     found = answers(model, queries, tmp_path / "s")
-    for query, answer in list(zip(queries, found, strict=True))[:: 4 if reads_trees else 1]:
+    for query, answer in list(zip(queries, found, strict=True))[::4]:
         assert answer.logprobs_nats == pytest.approx(one_at_a_time(model, query), abs=TOLERANCE_NATS)
 
 
-def test_texts_longer_than_a_sliding_window_are_not_read_as_trees(tmp_path: Path) -> None:
-    model = opened(saved(tmp_path / "m", tiny_gemma2()))
+def test_unclaimed_mass_is_what_the_first_tokens_leave(network: Network, tmp_path: Path) -> None:
+    model = opened(network("tiny_llama"))
+    query = Blank(("In 1953, ", " was a child."), (Option("f", ("she",)), Option("m", ("he",)), Option("n", ("they",))))
+    (answer,) = answers(model, [query], tmp_path / "s")
+    firsts = [model.tokenizer(f" {word}")["input_ids"][0] for word in ("she", "he", "they")]
+    with torch.inference_mode():
+        probs = model.network(torch.tensor([model.tokenizer("In 1953,")["input_ids"]])).logits[0, -1].softmax(-1)
+    assert answer.unclaimed_prob == pytest.approx(1 - float(probs[sorted(set(firsts))].sum()), abs=1e-4)
+
+
+def test_texts_longer_than_a_sliding_window_are_not_read_as_trees(network: Network) -> None:
+    model = opened(network("tiny_gemma2"))
     assert model.limits.tree_depth == 8
     assert not model.head_apart  # softcapping after the head was noticed
 
 
-def test_a_token_that_spans_the_end_of_the_context_is_read_whole(tmp_path: Path) -> None:
-    model = opened(saved(tmp_path / "m", tiny_llama()))
+def test_a_token_that_spans_the_end_of_the_context_is_read_whole(network: Network) -> None:
+    model = opened(network("tiny_llama"))
     query = Continuations("In 1953, sh", ("e was", "f was"))
     (encoded,) = model.encode([query])
     assert isinstance(encoded, Encoded)
@@ -156,17 +138,22 @@ def test_a_token_that_spans_the_end_of_the_context_is_read_whole(tmp_path: Path)
     assert [*encoded.paths[0].tokens, encoded.paths[0].reads[-1][1]] == whole
 
 
-def test_a_model_that_looks_ahead_is_refused(tmp_path: Path) -> None:
-    found = causal.find(Request(saved(tmp_path / "m", tiny_bert_head())))
+def test_a_model_that_looks_ahead_is_refused(network: Network) -> None:
+    found = causal.find(Request(network("tiny_bert_head")))
     assert found is not None
     with pytest.raises(UndertowError, match="depends on those after it, so it is no causal model"):
         found.open()
 
 
-def test_a_head_that_refuses_is_tried_another_way(tmp_path: Path) -> None:
+def test_a_head_that_refuses_is_tried_another_way(network: Network, tmp_path: Path) -> None:
     """Mamba keeps its residual in float32, which a bfloat16 head does not take."""
-    model = opened(saved(tmp_path / "m", tiny_mamba()), dtype="bfloat16")
+    model = opened(network("tiny_mamba"), dtype="bfloat16")
     assert all(not answer.unscored for answer in answers(model, QUERIES, tmp_path / "s"))
+
+
+def copied(network: Network, to: Path) -> str:
+    """A llama of the test's own."""
+    return str(shutil.copytree(network("tiny_llama"), to / "m"))
 
 
 def with_specials(folder: str, template: str) -> str:
@@ -181,9 +168,9 @@ def with_specials(folder: str, template: str) -> str:
 
 
 @pytest.mark.parametrize("template", ["<s> $A", "$A </s>", "<s> $A </s>"])
-def test_tokens_around_a_text_are_no_part_of_it(template: str, tmp_path: Path) -> None:
-    plain = opened(saved(tmp_path / "m", tiny_llama()))
-    around = opened(with_specials(saved(tmp_path / "a", tiny_llama()), template))
+def test_tokens_around_a_text_are_no_part_of_it(template: str, network: Network, tmp_path: Path) -> None:
+    plain = opened(network("tiny_llama"))
+    around = opened(with_specials(copied(network, tmp_path), template))
     assert around.closing_tokens == template.count("</s>")
     assert any("begins every text with <s>" in note for note in around.notes) == template.startswith("<s>")
     for one, other in zip(plain.encode(QUERIES), around.encode(QUERIES), strict=True):
@@ -195,11 +182,11 @@ def test_tokens_around_a_text_are_no_part_of_it(template: str, tmp_path: Path) -
         assert other.paths[0].tokens[0] == 0 or not template.startswith("<s>")
 
 
-def test_forms_that_are_the_same_tokens_count_once(tmp_path: Path) -> None:
+def test_forms_that_are_the_same_tokens_count_once(network: Network, tmp_path: Path) -> None:
     from tokenizers import normalizers
     from transformers import AutoTokenizer
 
-    folder = saved(tmp_path / "m", tiny_llama())
+    folder = copied(network, tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer._tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.save_pretrained(folder)
@@ -211,16 +198,16 @@ def test_forms_that_are_the_same_tokens_count_once(tmp_path: Path) -> None:
     assert found[1].unscored == "this tokenizer spells an option of polite and one of she alike"
 
 
-def test_a_line_break_before_the_blank_belongs_to_the_context(tmp_path: Path) -> None:
-    model = opened(saved(tmp_path / "m", tiny_llama()))
+def test_a_line_break_before_the_blank_belongs_to_the_context(network: Network) -> None:
+    model = opened(network("tiny_llama"))
     (encoded,) = model.encode([Blank(("In 1801:\n", " was."), (Option("f", ("She",)), Option("m", ("He",))))])
     assert isinstance(encoded, Encoded)
     firsts = {model.tokenizer.decode([path.reads[0][1]]) for path in encoded.paths}
     assert "\n" not in "".join(firsts)
 
 
-def test_what_cannot_be_asked_has_a_reason(tmp_path: Path) -> None:
-    model = opened(saved(tmp_path / "m", tiny_llama()))
+def test_what_cannot_be_asked_has_a_reason(network: Network, tmp_path: Path) -> None:
+    model = opened(network("tiny_llama"))
     long, empty = model.encode([Continuations("a " * 200, ("b",)), Continuations("In 1801,", ("", " he"))])
     assert isinstance(long, UnscorableError)
     assert "longer than the 64 tokens" in str(long)
@@ -229,8 +216,8 @@ def test_what_cannot_be_asked_has_a_reason(tmp_path: Path) -> None:
     assert (found[0].unscored, found[1].unscored) == (str(long), "")
 
 
-def test_revision_is_that_of_the_files(tmp_path: Path) -> None:
-    folder = Path(saved(tmp_path / "m", tiny_llama()))
+def test_revision_is_that_of_the_files(network: Network, tmp_path: Path) -> None:
+    folder = Path(copied(network, tmp_path))
     before = causal.find(Request(str(folder)))
     again = causal.find(Request(str(folder)))
     (folder / "tokenizer_config.json").write_text((folder / "tokenizer_config.json").read_text() + " ")
@@ -242,8 +229,8 @@ def test_revision_is_that_of_the_files(tmp_path: Path) -> None:
     assert before.card.revision != after.card.revision
 
 
-def test_bfloat16_is_another_model_to_the_store_and_reads_nearly_alike(tmp_path: Path) -> None:
-    folder = saved(tmp_path / "m", tiny_llama())
+def test_bfloat16_is_another_model_to_the_store_and_reads_nearly_alike(network: Network, tmp_path: Path) -> None:
+    folder = network("tiny_llama")
     full, half = opened(folder), opened(folder, dtype="bfloat16")
     assert full.card.key("exact") != half.card.key("exact")
     for one, other in zip(answers(full, QUERIES, tmp_path / "s"), answers(half, QUERIES, tmp_path / "s"), strict=True):
@@ -251,25 +238,19 @@ def test_bfloat16_is_another_model_to_the_store_and_reads_nearly_alike(tmp_path:
         assert other.logprobs_nats == pytest.approx(one.logprobs_nats, abs=1.0)
 
 
-def test_code_of_a_model_repository_is_never_run(tmp_path: Path) -> None:
-    import json
-
-    folder = Path(saved(tmp_path / "m", tiny_llama()))
-    config = json.loads((folder / "config.json").read_text())
+def test_code_of_a_model_repository_is_never_run(network: Network, tmp_path: Path) -> None:
+    folder = Path(copied(network, tmp_path))
     marker = tmp_path / "ran"
     (folder / "own.py").write_text(f"open({str(marker)!r}, 'w')\nclass OwnForCausalLM: pass\n")
-    config |= {
-        "model_type": "own",
-        "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnForCausalLM"},
-    }
-    (folder / "config.json").write_text(json.dumps(config))
+    auto_map = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnForCausalLM"}
+    change_json(folder / "config.json", model_type="own", auto_map=auto_map)
     with pytest.raises(UndertowError, match="cannot be loaded"):
         opened(str(folder))
     assert not marker.exists()
 
 
-def test_an_unknown_device_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    found = causal.find(Request(saved(tmp_path / "m", tiny_llama()), device="nosuch"))
+def test_an_unknown_device_is_refused_in_one_sentence(network: Network) -> None:
+    found = causal.find(Request(network("tiny_llama"), device="nosuch"))
     assert found is not None
     with pytest.raises(UndertowError, match="device 'nosuch' cannot be used here"):
         found.open()

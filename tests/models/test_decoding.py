@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-from tiny import saved, tiny_gemma2, tiny_gpt2, tiny_gpt_neo, tiny_llama, tiny_mamba
+from answering import answers, change_json, found_as
+from tiny import saved, tiny_gpt_neo
 from undertow import challenge
 from undertow.models import causal, decoding
-from undertow.models.base import EXACT, PAPER, PAPER_TOP, Found, Request, TokenModel, UnscorableError
+from undertow.models.base import EXACT, PAPER, PAPER_TOP, Request, TokenModel, UnscorableError
 from undertow.models.steps import EMPTY
 from undertow.models.templates import in_template
 from undertow.scoring.ask import ask, estimate
 from undertow.scoring.store import AnswerStore
-from undertow.types import Answer, Generation, Option, Query, UndertowError
+from undertow.types import Generation, Option, Query, UndertowError
 
 TOLERANCE_NATS = 1e-3
 WORDS = {"female": ["she", "her", "She"], "male": ["he", "him", "He"], "neutral": ["they", "They"]}
@@ -39,16 +41,19 @@ def prompts(n_tokens: int = 5, wanted: tuple[Option, ...] = SINGLES) -> list[Que
     return [Generation(f"Fill in: {text} It is", wanted, n_tokens) for text in texts]
 
 
+Network = Callable[[str], str]
+
+
 def opened(folder: str) -> Any:
     found = causal.find(Request(folder, device="cpu"))
     assert found is not None
     return found.open()
 
 
-def answers(model: Any, queries: Sequence[Query], store: Path, protocol: str = EXACT) -> tuple[Answer, ...]:
-    with AnswerStore(store) as kept:
-        found = Found(model.card, lambda: model, asks=causal.ASKS)
-        return ask(found, list(queries), kept, protocol, lambda done, total: None).scores.answers
+@pytest.fixture
+def model(network: Network) -> Any:
+    """A llama, opened anew, to be tampered with."""
+    return opened(network("tiny_llama"))
 
 
 def by_hand(model: Any, query: Generation, top: int = 0) -> tuple[str, list[float]]:
@@ -79,15 +84,20 @@ def by_hand(model: Any, query: Generation, top: int = 0) -> tuple[str, list[floa
 
 
 @pytest.mark.parametrize(
-    ("build", "in_tree"),
-    [(tiny_llama, True), (tiny_gpt2, True), (tiny_gemma2, True), (tiny_mamba, False)],
-    ids=["llama", "gpt2", "gemma2", "mamba"],
+    ("builder", "protocol", "in_tree"),
+    [
+        ("tiny_llama", EXACT, True),
+        ("tiny_llama", PAPER, True),
+        ("tiny_gpt2", EXACT, True),
+        ("tiny_gemma2", PAPER, True),
+        ("tiny_mamba", EXACT, False),
+        ("tiny_mamba", PAPER, False),
+    ],
 )
-@pytest.mark.parametrize("protocol", [EXACT, PAPER])
 def test_every_architecture_answers_as_one_prompt_at_a_time(
-    build: Callable[[], Any], in_tree: bool, protocol: str, tmp_path: Path
+    builder: str, protocol: str, in_tree: bool, network: Network, tmp_path: Path
 ) -> None:
-    model = opened(saved(tmp_path / "m", build()))
+    model = opened(network(builder))
     queries = prompts()
     found = answers(model, queries, tmp_path / "s", protocol)
     assert (not model.decoder.refusal) == in_tree
@@ -100,8 +110,10 @@ def test_every_architecture_answers_as_one_prompt_at_a_time(
         assert answer.unclaimed_prob == pytest.approx(1 - sum(probs), abs=1e-4)
 
 
-def test_packs_and_plain_batches_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = saved(tmp_path / "m", tiny_llama())
+def test_packs_and_plain_batches_say_the_same(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = network("tiny_llama")
     one_tree = answers(opened(folder), prompts(), tmp_path / "one")
     monkeypatch.setattr(decoding, "CPU_TREE_TOKENS", 20)
     several = answers(opened(folder), prompts(), tmp_path / "several")
@@ -114,8 +126,7 @@ def test_packs_and_plain_batches_say_the_same(tmp_path: Path, monkeypatch: pytes
             assert left.logprobs_nats == pytest.approx(right.logprobs_nats, abs=TOLERANCE_NATS)
 
 
-def test_answers_of_different_lengths_and_words_go_together(tmp_path: Path) -> None:
-    model = opened(saved(tmp_path / "m", tiny_llama()))
+def test_answers_of_different_lengths_and_words_go_together(tmp_path: Path, model: Any) -> None:
     more = options({"one": ["b"], "other": ["d"]})
     queries = [*prompts(3), *prompts(6), *prompts(4, more)]
     found = answers(model, queries, tmp_path / "s")
@@ -126,8 +137,7 @@ def test_answers_of_different_lengths_and_words_go_together(tmp_path: Path) -> N
         assert np.exp(answer.logprobs_nats) == pytest.approx(probs, abs=1e-4)
 
 
-def test_an_answer_ends_with_its_end_and_an_empty_one_is_unscored(tmp_path: Path) -> None:
-    model = opened(saved(tmp_path / "m", tiny_llama()))
+def test_an_answer_ends_with_its_end_and_an_empty_one_is_unscored(tmp_path: Path, model: Any) -> None:
     with torch.no_grad():
         logits = model.network(
             torch.tensor([model.tokenizer("Fill in: In 1801, _ was a child. It is")["input_ids"]])
@@ -143,14 +153,12 @@ def test_an_answer_ends_with_its_end_and_an_empty_one_is_unscored(tmp_path: Path
             assert answer.text == by_hand(model, query)[0]
 
 
-def test_a_checkpoint_that_bends_its_distributions_is_read_straight(tmp_path: Path) -> None:
-    network = tiny_llama()
-    network.generation_config.repetition_penalty = 5.0
-    network.generation_config.min_new_tokens = 4
-    folder = saved(tmp_path / "m", network)
-    bent = opened(folder)
+def test_a_checkpoint_that_bends_its_distributions_is_read_straight(network: Network, tmp_path: Path) -> None:
+    folder = shutil.copytree(network("tiny_llama"), tmp_path / "m")
+    change_json(folder / "generation_config.json", repetition_penalty=5.0, min_new_tokens=4)
+    bent = opened(str(folder))
     bent.decoder.refusal = "told so"
-    straight = opened(folder)
+    straight = opened(network("tiny_llama"))
     for left, right in zip(
         answers(bent, prompts(), tmp_path / "a"), answers(straight, prompts(), tmp_path / "b"), strict=True
     ):
@@ -161,22 +169,20 @@ def test_a_checkpoint_that_bends_its_distributions_is_read_straight(tmp_path: Pa
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        (Generation("It is", SINGLES, 5, chat=True), "no chat template; leave --chat out"),
-        (Generation("It is " * 40, SINGLES, 5), "prompt and answer are longer than the 64 tokens"),
-        (Generation("It is", options({"x": ["zirself"], "y": ["a"]}), 5), "no word of x is a single token"),
-        (Generation("", SINGLES, 5), "the prompt is empty"),
+        (Generation("It is", SINGLES, 5, chat=True), "chat template"),
+        (Generation("It is " * 40, SINGLES, 5), "64 tokens"),
+        (Generation("It is", options({"x": ["zirself"], "y": ["a"]}), 5), "single token"),
+        (Generation("", SINGLES, 5), "empty"),
     ],
     ids=["chat", "long", "words", "nothing"],
 )
-def test_what_cannot_be_asked_has_a_reason(query: Generation, reason: str, tmp_path: Path) -> None:
-    model = opened(saved(tmp_path / "m", tiny_llama()))
+def test_what_cannot_be_asked_has_a_reason(query: Generation, reason: str, tmp_path: Path, model: Any) -> None:
     refused, asked = answers(model, [query, prompts()[0]], tmp_path / "s")
     assert reason in refused.unscored
     assert not asked.unscored
 
 
-def test_a_chat_template_goes_around_the_prompt(tmp_path: Path) -> None:
-    model = opened(saved(tmp_path / "m", tiny_llama()))
+def test_a_chat_template_goes_around_the_prompt(tmp_path: Path, model: Any) -> None:
     template = "{% for m in messages %}<s>{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}it:{% endif %}"
     model.tokenizer.chat_template = template
     chatted = [Generation(query.prompt, SINGLES, 5, chat=True) for query in prompts() if isinstance(query, Generation)]
@@ -186,11 +192,10 @@ def test_a_chat_template_goes_around_the_prompt(tmp_path: Path) -> None:
     assert model.facts["post_training"]
 
 
-def test_words_of_several_tokens_are_named(tmp_path: Path) -> None:
-    model = opened(saved(tmp_path / "m", tiny_llama()))
+def test_words_of_several_tokens_are_named(tmp_path: Path, model: Any) -> None:
     query = Generation("It is", options({"one": ["a", "zirself"], "other": ["n"]}), 3)
     with AnswerStore(tmp_path / "s") as store:
-        found = Found(model.card, lambda: model, asks=causal.ASKS)
+        found = found_as(model)
         asked = ask(found, [query], store, EXACT, lambda done, total: None)
         again = ask(found, prompts()[:1], store, EXACT, lambda done, total: None)
     (answer,) = asked.scores.answers
@@ -200,10 +205,9 @@ def test_words_of_several_tokens_are_named(tmp_path: Path) -> None:
     assert not any("zirself" in note for note in again.notes)
 
 
-def test_a_dry_run_estimates_prompts(tmp_path: Path) -> None:
-    model = opened(saved(tmp_path / "m", tiny_llama()))
+def test_a_dry_run_estimates_prompts(tmp_path: Path, model: Any) -> None:
     with AnswerStore(tmp_path / "s") as store:
-        found = Found(model.card, lambda: model, asks=causal.ASKS)
+        found = found_as(model)
         estimated = estimate(found, prompts(), store, EXACT)
         assert estimated.n_tokens > 9 * 5
         assert estimated.seconds > 0
@@ -241,8 +245,9 @@ class _Masked:
 
 
 @pytest.mark.parametrize("tamper", [torch.zeros_like, lambda mask: mask.clone().fill_(0).triu_(1)], ids=["all", "none"])
-def test_a_network_that_sees_other_than_it_is_told_is_found_out(tamper: Callable[[Any], Any], tmp_path: Path) -> None:
-    model = opened(saved(tmp_path / "m", tiny_llama()))
+def test_a_network_that_sees_other_than_it_is_told_is_found_out(
+    tamper: Callable[[Any], Any], tmp_path: Path, model: Any
+) -> None:
     model.decoder.network = _Masked(model.network, tamper)
     assert "differently" in model.decoder._check()
 
@@ -260,8 +265,9 @@ def test_a_window_in_places_of_the_cache_is_found_out_however_wide(tmp_path: Pat
     assert model.decoder._check()
 
 
-def test_memory_that_runs_out_is_no_property_of_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = opened(saved(tmp_path / "m", tiny_llama()))
+def test_memory_that_runs_out_is_no_property_of_the_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Any
+) -> None:
 
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError("out of memory")
@@ -272,8 +278,9 @@ def test_memory_that_runs_out_is_no_property_of_the_network(tmp_path: Path, monk
     assert model.decoder.refusal is None
 
 
-def test_a_template_that_asks_for_the_date_is_told_one_and_one_that_fails_has_a_reason(tmp_path: Path) -> None:
-    model = opened(saved(tmp_path / "m", tiny_llama()))
+def test_a_template_that_asks_for_the_date_is_told_one_and_one_that_fails_has_a_reason(
+    tmp_path: Path, model: Any
+) -> None:
     model.tokenizer.chat_template = "{{ strftime_now('%d %b %Y') }} {{ messages[0]['content'] }}"
     (query,) = [Generation("it is", SINGLES, 3, chat=True)]
     asked = in_template(model.tokenizer, query.prompt)
@@ -287,11 +294,11 @@ def test_a_template_that_asks_for_the_date_is_told_one_and_one_that_fails_has_a_
 
 
 def test_a_run_that_was_cut_off_answers_in_the_packs_of_one_that_was_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else its numbers would differ by rounding, and a repeated run would not repeat."""
     monkeypatch.setattr(decoding, "CPU_TREE_TOKENS", 40)
-    folder = saved(tmp_path / "m", tiny_llama())
+    folder = network("tiny_llama")
     seen: list[tuple[tuple[int, ...], ...]] = []
     plain = decoding.Decoder._written
 

@@ -1,0 +1,108 @@
+"""Ask models in tests, by way of a store or without one, and compare what they answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tiny import PRONOUNS, mild_corpus
+from undertow.models import causal, extractive, seq2seq
+from undertow.models.base import EXACT, PAPER, Found
+from undertow.scoring.ask import ask
+from undertow.scoring.store import AnswerStore
+from undertow.types import BLANK, Answer, Blank, Option, Query
+
+TOLERANCE_NATS = 1e-4
+ASKS = {
+    "causal": causal.ASKS,
+    "extractive": extractive.ASKS,
+    "masked": {BLANK: (EXACT, PAPER)},
+    "seq2seq": seq2seq.ASKS,
+}
+
+
+def found_as(model: Any) -> Found:
+    """A loaded model as its family finds it."""
+    return Found(model.card, lambda: model, asks=ASKS[model.card.family])
+
+
+def answers(model: Any, queries: Sequence[Query], store: Path, protocol: str = EXACT) -> tuple[Answer, ...]:
+    """Answers by way of a store."""
+    with AnswerStore(store) as kept:
+        return ask(found_as(model), list(queries), kept, protocol, lambda done, total: None).scores.answers
+
+
+def told(model: Any, queries: Sequence[Query], protocol: str = EXACT) -> list[Answer]:
+    """Answers of a model that answers by itself, in order, without a store; an error is an unscored answer with its reason."""
+    found: dict[int, Answer] = {}
+    for some in model.answer(queries, protocol):
+        assert not found.keys() & some.keys()
+        found |= {
+            place: answer if isinstance(answer, Answer) else Answer.none(str(answer)) for place, answer in some.items()
+        }
+    return [found[place] for place in range(len(queries))]
+
+
+def alike(some: Sequence[Answer], others: Sequence[Answer], nats: float = TOLERANCE_NATS) -> None:
+    """The same answers, but for the rounding of their log-probabilities."""
+    for one, other in zip(some, others, strict=True):
+        assert (one.text, one.unscored, one.n_dropped) == (other.text, other.unscored, other.n_dropped)
+        assert one.logprobs_nats == pytest.approx(other.logprobs_nats, abs=nats, nan_ok=True)
+        assert one.unclaimed_prob == pytest.approx(other.unclaimed_prob, abs=nats, nan_ok=True)
+
+
+def blank(before: str, after: str, *words: str) -> Blank:
+    """Each word a group of its own."""
+    return Blank((before, after), tuple(Option(word, (word,)) for word in words))
+
+
+def check_that_the_corpus_was_learned(model: Any, store: Path) -> None:
+    """The pronouns of held-out sentences are probable, so that answers depend on the text."""
+    words = [own for _, own in PRONOUNS]
+    queries, right = [], []
+    for sentence in mild_corpus(held_out=True):
+        (own,) = (word for word in words if f" {word} " in sentence)
+        before, after = sentence.split(f" {own} ")
+        queries.append(blank(f"{before} ", f" {after}", *words))
+        right.append(words.index(own))
+    assert len(queries) > 50
+    assert set(right) == {0, 1, 2}
+    found = answers(model, queries, store)
+    probabilities = [np.exp(answer.logprobs_nats[at]) for answer, at in zip(found, right, strict=True)]
+    assert min(probabilities) > 0.2
+    assert np.median(probabilities) > 0.8
+
+
+@contextmanager
+def encoder_inputs(model: Any) -> Iterator[list[tuple[int, ...]]]:
+    """Every text that the encoder reads meanwhile."""
+    seen: list[tuple[int, ...]] = []
+    hook = model.network.get_encoder().register_forward_pre_hook(
+        lambda _, arguments, keywords: seen.extend(map(tuple, keywords["input_ids"].tolist())), with_kwargs=True
+    )
+    try:
+        yield seen
+    finally:
+        hook.remove()
+
+
+def kept(network: Any, tokenizer: Any, folder: Path) -> str:
+    """Save a network with its tokenizer."""
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def change_json(file: Path, **changed: Any) -> None:
+    """Change what a JSON object in a file says; None takes a key away."""
+    said = json.loads(file.read_text(encoding="utf-8")) | changed
+    file.write_text(
+        json.dumps({name: value for name, value in said.items() if name not in changed or value is not None}),
+        encoding="utf-8",
+    )
