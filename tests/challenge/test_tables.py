@@ -1,4 +1,4 @@
-"""Tables of sentences: what a column means, what marks a blank, and one sentence for each thing that can be wrong."""
+"""Tables of sentences: what a column means, what marks a blank, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from refusals import assert_refused
 
 from undertow import challenge
 from undertow.challenge.schemas import own_shares
 from undertow.challenge.tables import Words, blank_of, marked, parse_options, read_sentences
-from undertow.types import UndertowError
 
 PRONOUNS = ["she", "her", "he", "him", "his", "they", "them", "their"]
 WEATHER: Words = [("warm", "hot"), ("warm", "mild"), ("cold", "icy")]
@@ -37,16 +37,6 @@ def one_row(folder: Path, columns: str, cells: str, options: Words = ()) -> chal
     return sentence
 
 
-def refusal(folder: Path, text: str, name: str = "own.csv", options: Words = ()) -> str:
-    """What is said of a bad table: one line that begins with the file's path."""
-    with pytest.raises(UndertowError) as caught:
-        read(folder, text, name, options)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert message.startswith(str(folder / name))
-    return message.removeprefix(str(folder / name))
-
-
 @pytest.mark.parametrize("mark", ["MASK", "[MASK]", "<mask>", "___", "__", "______", "{blank}"])
 @pytest.mark.parametrize("name", ["own.csv", "own.tsv"])
 def test_what_marks_the_blank(mark: str, name: str, tmp_path: Path) -> None:
@@ -55,20 +45,19 @@ def test_what_marks_the_blank(mark: str, name: str, tmp_path: Path) -> None:
     assert sentence.query.texts() == [f"Then {form} left." for form in PRONOUNS]
 
 
-@pytest.mark.parametrize("text", ["Then MASKED left.", "UNMASK it.", "Then [mask] left.", "Then _ left.", "They left."])
-def test_what_marks_no_blank(text: str) -> None:
-    with pytest.raises(UndertowError) as caught:
-        marked(text)
-    assert str(caught.value) == f"{text!r}: has no blank; mark one, as {{blank}}, [MASK] or ___"
-
-
 @pytest.mark.parametrize(
-    ("text", "count"), [("MASK met ___.", 2), ("[MASK] and [MASK] and <mask> left.", 3), ("{blank}{blank} left.", 2)]
+    "text",
+    [
+        "Then MASKED left.",
+        "Then [mask] left.",
+        "Then _ left.",
+        "MASK met ___.",
+        "{blank}{blank} left.",
+        "<mask> [MASK]",
+    ],
 )
-def test_a_sentence_has_one_blank(text: str, count: int) -> None:
-    with pytest.raises(UndertowError) as caught:
-        marked(text)
-    assert str(caught.value) == f"{text!r}: has {count} blanks; mark one, as {{blank}}, [MASK] or ___"
+def test_marked_text_without_one_blank_is_refused(text: str) -> None:
+    assert_refused((repr(text), "blank"), marked, text)
 
 
 def test_a_table_is_a_set_of_sentences(tmp_path: Path) -> None:
@@ -90,9 +79,7 @@ def test_a_table_is_found_by_its_path(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text(GOOD if name.endswith("csv") else "sentence\tmood\nSoup is MASK.\tcalm\n", encoding="utf-8")
     options = "warm: hot; cold: icy"
-    chosen = challenge.sentences(str(path), options=options)
-    assert chosen == read_sentences(path, parse_options(options))
-    assert chosen.words == {"warm": ("hot",), "cold": ("icy",)}
+    assert challenge.sentences(str(path), options=options) == read_sentences(path, parse_options(options))
 
 
 def test_quotes_mean_nothing_in_tsv(tmp_path: Path) -> None:
@@ -176,7 +163,6 @@ def test_other_columns_are_factors_and_stay_text(tmp_path: Path) -> None:
         ("yes", True),
         ("Yes", True),
         ("TRUE", True),
-        ("true", True),
         ("1", True),
         ("no", False),
         ("NO", False),
@@ -224,7 +210,7 @@ def test_gold_may_be_any_group_that_is_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("said", "meant"), [("0", 0), ("1", 1)])
-def test_whose_the_pronoun_is_is_a_number(said: str, meant: int, tmp_path: Path) -> None:
+def test_coreferent_is_a_whole_number(said: str, meant: int, tmp_path: Path) -> None:
     coreferent = one_row(tmp_path, "coreferent", said).factors["coreferent"]
     assert (coreferent, type(coreferent)) == (meant, int)
 
@@ -301,188 +287,92 @@ def test_words_may_stand_in_whatever_holds_them_in_order() -> None:
         assert {type(word) for forms in own.words.values() for word in forms} == {str}
 
 
-def test_words_that_somebody_else_gives_out_are_not_asked_for() -> None:
-    def given() -> Iterator[str]:
-        raise AssertionError("it was asked")
-        yield "hot"
-
-    with pytest.raises(UndertowError, match="group 'warm' needs a list of words"):
-        challenge.single("mine", "Soup is [MASK].", {"warm": given(), "cold": ["icy"]})
+def given_out() -> Iterator[str]:
+    raise AssertionError("the words of an iterator were asked for")
+    yield "hot"
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        "hot", b"hot", {"hot": 1}, {"hot", "mild"}, 3, None, [""], range(2), iter(["hot"]), repeat("hot"),
+        "hot", b"hot", {"hot": 1}, {"hot", "mild"}, None, [""], range(2), given_out(), repeat("hot"),
         np.array("hot"), np.array([["hot"]]), np.array([1, 2]), np.array([]),
         pd.DataFrame({"hot": ["mild"]}), pd.MultiIndex.from_tuples([("hot", "mild")]),
     ],
 )  # fmt: skip
-def test_words_that_are_no_list_of_them_are_refused(words: Any) -> None:
-    with pytest.raises(UndertowError, match="group 'warm' needs a list of words"):
-        challenge.single("mine", "Soup is [MASK].", {"warm": words, "cold": ["icy"]})
+def test_words_that_are_no_list_of_texts_are_refused(words: Any) -> None:
+    assert_refused(("'warm'",), challenge.single, "mine", "Soup is [MASK].", {"warm": words, "cold": ["icy"]})
 
 
 @pytest.mark.parametrize(
-    ("text", "options"),
+    ("text", "options", "named"),
     [
-        ("Soup\ud800 is MASK.", ""),
-        ("Soup is MASK.", "a: x\ud800; b: y"),
-        ("Soup is MASK.", {"a": ["x\ud800"], "b": ["y"]}),
-        ("Soup is MASK.", {"\ud800": ["x"], "b": ["y"]}),
+        ("Soup\ud800 is MASK.", "", "half of a character"),
+        ("Soup is MASK.", "a: x\ud800; b: y", "half of a character"),
+        ("Soup is MASK.", {"\ud800": ["x"], "b": ["y"]}, "half of a character"),
+        ("Soup.", "", "'Soup.'"),
+        ("Soup is ___.", "warm: hot", "warm"),
+        ("{when} MASK left.", "", "{when}"),
+        ("MASK is here.", "a: Sie; b: sie", "'Sie'"),
     ],
 )
-def test_half_of_a_character_is_refused(text: str, options: Any) -> None:
-    with pytest.raises(UndertowError, match="the sentence holds half of a character"):
-        challenge.single("mine", text, options)
+def test_one_sentence_that_cannot_be_asked_is_refused(text: str, options: Any, named: str) -> None:
+    assert_refused((named,), challenge.single, "mine", text, options)
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "expected"),
-    [
-        ("Soup.", "", "'Soup.': has no blank; mark one"),
-        ("Soup is ___.", "warm: hot", "needs at least two groups"),
-        ("{when} MASK left.", "", "has a hole {when} that nothing fills"),
-        ("MASK is here.", "a: Sie; b: sie", "'Sie' would count for 'a' and for 'b'"),
-    ],
-)
-def test_one_sentence_that_is_refused(text: str, options: str, expected: str) -> None:
-    with pytest.raises(UndertowError) as caught:
-        challenge.single("mine", text, options)
-    assert expected in str(caught.value)
-    assert "\n" not in str(caught.value)
+BAD: list[tuple[str, str, Words]] = [
+    ("", "'sentence'", ()),
+    ("id,sentence\n", "no sentences", ()),
+    ("id,sentences\na,MASK left.\n", "did you mean 'sentences'", ()),
+    ("sentence,mood,mood\nMASK left.,a,b\n", "'mood'", ()),
+    ("sentence,model\nMASK left.,a\n", "'model'", ()),
+    ("sentence,w_index\nMASK left.,1\n", "'w_index'", ()),
+    ("sentence,how it is\nMASK left.,a\n", "'how it is'", ()),
+    ("sentence,mood\nMASK left.,a\nMASK came.\n", "line 3", ()),
+    ("sentence,mood\nWell, MASK left.,a\n", "line 2", ()),
+    ('sentence\nMASK left.\n"MASK came.\n', "line 3", ()),
+    ('sentence\n"MASK" left.\n', "line 2", ()),
+    ('sentence\n"Then\nMASK left."\nNobody left.\n', "line 4", ()),
+    ("id,sentence\na,MASK left.\nb,MASK left.\na,MASK came.\n", "line 4", ()),
+    ("sentence\nMASK left.\nShe left.\n", "line 3", ()),
+    ("sentence\nMASK met MASK.\n", "line 2", ()),
+    ("sentence\nIn {w} MASK left.\n", "{w}", ()),
+    ("sentence\nMASK left {so.\n", "line 2", ()),
+    ("sentence\nMASK left.\nMASK\x07 came.\n", "line 3", ()),
+    ("sentence,pronoun_case\nMASK left.,dative\n", "line 2: pronoun_case 'dative'", ()),
+    ("sentence,well_specified\nMASK left.,no\nMASK came.,Perhaps\n", "line 3: well_specified", ()),
+    ("sentence,well_specified\nMASK left.,\n", "line 2: well_specified", ()),
+    ("sentence,coreferent\nMASK left.,2\n", "line 2: coreferent", ()),
+    ("sentence,participant_class,coreferent\nMASK left.,man,x\n", "line 2: coreferent", ()),
+    ("sentence,percent_female\nMASK left.,half\n", "line 2: percent_female", ()),
+    ("sentence,gold\nMASK left.,woman\n", "line 2: gold", ()),
+    ("sentence,gold\nIt is MASK.,female\n", "line 2: gold", WEATHER),
+    ("sentence,participant_class\nMASK left.,female\nMASK came.,men\n", "line 3: participant_class", ()),
+    ("sentid,sentence\nnurse_female_0,MASK left.\nroofer,MASK left.\n", "line 3: sentid", ()),
+    ("sentid,sentence\nnurse_woman_0,MASK left.\n", "line 2: sentid", ()),
+    ("sentid,sentence\n_female_0,MASK left.\n", "line 2: sentid", ()),
+    ("sentid,sentence\nnurse_male_2,MASK left.\n", "line 2: coreferent", ()),
+    ("sentence\nIt is MASK.\nMASK is here.\n", "line 3", [("polite", "Sie"), ("she", "sie")]),
+    ("sentence\nIt is MASK.\nMASK is {here}.\n", "{here}", WEATHER),
+    # Of the whole table.
+    ("id,sentence,participant_class\na,MASK left.,female\nb,MASK came.,man\n", "own: some sentences", ()),
+    ("id,sentence,female\na,MASK left.,x\n", "own: a word group cannot be called 'female'", ()),
+    ("id,sentence\na,It is MASK.\n", "own: a word group cannot be called 'model'", [("model", "x"), ("b", "y")]),
+    ("id,sentence,percent_female\na,MASK left.,nan\n", "own, a: percent_female", ()),
+    ("id,sentence,percent_female\na,MASK left.,900\n", "own, a: percent_female", ()),
+]
 
 
-BAD = {
-    "no sentences": ("id,sentence\n", ": holds no sentences"),
-    "nothing": ("", ": has no column 'sentence'; a table of sentences needs one, with the blank marked as MASK"),
-    "no such column": ("id,sentences\na,MASK left.\n", ": has no column 'sentence' (did you mean 'sentences'?);"),
-    "no header": ("MASK left.\nMASK came.\n", ": has no column 'sentence'; a table"),
-    "tabs in csv": ("id\tsentence\na\tMASK left.\n", ": has no column 'sentence'"),
-    "column twice": ("sentence,mood,mood\nMASK left.,a,b\n", ": has two columns called 'mood'; give each column"),
-    "sentence twice": ("sentence,sentence\nMASK left.,b\n", ": has two columns called 'sentence'"),
-    "column of every table": ("sentence,model\nMASK left.,a\n", ": column 'model' cannot be called so; use another"),
-    "column of w": ("sentence,w_index\nMASK left.,1\n", ": column 'w_index' cannot be called so"),
-    "column that is no name": ("sentence,how it is\nMASK left.,a\n", ": column 'how it is' cannot be called so"),
-    "column without a name": ("sentence,\nMASK left.,a\n", ": column '' cannot be called so"),
-    "cell too few": ("sentence,mood\nMASK left.,a\nMASK came.\n", ", line 3: has 1 cells, but the header has 2"),
-    "cell too many": ("sentence,mood\nWell, MASK left.,a\n", ", line 2: has 3 cells, but the header has 2"),
-    "open quote": ('sentence\nMASK left.\n"MASK came.\n', ", line 3: is not CSV that can be read ("),
-    "text behind a quote": ('sentence\n"MASK" left.\n', ", line 2: is not CSV that can be read ("),
-    "id twice": (
-        "id,sentence\na,MASK left.\nb,MASK left.\na,MASK came.\n",
-        ", line 4: repeats the id 'a' of line 2; give each sentence its own",
-    ),
-    "no blank": ("sentence\nMASK left.\nShe left.\n", ", line 3: 'She left.': has no blank; mark one, as {blank}"),
-    "two blanks": ("sentence\nMASK met MASK.\n", ", line 2: 'MASK met MASK.': has 2 blanks; mark one"),
-    "other hole": ("sentence\nIn {w} MASK left.\n", ", line 2: 'In {w} {blank} left.': has a hole {w} that nothing"),
-    "open brace": ("sentence\nMASK left {so.\n", ", line 2: template '{blank} left {so.': "),
-    "case unknown": (
-        "sentence,pronoun_case\nMASK left.,dative\n",
-        ", line 2: pronoun_case 'dative' is not known; use nominative, accusative, possessive, any",
-    ),
-    "perhaps": (
-        "sentence,well_specified\nMASK left.,no\nMASK came.,Perhaps\n",
-        ", line 3: well_specified is 'Perhaps'; write yes or no, or drop the column",
-    ),
-    "not said": ("sentence,well_specified\nMASK left.,\n", ", line 2: well_specified is ''; write yes or no"),
-    "coreferent": (
-        "sentence,coreferent\nMASK left.,2\n",
-        ", line 2: coreferent is '2'; it must be 0 (the professional) or 1 (the participant)",
-    ),
-    "coreferent of a class": (
-        "sentence,participant_class,coreferent\nMASK left.,man,x\n",
-        ", line 2: coreferent is 'x'",
-    ),
-    "share": ("sentence,percent_female\nMASK left.,half\n", ", line 2: percent_female 'half' is not a number"),
-    "gold": (
-        "sentence,gold\nMASK left.,woman\n",
-        ", line 2: gold 'woman' is none of the groups female, male, neutral",
-    ),
-    "participant class": (
-        "sentence,participant_class\nMASK left.,female\nMASK came.,men\n",
-        ", line 3: participant_class 'men' is not known; use man, woman, someone, other, female, male, unspecified",
-    ),
-    "published id": (
-        "sentid,sentence\nnurse_female_0,MASK left.\nroofer,MASK left.\n",
-        ", line 3: sentid 'roofer' should be like doctor_female_0; or add columns, such as occupation",
-    ),
-    "published id of another class": (
-        "sentid,sentence\nnurse_woman_0,MASK left.\n",
-        ", line 2: sentid 'nurse_woman_0'",
-    ),
-    "published id without occupation": (
-        "sentid,sentence\n_female_0,MASK left.\n",
-        ", line 2: sentid '_female_0' should",
-    ),
-    "published id of nobody": ("sentid,sentence\nnurse_male_2,MASK left.\n", ", line 2: coreferent is '2'"),
-    "control character": ("sentence\nMASK left.\nMASK\x07 came.\n", ", line 3: holds a control character"),
-}
+@pytest.mark.parametrize(("text", "named", "options"), BAD)
+def test_a_damaged_table_is_refused_by_file_and_place(text: str, named: str, options: Words, tmp_path: Path) -> None:
+    assert_refused(("own", named), read, tmp_path, text, "own.csv", options)
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_what_is_wrong_is_said_in_one_sentence_with_its_place(case: str, tmp_path: Path) -> None:
-    text, expected = BAD[case]
-    assert refusal(tmp_path, text).startswith(expected)
-
-
-def test_what_is_wrong_in_tsv_has_its_line_too(tmp_path: Path) -> None:
-    said = refusal(tmp_path, "sentence\tmood\nMASK left.\tcalm\n\nMASK, who came.\n", "own.tsv")
-    assert said == ", line 4: has 1 cells, but the header has 2"
-
-
-def test_a_line_end_in_quotes_does_not_shift_the_lines_below(tmp_path: Path) -> None:
-    assert refusal(tmp_path, 'sentence\n"Then\nMASK left."\nNobody left.\n').startswith(", line 4: 'Nobody left.'")
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "expected"),
-    [
-        (
-            "id,sentence,participant_class\na,MASK left.,female\nb,MASK came.,man\n",
-            (),
-            "own: some sentences say whether they decide their blank and some do not",
-        ),
-        ("id,sentence,female\na,MASK left.,x\n", (), "own: a word group cannot be called 'female', as a column is"),
-        ("id,sentence,cold\na,It is MASK.,x\n", WEATHER, "own: a word group cannot be called 'cold'"),
-        ("id,sentence\na,It is MASK.\n", [("model", "x"), ("b", "y")], "own: a word group cannot be called 'model'"),
-        ("id,sentence,percent_female\na,MASK left.,nan\n", (), "own, a: percent_female is nan"),
-        ("id,sentence,percent_female\na,MASK left.,900\n", (), "own, a: percent_female is 900.0"),
-    ],
-)
-def test_what_is_wrong_with_the_set_names_the_set(text: str, options: Words, expected: str, tmp_path: Path) -> None:
-    path = tmp_path / "own.csv"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(UndertowError) as caught:
-        read_sentences(path, options)
-    assert str(caught.value).startswith(expected)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("row", "options", "expected"),
-    [
-        ("MASK is here.", [("polite", "Sie"), ("she", "sie")], "'Sie' would count for 'polite' and for 'she'"),
-        ("MASK is {here}.", WEATHER, "has a hole {here} that nothing fills"),
-    ],
-)
-def test_options_that_a_sentence_cannot_take(row: str, options: Words, expected: str, tmp_path: Path) -> None:
-    said = refusal(tmp_path, f"sentence\nIt is MASK.\n{row}\n", options=options)
-    assert said.startswith(", line 3: ")
-    assert expected in said
-
-
-def test_gold_is_one_of_the_users_own_groups(tmp_path: Path) -> None:
-    said = refusal(tmp_path, "sentence,gold\nIt is MASK.,female\n", options=WEATHER)
-    assert said == ", line 2: gold 'female' is none of the groups cold, warm"
-
-
-def test_a_file_that_is_not_text(tmp_path: Path) -> None:
-    path = tmp_path / "own.csv"
-    path.write_bytes(b"sentence\nMASK l\xe9ft.\n")
-    with pytest.raises(UndertowError) as caught:
-        read_sentences(path)
-    assert str(caught.value) == f"{path}: byte 15 is not UTF-8; save the file as UTF-8 text"
+def test_damage_of_tsv_and_of_bytes_is_refused_by_its_place(tmp_path: Path) -> None:
+    text = "sentence\tmood\nMASK left.\tcalm\n\nMASK, who came.\n"
+    assert_refused(("own.tsv, line 4",), read, tmp_path, text, "own.tsv")
+    (tmp_path / "own.csv").write_bytes(b"sentence\nMASK l\xe9ft.\n")
+    assert_refused(("own.csv", "byte 15"), read_sentences, tmp_path / "own.csv")
 
 
 @pytest.mark.parametrize(
@@ -501,21 +391,18 @@ def test_word_groups_from_one_line(text: str, expected: list[tuple[str, str]]) -
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "text",
     [
-        ("female: she", "needs at least two groups to choose between"),
-        ("a: x; a: y", "needs at least two groups"),
-        ("she; he", "'she; he': write each group as 'name: word, word', with ; between groups"),
-        ("a: x; b", "'a: x; b': write each group as"),
-        (": x; b: y", "': x; b: y': write each group as"),
-        ("a: x; b:", "group 'b' needs a list of words"),
-        ("a: x; b: , ,", "group 'b' needs a list of words"),
-        ("a: x, y; b: z, x", "'x' stands in two groups; choose one"),
+        " ; ",
+        "female: she",
+        "a: x; a: y",
+        "she; he",
+        "a: x; b",
+        ": x; b: y",
+        "a: x; b:",
+        "a: x; b: , ,",
+        "a: x, y; b: z, x",
     ],
 )
-def test_word_groups_that_are_refused(text: str, expected: str) -> None:
-    with pytest.raises(UndertowError) as caught:
-        parse_options(text)
-    assert str(caught.value).startswith("options '")
-    assert expected in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_options_that_are_no_word_groups_are_refused(text: str) -> None:
+    assert_refused(("options '",), parse_options, text)
