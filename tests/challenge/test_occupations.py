@@ -1,4 +1,4 @@
-"""Occupations: the package's own, a user's, those of an O*NET release, and one sentence for each thing that can be wrong."""
+"""Occupations: the package's own, a user's, those of an O*NET release, and their refusals."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import assert_refused
 
 from undertow.challenge.occupations import (
     CATEGORIES,
@@ -27,16 +28,6 @@ def write(folder: Path, text: str, name: str = "own.tsv") -> str:
     path = folder / name
     path.write_bytes(text.encode())
     return str(path)
-
-
-def refusal(path: str = "", onet_folder: str = "", top: int = 5) -> str:
-    """What is said of a bad table: one line that begins with the file's path."""
-    with pytest.raises(UndertowError) as caught:
-        load_occupations(path, onet_folder, top)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert message.startswith(path)
-    return message.removeprefix(path)
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -81,14 +72,12 @@ def test_the_packages_own_have_five_attributes_of_each_category() -> None:
         assert path.stat().st_size < 30_000
 
 
-def test_the_packages_own_say_whose_facts_they_are_and_who_stands_in_for_whom() -> None:
+def test_the_packages_own_credit_their_sources_and_name_stand_ins() -> None:
     credit, proxies, shares = load_occupations().notes
-    assert credit.startswith(
-        "This page includes information from the O*NET 30.2 Database by the U.S. Department of Labor"
-    )
-    assert "CC BY 4.0" in credit
-    assert "modified" in credit
-    assert proxies.startswith("stand-in attributes of politician, senator: 11-1031.00 Legislators has no ratings")
+    for word in ("O*NET 30.2", "U.S. Department of Labor", "CC BY 4.0", "modified"):
+        assert word in credit
+    for word in ("politician, senator", "11-1031.00 Legislators"):
+        assert word in proxies
     assert "Bureau of Labor Statistics" in shares
 
 
@@ -97,8 +86,8 @@ def test_fewer_attributes_of_each_category() -> None:
     assert two.title == "62 occupations with their top 2 skills, knowledge and abilities"
     for whole, cut in zip(five.occupations, two.occupations, strict=True):
         assert cut.attributes == tuple(whole.attributes[place] for place in (0, 1, 5, 6, 10, 11))
-    assert "have 5 attributes of each category and not 6; name a folder" in refusal(top=6)
-    assert refusal(top=0).startswith("top is 0; take at least 1")
+    for top in (6, 0):
+        assert_refused((str(top),), load_occupations, "", "", top)
 
 
 @pytest.mark.parametrize(
@@ -191,63 +180,51 @@ def test_the_packages_own_table_is_one_that_a_user_can_begin_with(tmp_path: Path
 
 def test_what_may_be_meant_otherwise_is_noted(tmp_path: Path) -> None:
     text = "occupation\tatribute\tfemale_percent\nusher\tx\t0.4\nhermit\ty\t\n"
-    assert load_occupations(write(tmp_path, text)).notes == (
-        "column 'atribute' is not used (did you mean 'attribute'?)",
-        "the shares of women are all 1 or less and taken as percent; write 40 where two in five are meant",
-        "2 of 2 occupations have no attributes: usher, hermit",
-    )
+    column, shares, lacking = load_occupations(write(tmp_path, text)).notes
+    assert "'atribute'" in column
+    assert "did you mean 'attribute'" in column
+    assert "percent" in shares
+    assert "usher, hermit" in lacking
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "named"),
     [
-        ("usher,39-3032.00,Seating,,,", "soc_code of 'usher' is '39-3032.00', but '39-3031.00' in line 2; keep one"),
-        ("usher,,Seating,,61,", "female_percent of 'usher' is '61', but '60.5' in line 2"),
-        ("usher,,Seating,,,a", "article of 'usher' is 'a', but 'an' in line 2"),
-        ("usher,,patience,ability,,", "repeats the ability 'patience' of 'usher', which line 2 has; drop one of them"),
-        ("usher,,,,,", "repeats the occupation 'usher' of line 2 without an attribute"),
-        ("Usher,,Seating,,,", "'Usher' and the 'usher' of line 2 differ in capitals alone; write both alike"),
-        ("hermit,,,skill,,", "has a category and no attribute; write it, or empty that cell"),
-        (
-            "hermit,,Silence,skil,,",
-            "category 'skil' is not known (did you mean 'skill'?); use skill, knowledge, ability",
-        ),
-        ("hermit,,,,100.1,", "female_percent is '100.1'; write a number from 0 to 100, or leave the cell empty"),
-        ("hermit,,,,-1,", "female_percent is '-1'"),
-        ("hermit,,,,nan,", "female_percent is 'nan'"),
-        ("hermit,,,,40 %,", "female_percent is '40 %'"),
-        (" ,,Silence,,,", "the occupation is empty; write it, or drop the row"),
-        ("All,,Silence,,,", "results keep the name 'All' for themselves"),
-        ("(none),,Silence,,,", "results keep the name '(none)' for themselves"),
-        ("her\x00mit,,,,,", "holds a zero byte"),
-        ("her\x1bmit,,,,,", "holds the control character '\\x1b'"),
-        ("hermit", "has 1 cell, but the header has 6"),
+        ("usher,39-3032.00,Seating,,,", "soc_code of 'usher'"), ("usher,,Seating,,61,", "female_percent of 'usher'"),
+        ("usher,,Seating,,,a", "article of 'usher'"), ("usher,,patience,ability,,", "'patience' of 'usher'"),
+        ("usher,,,,,", "'usher'"), ("Usher,,Seating,,,", "'Usher'"), ("hermit,,,skill,,", "category"),
+        ("hermit,,Silence,skil,,", "category 'skil'"), ("hermit,,,,100.1,", "female_percent"),
+        ("hermit,,,,-1,", "female_percent"), ("hermit,,,,nan,", "female_percent"), ("hermit,,,,40 %,", "female_percent"),
+        (" ,,Silence,,,", "occupation"), ("All,,Silence,,,", "'All'"), ("(none),,Silence,,,", "'(none)'"),
+        ("her\x00mit,,,,,", "zero byte"), ("her\x1bmit,,,,,", "'\\x1b'"), ("hermit", "1 cell"),
     ],
-)
-def test_a_bad_row_is_refused_by_its_line(row: str, said: str, tmp_path: Path) -> None:
+)  # fmt: skip
+def test_a_bad_row_is_refused_by_its_line(row: str, named: str, tmp_path: Path) -> None:
     first = "occupation,soc_code,attribute,category,female_percent,article\nusher,39-3031.00,Patience,ability,60.5,an\n"
-    assert refusal(write(tmp_path, f"{first}{row}\n", "own.csv")).startswith(f", line 3: {said}")
+    path = write(tmp_path, f"{first}{row}\n", "own.csv")
+    assert_refused((f"{path}, line 3", named), load_occupations, path)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "named"),
     [
-        ("", ": is empty; its first line should name the columns"),
-        ("occupation\n", ": holds no rows below its header"),
-        ("name\nusher\n", ": has no column 'occupation'"),
-        ("Occupation\tskill\nusher\tx\n", ": has no column 'occupation' (did you mean 'Occupation'?)"),
-        ("occupation\toccupation\nusher\tx\n", ": has two columns called 'occupation'"),
-        ("occupation\tcategory\nusher\tskill\n", ": has a column 'category' and none 'attribute'"),
+        ("", "empty"),
+        ("occupation\n", "no rows"),
+        ("name\nusher\n", "'occupation'"),
+        ("Occupation\tskill\nusher\tx\n", "did you mean 'Occupation'"),
+        ("occupation\toccupation\nusher\tx\n", "'occupation'"),
+        ("occupation\tcategory\nusher\tskill\n", "'attribute'"),
     ],
 )
-def test_a_bad_table_is_refused(text: str, said: str, tmp_path: Path) -> None:
-    assert refusal(write(tmp_path, text)).startswith(said)
+def test_a_bad_table_is_refused(text: str, named: str, tmp_path: Path) -> None:
+    path = write(tmp_path, text)
+    assert_refused((path, named), load_occupations, path)
 
 
 def test_a_table_of_ones_own_is_taken_whole(tmp_path: Path) -> None:
     path = write(tmp_path, "occupation\tskill\nusher\t" + "; ".join("abcdefg") + "\n")
     assert len(load_occupations(path).occupations[0].attributes) == 7
-    assert "all attributes of a table of one's own are asked about; leave top = 3 out" in refusal(path, top=3)
+    assert_refused((path, "top"), load_occupations, path, "", 3)
 
 
 def release(folder: Path, codes: tuple[str, ...]) -> str:
@@ -268,11 +245,8 @@ def test_attributes_of_a_release_for_the_packages_own(tmp_path: Path) -> None:
     assert found.name == f"onet-occupations-{tmp_path.name}"
     assert found.title == "6 occupations with their top 7 skills, knowledge and abilities"
     credit, proxies, left_out, shares = found.notes
-    assert credit.startswith("This page includes information from the O*NET Database by")
-    assert proxies.startswith("stand-in attributes of politician, senator")
-    assert left_out.startswith(
-        "left out, because the O*NET release does not rate them in every category: accountant (13-2011.00"
-    )
+    for note, word in ((credit, "O*NET"), (proxies, "politician, senator"), (left_out, "accountant (13-2011.00")):
+        assert word in note
     assert "Bureau of Labor Statistics" in shares
 
 
@@ -285,14 +259,15 @@ def test_attributes_of_a_release_for_ones_own(tmp_path: Path) -> None:
     assert found.source == f"O*NET text release in {tmp_path.name} (CC BY 4.0), modified; occupations of own.tsv"
     assert found.notes[1:] == ("column 'mine' is not used",)
     path = write(tmp_path, "occupation\tsoc_code\tskill\nhead nurse\t29-1141.00\tCare\n")
-    assert "'head nurse' has attributes already; drop them, or leave the folder" in refusal(path, folder)
+    assert_refused((path, "'head nurse'"), load_occupations, path, folder)
     path = write(tmp_path, "occupation\nhead nurse\n")
-    assert "'head nurse' has no O*NET code to be looked up by" in refusal(path, folder)
+    assert_refused((path, "'head nurse'"), load_occupations, path, folder)
 
 
 CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\t\n"), max_size=8)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=3))
 def test_any_table_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str, str, str]]
@@ -303,7 +278,7 @@ def test_any_table_is_read_or_refused(
     try:
         found = load_occupations(path)
     except UndertowError:
-        assert refusal(path)
+        assert_refused((path,), load_occupations, path)
         return
     for one in found.occupations:
         assert one.name == " ".join(one.name.split()) != ""
