@@ -6,12 +6,13 @@ import string
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import assert_refused
 
 from undertow.challenge.prompts import Answering, Prompt, load_prompts, masked, watched
 from undertow.challenge.sentences import PRONOUNS, group_blank, pronoun_blank
-from undertow.types import Blank, Continuations, Generation, Item, Option, UndertowError
+from undertow.types import Blank, Continuations, Generation, Item, Option
 
 CHILD = pronoun_blank("In 1953, {blank} was a child.", "nominative")
 PUBLISHED = {
@@ -31,15 +32,6 @@ def own(folder: Path, text: str, name: str = "mine.toml") -> str:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return str(path)
-
-
-def refuses(names: str, *words: str, mask: str = "") -> None:
-    """One sentence on one line, with these words in it."""
-    with pytest.raises(UndertowError) as said:
-        load_prompts(names, mask)
-    assert "\n" not in str(said.value)
-    for word in words:
-        assert word in str(said.value)
 
 
 # Published.
@@ -103,62 +95,43 @@ def test_what_a_sentence_says_is_never_taken_for_a_place_in_the_prompt() -> None
 
 
 @pytest.mark.parametrize(
-    ("names", "words"),
+    ("names", "named"),
     [
-        ("D", ["'D'", "A, B, C", ".toml"]),
-        ("a", ["'a'"]),
-        ("A,B,D", ["'D'"]),
-        ("", ["names none", "--prompts A,B,C"]),
-        (" , ", ["names none"]),
-        ("A,B,A", ["two called 'A'"]),
-        ("nowhere.toml", ["nowhere.toml", "No such file"]),
+        ("D", ("'D'", "A, B, C", ".toml")), ("a", ("'a'",)), ("A,B,D", ("'D'",)), (" , ", ("--prompts",)),
+        ("A,B,A", ("'A'",)), ("nowhere.toml", ("nowhere.toml",)),
     ],
-)
-def test_names_that_name_no_prompt_are_refused(names: str, words: list[str]) -> None:
-    refuses(names, *words)
+)  # fmt: skip
+def test_names_that_name_no_prompt_or_one_twice_are_refused(names: str, named: tuple[str, ...]) -> None:
+    assert_refused(named, load_prompts, names)
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "named"),
     [
-        ("", ["holds no prompt", "{sentence}"]),
-        ("[p", ["not valid TOML"]),
-        ("title = 'mine'", ["'title'", "needs a text"]),
-        ("[p]\nmask = '_'", ["'p'", "needs a text"]),
-        ("[p]\ntext = 3", ["'p'", "needs a text"]),
-        ("[p]\ntext = ['{sentence}']", ["'p'", "needs a text"]),
-        ("[p]\ntext = 'nothing goes in here'", ["'p'", "0 times"]),
-        ("[p]\ntext = '{sentence} and {sentence}'", ["'p'", "2 times"]),
-        ("[p]\ntext = '{Sentence}'", ["'p'", "0 times"]),
-        ("[p]\ntext = '{sentence}'\nmasks = '_'", ["'masks' is not known"]),
-        ("[p]\ntext = '{sentence}'\nmask = ''", ["'p'", "mask"]),
-        ("[p]\ntext = '{sentence}'\nmask = ' '", ["'p'", "mask"]),
-        ("[p]\ntext = '{sentence}'\nmask = 3", ["'p'", "mask"]),
-        ("['']\ntext = '{sentence}'", ["1 to 60 letters"]),
-        ("[' ']\ntext = '{sentence}'", ["1 to 60 letters"]),
-        (f"[{'p' * 61}]\ntext = '{{sentence}}'", ["1 to 60 letters"]),
-        ("[good]\ntext = '{sentence}'\n[bad]\ntext = ''", ["'bad'", "0 times"]),
+        ("", "{sentence}"), ("[p", "TOML"), ("title = 'mine'", "'title'"), ("[p]\nmask = '_'", "'p'"),
+        ("[p]\ntext = 3", "'p'"), ("[p]\ntext = ['{sentence}']", "'p'"), ("[p]\ntext = 'nothing goes in here'", "'p'"),
+        ("[p]\ntext = '{sentence} and {sentence}'", "'p'"), ("[p]\ntext = '{Sentence}'", "'p'"),
+        ("[p]\ntext = '{sentence}'\nmasks = '_'", "'masks'"), ("[p]\ntext = '{sentence}'\nmask = ' '", "mask"),
+        ("[p]\ntext = '{sentence}'\nmask = 3", "mask"), ("[' ']\ntext = '{sentence}'", "' '"),
+        (f"[{'p' * 61}]\ntext = '{{sentence}}'", "'ppp"), ("[good]\ntext = '{sentence}'\n[bad]\ntext = ''", "'bad'"),
     ],
-)
-def test_files_that_hold_no_prompt_are_refused_by_name(text: str, words: list[str], tmp_path: Path) -> None:
-    refuses(own(tmp_path, text), "mine.toml", *words)
+)  # fmt: skip
+def test_a_file_that_holds_no_prompt_is_refused_by_its_key(text: str, named: str, tmp_path: Path) -> None:
+    assert_refused(("mine.toml", named), load_prompts, own(tmp_path, text))
 
 
 def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes("[p]\ntext = 'Ergänze {sentence}'".encode("latin-1"))
-    refuses(str(tmp_path / "latin.toml"), "latin.toml", "UTF-8")
+    assert_refused(("latin.toml", "UTF-8"), load_prompts, str(tmp_path / "latin.toml"))
 
 
-def test_a_name_given_twice_is_refused_wherever_it_is_from(tmp_path: Path) -> None:
+def test_a_name_given_twice_and_a_mask_that_marks_nothing_are_refused(tmp_path: Path) -> None:
     mine = own(tmp_path, "[A]\ntext = 'Mine: {sentence}'")
     (alone,) = load_prompts(mine)
     assert alone.text == "Mine: {sentence}"
-    refuses(f"A,{mine}", "two called 'A'")
-    refuses(f"{mine},{mine}", "two called 'A'")
-
-
-def test_a_mask_option_that_marks_nothing_is_refused_as_in_a_file() -> None:
-    refuses("A", "mask", mask=" ")
+    for names in (f"A,{mine}", f"{mine},{mine}"):
+        assert_refused(("'A'",), load_prompts, names)
+    assert_refused(("mask",), load_prompts, "A", " ")
 
 
 # What stands in the blank.
@@ -191,19 +164,16 @@ def test_the_marks_own_letters_stay_as_they_are_at_the_start_of_a_sentence() -> 
 
 
 @pytest.mark.parametrize(
-    ("fills", "n_blanks"),
+    "fills",
     [
-        ({"female": [("she", "her")], "male": [("he", "his")]}, 2),
-        ({"female": [("she", "she")], "male": [("he", "he")]}, 2),
+        {"female": [("she", "her")], "male": [("he", "his")]},
         # Only both places together tell the groups apart.
-        ({"same": [("he", "he"), ("she", "she")], "other": [("he", "she"), ("she", "he")]}, 0),
+        {"same": [("he", "he"), ("she", "she")], "other": [("he", "she"), ("she", "he")]},
     ],
 )
-def test_a_sentence_with_several_blanks_is_refused(fills: dict[str, list[tuple[str, str]]], n_blanks: int) -> None:
+def test_a_sentence_with_several_blanks_is_refused(fills: dict[str, list[tuple[str, str]]]) -> None:
     options = tuple(Option(group, words) for group, forms in fills.items() for words in forms)
-    query = Blank(("", " lost ", " keys."), options)
-    with pytest.raises(UndertowError, match=rf"^'___ lost ___ keys\.': has {n_blanks} blanks to mark.*--prompts out$"):
-        masked(query, "_")
+    assert_refused(("'___ lost ___ keys.'",), masked, Blank(("", " lost ", " keys."), options), "_")
 
 
 # What is looked for.
@@ -244,6 +214,7 @@ def test_own_words_are_looked_for_with_their_capitals(
 WORDS = st.lists(st.text(string.ascii_letters + "éßǆ", min_size=1, max_size=3), unique=True, min_size=2, max_size=12)
 
 
+@settings(max_examples=30)
 @given(WORDS, st.integers(1, 11))
 def test_no_word_is_looked_for_in_two_groups_and_none_is_lost(words: list[str], cut: int) -> None:
     groups = {"a": words[:cut], "b": words[cut:]}

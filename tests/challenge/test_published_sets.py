@@ -95,16 +95,8 @@ def test_word_lists_are_the_papers() -> None:
 def test_capitals_of_one_word_are_one_option_at_the_start_of_a_sentence() -> None:
     items = challenge.load("mgt", words="aaai").items([challenge.spectrum("date")])
     starting = blank_of(items[0])
-    assert [option.fills[0] for option in starting.options] == [
-        "She",
-        "Her",
-        "Female",
-        "He",
-        "Him",
-        "His",
-        "Male",
-        "They",
-    ]
+    fills = [option.fills[0] for option in starting.options]
+    assert fills == ["She", "Her", "Female", "He", "Him", "His", "Male", "They"]
 
 
 def test_the_digest_follows_the_content() -> None:

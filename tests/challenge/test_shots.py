@@ -11,12 +11,12 @@ from dataclasses import replace
 from itertools import pairwise, permutations
 
 import pytest
+from refusals import assert_refused
 from scipy import stats
 
 from undertow.challenge.descriptions import TASKS, Wording, wordings
 from undertow.challenge.documents import CATEGORIES, DIMENSIONS, Document
 from undertow.challenge.shots import RANDOM, SAMPLINGS, WEAK_ORACLE, answer_prefix, draw_shots, prompt_of
-from undertow.types import UndertowError
 
 POOL = [
     Document(f"{dimension}-{number}", f"Text {number} about {dimension}.", biased=True, dimension=dimension)
@@ -80,11 +80,10 @@ print(json.dumps([[d.id for d in draw_shots(pool, target, 20, how, 3, 11)] for h
 """
 
 
-@pytest.mark.parametrize("hash_seed", ["0", "4711"])
-def test_a_draw_is_the_same_in_every_process(hash_seed: str) -> None:
+def test_a_draw_is_the_same_in_every_process() -> None:
     done = subprocess.run(
         [sys.executable, "-c", DRAWN_ELSEWHERE],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        env={**os.environ, "PYTHONHASHSEED": "4711"},
         capture_output=True,
         text=True,
         check=True,
@@ -92,9 +91,8 @@ def test_a_draw_is_the_same_in_every_process(hash_seed: str) -> None:
     assert json.loads(done.stdout) == [ids(draw_shots(POOL, TARGET, 20, how, 3, 11)) for how in SAMPLINGS]
 
 
-def test_a_sampling_that_there_is_not_is_refused() -> None:
-    with pytest.raises(UndertowError, match="'oracle'; use one of random, weak-oracle"):
-        draw_shots(POOL, TARGET, 5, "oracle", 0, 0)
+def test_an_unknown_sampling_is_refused() -> None:
+    assert_refused(("'oracle'", *SAMPLINGS), draw_shots, POOL, TARGET, 5, "oracle", 0, 0)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -182,12 +180,12 @@ def test_weak_oracle_passes_over_a_dimension_that_has_run_out() -> None:
 
 def test_weak_oracle_orders_dimensions_evenly_over_targets() -> None:
     """At five examples each of the eight dimensions is there as often as another; all six orders of three are."""
-    targets = [replace(TARGET, id=f"asked {number}") for number in range(1600)]
+    targets = [replace(TARGET, id=f"asked {number}") for number in range(800)]
     counts = Counter(s.dimension for t in targets for s in draw_shots(POOL, t, 5, WEAK_ORACLE, 0, seed=3))
     assert set(counts) == set(CATEGORIES["identity"])
     # Five of eight without repeats vary less than five independent ones: a test that is conservative.
     assert stats.chisquare(list(counts.values())).pvalue > 1e-3
-    workers = [replace(WORKER, id=f"asked {number}") for number in range(1200)]
+    workers = [replace(WORKER, id=f"asked {number}") for number in range(600)]
     drawn = [draw_shots(POOL, worker, 3, WEAK_ORACLE, 0, seed=3) for worker in workers]
     orders = Counter(tuple(s.dimension for s in shots) for shots in drawn)
     assert set(orders) == set(permutations(CATEGORIES["affiliation"]))
@@ -197,23 +195,11 @@ def test_weak_oracle_orders_dimensions_evenly_over_targets() -> None:
     assert stats.chisquare(list(of_profession.values())).pvalue > 1e-3
 
 
-def test_two_targets_and_two_draws_have_orders_of_their_own() -> None:
-    orders = {
-        tuple(s.dimension for s in draw_shots(POOL, replace(TARGET, id=name), 8, WEAK_ORACLE, draw, 0))
-        for name in ("a", "b")
-        for draw in range(2)
-    }
-    assert len(orders) == 4
-
-
 @pytest.mark.parametrize("dimension", ["", "dialect"])
 def test_weak_oracle_needs_a_category(dimension: str) -> None:
     target = replace(TARGET, dimension=dimension)
-    with pytest.raises(UndertowError) as said:
-        draw_shots(POOL, target, 5, WEAK_ORACLE, 0, 0)
-    assert "\n" not in str(said.value)
-    for word in ("'asked'", repr(dimension), "identity, affiliation", "random"):
-        assert word in str(said.value)
+    named = ("'asked'", repr(dimension), *CATEGORIES, RANDOM)
+    assert_refused(named, draw_shots, POOL, target, 5, WEAK_ORACLE, 0, 0)
     assert len(draw_shots(POOL, target, 5, RANDOM, 0, 0)) == 5
 
 
@@ -245,10 +231,6 @@ def test_a_question_and_its_answer_read_as_an_example_does(task: str) -> None:
         assert asked == f"A text.\n{wording.text}".replace("{dimension}", "race")
 
 
-def test_an_answer_is_set_apart_by_a_space_or_by_its_line() -> None:
-    assert (answer_prefix(QUESTION), answer_prefix(NULL)) == (" ", "")
-
-
 def test_the_dimension_is_filled_in_the_wording_and_nowhere_else() -> None:
     text, answer = "{dimension} {0} {} {{x}} { %s \\1", "{dimension} {answer}"
     assert prompt_of(text, NAMED, answer, "political affiliation") == (
@@ -262,5 +244,4 @@ def test_a_dimension_with_braces_is_taken_as_it_stands() -> None:
 
 
 def test_a_wording_that_names_the_dimension_needs_one() -> None:
-    with pytest.raises(UndertowError, match=r"class 'dimension' of bias-rephrasing .*leave the class out"):
-        prompt_of("A.", NAMED, None)
+    assert_refused(("'dimension'", "bias-rephrasing"), prompt_of, "A.", NAMED, None)
