@@ -137,7 +137,8 @@ def install(extras: set[str]) -> None:
     NOTE.unlink(missing_ok=True)
     chosen = pins(extras)
     steps = []
-    if torch := chosen.pop("torch", ""):
+    torch = chosen.pop("torch", "")
+    if torch and not list(VENV.glob(f"lib/*/site-packages/torch-{torch}*.dist-info")):
         arguments = torch_requirement(torch)
         steps.append(Step(arguments[-1].replace("==", " "), "install", "--no-compile", *arguments))
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
