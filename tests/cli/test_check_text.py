@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_commands import Workplace
+from workplace import Workplace, shared
 
 from conftest import Cli
 from refusal import refused
@@ -17,12 +16,10 @@ from test_checking import DECIDED, NOMINATIVE, POSSESSIVE, UNDECIDED, planted_pe
 from undertow.checking import Verdict
 from undertow.places import store_file
 from undertow.sentence_files import AT_ONCE, Line, check_out, write_verdicts
-from warm import cold
 
-slow = pytest.mark.slow
-pytestmark = pytest.mark.xdist_group("check-text")
 TOY = ["check-text", "-m", "toy"]
 PLANTED = ["--challenge", "planted.csv"]
+FILE = [*TOY, *PLANTED, "--file", "sentences.jsonl", "--options", NOMINATIVE]
 KEYS = [
     "text",
     "unspecified",
@@ -49,36 +46,33 @@ def written(lines: list[dict[str, Any]]) -> str:
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
-    """A folder with sentences that the toy tells apart, and a file of sentences to judge."""
-    folder = tmp_path_factory.mktemp("work")
-    planted_table(folder)
-    (folder / "sentences.jsonl").write_text(written(LINES), encoding="utf-8")
-    return Workplace(folder)
+def work(shared_base: Path) -> Workplace:
+    """A folder with sentences that the toy tells apart, and a file of sentences to judge with their verdicts."""
+
+    def make(work: Workplace) -> None:
+        planted_table(work.folder)
+        (work.folder / "sentences.jsonl").write_text(written(LINES), encoding="utf-8")
+        assert work(*FILE, "--out", "verdicts.jsonl").stdout == ""
+
+    return shared(shared_base, "check-text", make)
 
 
 @pytest.fixture(scope="module")
 def verdicts(work: Workplace) -> list[dict[str, Any]]:
     """What a file of sentences gives, line by line."""
-    given = ["--file", "sentences.jsonl", "--options", NOMINATIVE]
-    said = work(*TOY, *PLANTED, *given, "--out", "verdicts.jsonl")
-    assert said.stdout == ""
     text = (work.folder / "verdicts.jsonl").read_bytes().decode("utf-8")
     assert text.endswith("\n")
     return [json.loads(line) for line in text.removesuffix("\n").split("\n")]
 
 
-# One sentence.
-
-
 @pytest.fixture(scope="module")
 def verdict(work: Workplace) -> dict[str, Any]:
-    """What --json says of one sentence, by a process that starts cold."""
-    arguments = [*TOY, UNDECIDED, *PLANTED, "--options", NOMINATIVE, "--json"]
-    done = cold(work.folder, *arguments, env=os.environ | {"UNDERTOW_CACHE": str(work.folder / "cache")})
-    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
-    said: dict[str, Any] = json.loads(done.stdout)
+    """What --json says of one sentence."""
+    said: dict[str, Any] = work.json(*TOY, UNDECIDED, *PLANTED, "--options", NOMINATIVE)
     return said
+
+
+# One sentence.
 
 
 def test_a_verdict_is_one_json_object(verdict: dict[str, Any]) -> None:
@@ -111,7 +105,6 @@ def test_a_verdict_is_told_with_its_evidence(verdict: dict[str, Any], work: Work
     assert lines[10:] == ["  at most 20% went to words that were not asked for", f"Rests on: {verdict['rests_on']}."]
 
 
-@slow
 def test_words_of_ones_own_have_no_chance(work: Workplace) -> None:
     lines = work(
         *TOY, "The nurse lost ___ keys.", *PLANTED, "--options", "hers: her; theirs: their"
@@ -122,7 +115,6 @@ def test_words_of_ones_own_have_no_chance(work: Workplace) -> None:
     assert lines[-1].startswith("Rests on: total variation above ")
 
 
-@slow
 def test_the_schemas_and_pronouns_are_what_a_user_gets_who_names_none(work: Workplace) -> None:
     verdict = work.json(*TOY, UNDECIDED)
     assert list(verdict["percent"]) == ["1901", "2016"]
@@ -131,7 +123,6 @@ def test_the_schemas_and_pronouns_are_what_a_user_gets_who_names_none(work: Work
     assert verdict["advice"].endswith("hardly better than chance (50%).")
 
 
-@slow
 def test_w_and_how_it_goes_in_can_be_chosen(work: Workplace) -> None:
     (work.folder / "town.txt").write_text("Rome\nOslo\nParis\n", encoding="utf-8")
     given = [
@@ -151,7 +142,6 @@ def test_w_and_how_it_goes_in_can_be_chosen(work: Workplace) -> None:
     assert all(shares == pytest.approx(expected) for shares in verdict["percent"].values())
 
 
-@slow
 def test_dates_can_be_chosen(work: Workplace) -> None:
     dates = ["--date-start", "1850", "--date-stop", "1950", "--date-count", "5", "--ends", "2"]
     verdict = work.json(*TOY, UNDECIDED, *PLANTED, "--options", NOMINATIVE, *dates)
@@ -164,13 +154,14 @@ def test_dates_can_be_chosen(work: Workplace) -> None:
 # A file of them.
 
 
-def test_every_line_comes_back_with_its_own_keys(verdicts: list[dict[str, Any]]) -> None:
+def test_every_line_comes_back_with_its_own_keys(verdicts: list[dict[str, Any]], work: Workplace) -> None:
     assert len(verdicts) == len(LINES)
     for line, given in zip(verdicts, LINES, strict=True):
         assert {key: value for key, value in line.items() if key != "verdict"} == {
             key: value for key, value in given.items() if key != "verdict"
         }
         assert list(line["verdict"]) == KEYS
+    assert "Türe 门" in (work.folder / "verdicts.jsonl").read_text(encoding="utf-8")
 
 
 def test_every_line_is_judged_by_its_own_options(verdicts: list[dict[str, Any]]) -> None:
@@ -194,12 +185,6 @@ def test_every_line_is_judged_by_its_own_options(verdicts: list[dict[str, Any]])
         assert verdict["percent"]["2016"] == pytest.approx(planted_percent(f"In 2016: The {who} said that", 2016))
 
 
-def test_signs_of_any_language_stay_as_they_are(verdicts: list[dict[str, Any]], work: Workplace) -> None:
-    assert verdicts[1]["note"] == "Türe 门"
-    assert "Türe 门" in (work.folder / "verdicts.jsonl").read_text(encoding="utf-8")
-
-
-@slow
 def test_a_line_of_a_file_is_judged_as_if_it_stood_alone(verdicts: list[dict[str, Any]], work: Workplace) -> None:
     alone = work.json(*TOY, LINES[2]["text"], *PLANTED, "--options", POSSESSIVE)
     chance = alone.pop("chance_percent")
@@ -208,14 +193,12 @@ def test_a_line_of_a_file_is_judged_as_if_it_stood_alone(verdicts: list[dict[str
     assert in_file == alone
 
 
-@slow
 def test_without_out_the_verdicts_are_printed(verdicts: list[dict[str, Any]], work: Workplace) -> None:
-    said = work(*TOY, *PLANTED, "--file", "sentences.jsonl", "--options", NOMINATIVE).stdout
+    said = work(*FILE).stdout
     assert [json.loads(line) for line in said.removesuffix("\n").split("\n")] == verdicts
 
 
 @pytest.mark.soak
-@slow
 def test_a_long_file_keeps_its_order(work: Workplace) -> None:
     """Longer than what is asked at once."""
     texts = [f"Person {number} said that {{blank}} was late." for number in range(450)]
@@ -258,82 +241,59 @@ class StoppedGuard:
 def test_a_file_that_is_there_is_not_written_over(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").write_text('{"text": "The cook said ___ ran."}\n', encoding="utf-8")
     (tmp_path / "out.jsonl").write_text("mine", encoding="utf-8")
-    refused(
-        cli(*TOY, "--file", "s.jsonl", "--out", "out.jsonl"), "out.jsonl: is there already", "--out", "remove it first"
-    )
+    refused(cli(*TOY, "--file", "s.jsonl", "--out", "out.jsonl"), "out.jsonl", "--out")
     assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == "mine"
     assert not store_file().exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "word"),
     [
-        ([], ["give one sentence, or a file of them with --file"]),
-        ([UNDECIDED, "--file", "s.jsonl"], ["give one sentence, or a file of them with --file"]),
-        pytest.param([UNDECIDED, "--out", "v.jsonl"], ["--out is for the verdicts of --file"], marks=slow),
-        pytest.param(["--file", "nosuch.jsonl"], ["nosuch.jsonl: cannot be read", "check the path"], marks=slow),
-        pytest.param(["--file", "."], ["cannot be read", "check the path"], marks=slow),
-        pytest.param(
-            [UNDECIDED, "--w", "date,place"], ["'date,place' names several lists", "a guard uses one"], marks=slow
-        ),
-        pytest.param([UNDECIDED, "--inject", "Once"], ["has no place for the value", "write {w}"], marks=slow),
-        pytest.param([UNDECIDED, "--challenge", "mgc"], ["'mgc'", "its own place for W"], marks=slow),
-        pytest.param(
-            [UNDECIDED, "--challenge", "schemas"], ["no challenge called 'schemas'", "undertow-schemas"], marks=slow
-        ),
+        ([], "--file"),
+        ([UNDECIDED, "--file", "s.jsonl"], "--file"),
+        ([UNDECIDED, "--out", "v.jsonl"], "--out"),
+        (["--file", "nosuch.jsonl"], "nosuch.jsonl"),
+        (["--file", "."], "cannot be read"),
+        ([UNDECIDED, "--w", "date,place"], "'date,place'"),
+        ([UNDECIDED, "--inject", "Once"], "{w}"),
+        ([UNDECIDED, "--challenge", "mgc"], "'mgc'"),
+        ([UNDECIDED, "--challenge", "schemas"], "'schemas'"),
+        (["The nurse was late."], "'The nurse was late.'"),
+        ([UNDECIDED, "--options", "she, he"], "she, he"),
     ],
 )
-def test_what_is_asked_for_must_be_one_thing(arguments: list[str], words: list[str], cli: Cli, tmp_path: Path) -> None:
+def test_what_is_asked_for_must_be_one_thing(arguments: list[str], word: str, cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").write_text('{"text": "The cook said ___ ran."}\n', encoding="utf-8")
-    refused(cli(*TOY, *arguments), *words)
+    refused(cli(*TOY, *arguments), word)
     assert [path.name for path in tmp_path.iterdir()] == ["s.jsonl"]
     assert not store_file().exists()
-
-
-@pytest.mark.parametrize("arguments", [["The nurse was late."], [UNDECIDED, "--options", "she, he"]])
-def test_a_sentence_that_is_none_is_refused(arguments: list[str], cli: Cli, tmp_path: Path) -> None:
-    words = ["write each group as"] if "--options" in arguments else ["'The nurse was late.': has no blank; mark one"]
-    planted_table(tmp_path)
-    refused(cli(*TOY, *arguments, *PLANTED), *words)
 
 
 GOOD = b'{"text": "The cook said ___ ran."}\n'
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "word"),
     [
-        (b"", ["holds no lines", "write one object a line"]),
-        pytest.param(b"\n  \n", ["holds no lines"], marks=slow),
-        (GOOD + b'\n{"text": "The cook ran."}\n', ["line 3", "'The cook ran.': has no blank"]),
-        (GOOD + GOOD + b'{"text": "The cook', ["line 3", "is not JSON"]),
-        pytest.param(GOOD + b"The cook said ___ ran.\n", ["line 2", "is not JSON"], marks=slow),
-        pytest.param(GOOD + b"[" * 100_000, ["line 2", "is not JSON"], marks=slow),
-        pytest.param(GOOD + b'["The cook said ___ ran."]\n', ["line 2", 'needs an object with a "text"'], marks=slow),
-        pytest.param(GOOD + b'{"sentence": "a ___"}\n', ["line 2", 'needs an object with a "text"'], marks=slow),
-        pytest.param(b'{"text": 3}\n', ["line 1", 'needs an object with a "text"'], marks=slow),
-        pytest.param(GOOD + b'{"text": "a ___ \\ud800"}\n', ["line 2", "half of a character", "mend it"], marks=slow),
-        pytest.param(GOOD + b'{"text": "___ ___"}\n', ["line 2", "has 2 blanks"], marks=slow),
-        (
-            GOOD + b'{"text": "a ___", "options": ["she", "he"]}\n',
-            ["line 2", "options must be a text", "table of lists"],
-        ),
-        pytest.param(
-            GOOD + b'{"text": "a ___", "options": {"one": "she", "other": "he"}}\n',
-            ["line 2", "group 'one' needs a list of words"],
-            marks=slow,
-        ),
-        pytest.param(
-            GOOD + b'{"text": "a ___", "options": {"one": ["she"]}}\n', ["line 2", "at least two groups"], marks=slow
-        ),
-        pytest.param(GOOD + b'{"text": "a ___", "options": "she"}\n', ["line 2", "write each group as"], marks=slow),
-        (GOOD + b'{"text": "a \xff ___"}\n', ["byte 47 is not UTF-8", "save the file as UTF-8"]),
+        (b"\n  \n", "holds no lines"),
+        (GOOD + b'\n{"text": "The cook ran."}\n', "line 3"),
+        (GOOD + GOOD + b'{"text": "The cook', "line 3"),
+        (GOOD + b"[" * 100_000, "line 2"),
+        (GOOD + b'["The cook said ___ ran."]\n', "line 2"),
+        (b'{"text": 3}\n', "line 1"),
+        (GOOD + b'{"text": "a ___ \\ud800"}\n', "line 2"),
+        (GOOD + b'{"text": "___ ___"}\n', "line 2"),
+        (GOOD + b'{"text": "a ___", "options": ["she", "he"]}\n', "line 2"),
+        (GOOD + b'{"text": "a ___", "options": {"one": "she", "other": "he"}}\n', "group 'one'"),
+        (GOOD + b'{"text": "a ___", "options": {"one": ["she"]}}\n', "line 2"),
+        (GOOD + b'{"text": "a ___", "options": "she"}\n', "line 2"),
+        (GOOD + b'{"text": "a \xff ___"}\n', "byte 47"),
     ],
 )
-def test_a_bad_line_is_named_by_its_number_before_anything_is_asked(
-    content: bytes, words: list[str], cli: Cli, tmp_path: Path
+def test_bad_line_is_named_by_its_number_before_anything_is_asked(
+    content: bytes, word: str, cli: Cli, tmp_path: Path
 ) -> None:
     (tmp_path / "own.jsonl").write_bytes(content)
-    refused(cli(*TOY, "--file", "own.jsonl", "--out", "verdicts.jsonl"), "own.jsonl", *words)
+    refused(cli(*TOY, "--file", "own.jsonl", "--out", "verdicts.jsonl"), "own.jsonl", word)
     assert [path.name for path in tmp_path.iterdir()] == ["own.jsonl"]
     assert not store_file().exists()

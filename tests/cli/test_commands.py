@@ -88,6 +88,18 @@ def test_run_prints_one_json_object_and_the_same_run_again_computes_nothing(work
     assert (work.folder / folder / "manifest.json").is_file()
 
 
+@slow
+def test_run_of_a_text_audit_writes_tables_figures_and_a_page(work: Workplace) -> None:
+    given = ["--documents", "6", "--shots", "0,2", "--draws", "1", "--out", "run"]
+    assert work.json("run", "bias-diagnosis", "-m", "toy", *given, told=True)["counts"]["items"] == 6 * 3 * 2
+    run = work.folder / "run"
+    names = ["figures", "manifest.json", "observations.parquet", "report.html", "results.csv", "results.json", "tables"]
+    assert sorted(path.name for path in run.iterdir()) == names
+    assert sorted(path.name for path in (run / "tables").iterdir()) == ["confusion.csv", "slots.csv"]
+    assert len(list((run / "figures").glob("*.svg"))) == len(list((run / "figures").glob("*.png"))) == 5
+    assert "Table 4 of the paper" in (run / "report.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.soak
 @slow
 def test_seed_moves_intervals_and_p_values_slightly_and_no_estimate(work: Workplace) -> None:

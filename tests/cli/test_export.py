@@ -14,6 +14,7 @@ from conftest import SMOLLM2, Cli
 from lm_eval_log import docs_of, write_log
 from refusal import refused
 
+pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
 SMALL = ["--w", "date", "--date-count", "4", "--limit", "24"]
 
 
@@ -29,7 +30,7 @@ def test_help_lists_formats_audits_and_options(cli: Cli) -> None:
         assert name not in options
 
 
-def test_an_export_says_what_comes_next(cli: Cli, tmp_path: Path) -> None:
+def test_an_export_says_what_comes_next(cli: Cli) -> None:
     done = cli("export", "lm-eval", "spurious-correlation", *SMALL, "--out", "tasks")
     assert (done.returncode, done.stderr) == (0, "")
     first, run, score, last = done.stdout.splitlines()
@@ -41,17 +42,19 @@ def test_an_export_says_what_comes_next(cli: Cli, tmp_path: Path) -> None:
     assert (printed["folder"], printed["names"], printed["n_items"]) == ("data", ["test"], 24)
 
 
-def test_refusals_are_one_sentence(cli: Cli, tmp_path: Path) -> None:
-    refused(cli("export", "lm-eval", "spurious-correlation", "--prompts", "A", "--out", "x"), "leave --prompts out")
-    refused(cli("export", "lm-eval", "spurious-correlatoin", "--out", "x"), "did you mean 'spurious-correlation'?")
-    refused(cli("export", "lm-evil", "spurious-correlation", "--out", "x"), "did you mean 'lm-eval'?")
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["lm-eval", "spurious-correlation", "--prompts", "A"], "--prompts"),
+        (["lm-eval", "spurious-correlatoin"], "'spurious-correlation'"),
+        (["lm-evil", "spurious-correlation"], "'lm-eval'"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(arguments: list[str], word: str, cli: Cli, tmp_path: Path) -> None:
+    refused(cli("export", *arguments, "--out", "x"), word)
     assert not (tmp_path / "x").exists()
-    missing = cli("export", "lm-eval", "spurious-correlation")
-    assert missing.returncode == 2
-    assert "--out" in missing.stderr
 
 
-@pytest.mark.slow
 def test_a_log_and_a_mapped_table_are_scored(cli: Cli, tmp_path: Path) -> None:
     assert cli("export", "lm-eval", "spurious-correlation", *SMALL, "--out", "tasks").returncode == 0
     nats = {
@@ -76,12 +79,10 @@ def test_a_log_and_a_mapped_table_are_scored(cli: Cli, tmp_path: Path) -> None:
     results = json.loads((tmp_path / "mapped/results.json").read_text())["results"]
     (slope,) = [one for one in results if one["measure"] == "slope" and one["group"]["pronoun"] == "female"]
     assert slope["value"] == pytest.approx(10.0)
-    refused(
-        cli("score", "t.csv", "--probe", "spurious-correlation", "--columns", "nowhere.toml"),
-        "nowhere.toml: cannot be read",
-    )
+    refused(cli("score", "t.csv", "--probe", "spurious-correlation", "--columns", "nowhere.toml"), "nowhere.toml")
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.model
 def test_the_harness_reads_what_a_run_reads(cli: Cli, smollm2_found: object, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ class Workplace:
         """Run a command that may be refused."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("UNDERTOW_CACHE", str(self.folder / "cache"))
-            fewer = correlation.correlate.__kwdefaults__ | {"n_bootstrap": FEW, "n_permutations": FEW}
+            fewer = (correlation.correlate.__kwdefaults__ or {}) | {"n_bootstrap": FEW, "n_permutations": FEW}
             patch.setattr(correlation.correlate, "__kwdefaults__", fewer)
             for module, name in ((agreement, "N_DRAWS"), (detection, "N_DRAWS"), (detection, "N_PERMUTATIONS")):
                 patch.setattr(module, name, FEW)
