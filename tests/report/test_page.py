@@ -15,8 +15,7 @@ import pytest
 
 from hostile import PAYLOADS, as_shown, page_of
 from undertow.report import Page, PageFigure, render_page
-from undertow.report.words import NOTES
-from undertow.types import Finding, Result, Shown
+from undertow.types import Finding, Result
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>'
@@ -148,14 +147,6 @@ def test_the_policy_names_the_one_script_by_its_hash() -> None:
     )
 
 
-def test_a_figure_is_shown_as_given_with_its_words() -> None:
-    outline = read(render_page(page()))
-    (image,) = outline.named("img")
-    assert base64.b64decode(image["src"].partition(",")[2]).decode() == SVG
-    assert image["alt"] == "What it shows."
-    assert outline.under("figcaption") == ["A caption."]
-
-
 def test_findings_come_first_and_strongest_first() -> None:
     html = render_page(page())
     told = ["found strong", "found weak", "found unknown", "nothing strong", "nothing weak", "Figures", "The numbers"]
@@ -163,12 +154,6 @@ def test_findings_come_first_and_strongest_first() -> None:
     places = [body.index(f">{text}<") for text in told]
     assert places == sorted(places)
     assert html.index("Where nothing was found") < html.index("nothing strong")
-
-
-def test_a_run_that_found_nothing_says_so() -> None:
-    html = render_page(page(findings=[Finding("nothing", False, 1.0)]))
-    assert "No effect in this run survived" in html
-    assert "No effect in this run survived" not in render_page(page())
 
 
 def elements(html: str) -> list[tuple[str, list[str]]]:
@@ -203,37 +188,10 @@ def test_every_field_of_a_page_is_tried_with_payloads() -> None:
     assert kept == []
 
 
-def test_equal_pages_give_equal_text() -> None:
-    assert render_page(page()) == render_page(page())
-
-
-def test_text_that_is_no_unicode_can_still_be_written() -> None:
-    html = render_page(page(title="a\udc80b", figures=[PageFigure("f", "<svg>\udc80</svg>", "c", "a")]))
-    assert b"<h1>a?b</h1>" in html.encode("utf-8")
-
-
-def test_what_every_row_shares_is_said_once() -> None:
-    html = render_page(page())
-    shown = re.sub("</?bdi>", "", " ".join(html.split()))
-    assert "In every row: model m, challenge set mgc, prompt none, W date." in shown
-    assert table_rows(html)[0] == ["word group", "value", "95% interval", "p", "q", "n", "unscored"]
-
-
 def test_numbers_are_rounded_to_what_their_intervals_carry() -> None:
     rows = table_rows(render_page(page()))
     assert rows[1] == ["she", "−0.56", "[−0.69, −0.43]", "&lt; .001", ".040", "1,800", "12"]
     assert rows[2] == ["he", "0.20", "[−0.10, 0.50]", ".310", ".400", "1,800", "12"]
-
-
-def test_a_small_number_is_not_rounded_away_by_its_neighbours() -> None:
-    small = result(pronoun="they", value=0.00042, low=0.0003, high=0.0005)
-    rows = table_rows(render_page(page(results=[result(), result(pronoun="he"), small])))
-    assert rows[3][1:3] == ["0.0004", "[0.0003, 0.0005]"]
-
-
-def test_only_values_that_survive_the_correction_are_bold() -> None:
-    outline = read(render_page(page()))
-    assert [row.get("class", "") for row in outline.named("tr")] == ["", "found", ""]
 
 
 def test_columns_that_a_measure_never_has_are_left_out_and_gaps_are_marked() -> None:
@@ -244,53 +202,16 @@ def test_columns_that_a_measure_never_has_are_left_out_and_gaps_are_marked() -> 
     assert rows[4] == ["he", "–", "–", "–", "–", "1,800", "12", "too few"]
 
 
-def test_tables_say_unit_and_neutral_value() -> None:
-    outline = read(render_page(page()))
-    assert "Slope" in outline.under("bdi")
-    assert "in percent per step; no bias would give 0" in outline.under("span")
-
-
-def test_further_numbers_have_columns_and_meanings() -> None:
-    parts: dict[str, Any] = {
-        "results": [result(detail={"smallest_detectable_slope": 0.113}), result("exact_match")],
-        "glossary": {"smallest_detectable_slope": "what could be seen", "exact_match": "the same words"},
-    }
-    html = render_page(page(**parts))
-    assert table_rows(html)[1][-1] == "0.11"
-    outline = read(html)
-    terms = dict(zip(outline.under("dt"), outline.under("dd"), strict=True))
-    assert terms["smallest detectable slope"] == "what could be seen"
-    assert terms["Exact match"] == "the same words"
-    assert {"Slope", "value", "95% interval", "p", "q", "n", "unscored", "word group", "W"} <= terms.keys()
-
-
 def test_long_tables_are_folded() -> None:
     many = [result(pronoun=f"g{place}") for place in range(61)]
     assert "Show all 61 rows" in render_page(page(results=many))
     assert "Show all" not in render_page(page(results=many[:60]))
 
 
-def test_the_notes_say_what_the_numbers_do_not_show() -> None:
-    outline = read(render_page(page()))
-    assert [text for text in outline.under("li") if text in NOTES] == list(NOTES)
-    told = " ".join(NOTES)
-    for subject in ("Unscored is not zero", "Unclaimed", "not categories of people"):
-        assert subject in told
-
-
 def test_a_page_with_nothing_but_its_title_still_stands() -> None:
     outline = read(render_page(Page(title="t", lead="l", findings=(), results=(), notes=())))
     assert outline.under("h2") == ["What was found", "The numbers"]
     assert "This run has no numbers." in outline.under("p")
-
-
-def test_many_findings_are_folded_after_the_strongest() -> None:
-    findings = [Finding(f"finding {number}.", found=True, strength=float(-number)) for number in range(25)]
-    html = render_page(Page(title="t", lead="l", findings=findings, results=[]))
-    head, _, folded = html.partition("<summary>15 more, weaker ones</summary>")
-    assert "finding 9." in head
-    assert "finding 10." not in head
-    assert folded.index("finding 10.") < folded.index("finding 24.")
 
 
 # What a finding rests on.
@@ -322,23 +243,6 @@ def test_a_finding_opens_to_the_numbers_that_it_tells() -> None:
     )
     assert rows["Pearson r: word group she"].startswith("−0.91; 95% interval [−0.97, −0.71]")
     assert rows["correction"] == "Benjamini and Hochberg&#39;s, for 12 tests"
-
-
-def test_numbers_below_zero_look_the_same_in_sentences_and_tables() -> None:
-    """Texts that somebody was asked are shown as they were."""
-    slope = dataclasses.replace(result(neutral=-3.0), group={"model": "toy:slope=-0.6"})
-    text = "With W from -5 to -4 it falls (-0.56 points, by toy:slope=-0.6)."
-    falls = Finding(text, True, 1.0, decided="Decided by -0.56.", of=(slope,))
-    rows = [["-0.6 [-0.7, -0.4]", "-5", "Is it -0.56 degrees?"], ["", "-4", "Is it -0.43?"]]
-    shown = Shown("Own", ["gap", "W", "asked"], rows)
-    parts = {"findings": [falls], "results": [slope], "shown": [shown], "examples": ["In -44, ___ was."]}
-    html = render_page(page(**parts))
-    assert "With W from -5 to -4 it falls (−0.56 points, by toy:slope=-0.6)." in html
-    assert marks(html) == ["Decided by −0.56."]
-    assert "no bias would give −3<" in html
-    assert table_rows(html)[1] == ["−0.6 [−0.7, −0.4]", "-5", "Is it -0.56 degrees?"]
-    assert table_rows(html)[2][1:] == ["-4", "Is it -0.43?"]
-    assert "In -44, ___ was." in html
 
 
 def test_what_else_a_finding_rests_on_stands_with_it_and_with_no_other() -> None:
@@ -391,47 +295,9 @@ def test_a_finding_says_how_it_was_decided(finding: Finding, mark: str) -> None:
     assert marks(render_page(page(findings=[finding]))) == [mark]
 
 
-@pytest.mark.parametrize(
-    "finding",
-    [
-        Finding("it was said", True, 1.0),
-        dataclasses.replace(RESTING, of=()),
-        dataclasses.replace(RESTING, n_tests=0),
-        dataclasses.replace(RESTING, of=(result(q=math.nan),)),
-    ],
-)
-def test_a_finding_of_which_nobody_says_how_has_no_mark(finding: Finding) -> None:
-    """As of a probe from outside."""
-    assert marks(render_page(page(findings=[finding]))) == []
-
-
-def test_the_number_of_tests_is_said_before_the_findings() -> None:
-    html = render_page(page(findings=[RESTING]))
-    assert "Strongest first. 12 tests were made" in html
-    assert html.index("12 tests were made") < html.index("it drifts")
-    assert "tests were made" not in render_page(page())
-    assert "tests were made" not in render_page(page(findings=[dataclasses.replace(RESTING, n_tests=1)]))
-
-
-def test_what_is_not_found_opens_too() -> None:
-    html = render_page(page(findings=[dataclasses.replace(RESTING, found=False)]))
-    assert html.index("Where nothing was found") < html.index('<details class="basis">')
-
-
-def test_a_figure_says_the_same_in_words() -> None:
-    html = render_page(page())
-    assert re.search(r'<details class="said">\s*<summary>The same in words</summary>\s*<p>What it shows\.', html)
-
-
 def test_sections_are_listed_before_them() -> None:
     outline = read(render_page(page_of("T")))
     targets = [attributes["href"] for _, attributes in outline.elements if attributes.get("href", "").startswith("#")]
     sections = [attributes["id"] for attributes in outline.named("section")]
     assert [target[1:] for target in targets[: len(sections)]] == sections
     assert len(sections) == 12
-
-
-def test_many_columns_are_printed_small() -> None:
-    wide = result(detail={f"d{place}": 1.0 for place in range(6)})
-    assert '<table class="data wide">' in render_page(page(results=[wide]))
-    assert '<table class="data">' in render_page(page())

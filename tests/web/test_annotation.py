@@ -13,7 +13,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib import request
@@ -40,6 +41,7 @@ from undertow.web.annotation import (
     summary,
 )
 
+LIMIT_S = 120
 EVIL = "</script><script>alert(1)</script>{{7*7}}<img src=x onerror=alert(1)>"
 OBSERVATIONS = [
     # model, class, span, answer, gold, unscored
@@ -91,7 +93,7 @@ class Visitor:
         url = path if path.startswith("http") else f"http://127.0.0.1:{self.server.server_port}{path}"
         asked = request.Request(url, data=body, headers=given | named)
         try:
-            with request.build_opener(request.ProxyHandler({})).open(asked, timeout=20) as reply:
+            with request.build_opener(request.ProxyHandler({})).open(asked, timeout=LIMIT_S) as reply:
                 return Reply(reply.status, reply.read().decode(), reply.headers)
         except HTTPError as error:
             with error:
@@ -212,36 +214,22 @@ def test_the_page_runs_its_own_script_alone_and_fetches_nothing_from_elsewhere(r
     assert first.headers["Server"] == "undertow"
 
 
-def test_texts_are_behind_a_warning(run: Path) -> None:
-    with visited(run) as visitor:
-        html = visitor.page()
-    assert re.search(
-        r'<section id="warning".*?<button type="button" id="open">.*?</section>\s*<main id="work" hidden>', html, re.S
-    )
-
-
-def test_every_category_has_a_button_and_a_key(run: Path) -> None:
-    with visited(run) as visitor:
-        html = visitor.page()
-        assert visitor.data()["categories"] == list(CATEGORIES)
-    for place, (name, meaning) in enumerate(CATEGORIES.items(), 1):
-        assert f"<kbd>{place}</kbd><span>{name}<small>{meaning}</small></span>" in html
-
-
 # Judging.
 
 
-def test_a_judgement_is_a_line_at_once(run: Path) -> None:
+def test_judgement_is_a_line_at_once_with_every_sign_of_its_note(run: Path) -> None:
+    notes = {"Ein «Wort» 日本\nand a line": "", "\x01" * MOST_NOTE_SIGNS: "", "a\ud800b": "a?b"}
     with visited(run) as visitor:
         item = visitor.first()
-        reply = visitor.judge(item, "cannot say", "Ein «Wort» 日本\nand a line")
-        assert reply.status == 200
-        assert json.loads(reply.text) == {"judged": 1}
-        (line,) = lines(run)
-    assert line | {"time": ""} == {
-        "item": item, "category": "cannot say", "note": "Ein «Wort» 日本\nand a line", "who": "ann", "time": "",
-    }  # fmt: skip
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", line["time"])
+        for count, (note, kept) in enumerate(notes.items(), 1):
+            reply = visitor.judge(item, "cannot say", note)
+            assert (reply.status, json.loads(reply.text)) == (200, {"judged": 1})
+            line = lines(run)[-1]
+            assert len(lines(run)) == count
+            assert line | {"time": ""} == {
+                "item": item, "category": "cannot say", "note": kept or note, "who": "ann", "time": "",
+            }  # fmt: skip
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", line["time"])
 
 
 def test_it_is_on_the_disk_before_it_is_answered(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,15 +284,8 @@ def test_two_people_do_not_see_or_replace_each_other(run: Path) -> None:
 def test_many_at_once_are_each_a_whole_line(run: Path) -> None:
     with visited(run) as visitor:
         items = [one["id"] for one in visitor.data()["rephrasings"]]
-        replies: list[int] = []
-        threads = [
-            threading.Thread(target=lambda item=item: replies.append(visitor.judge(item, note="x" * 1000).status))
-            for item in items * 6
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(8) as pool:
+            replies = list(pool.map(lambda item: visitor.judge(item, note="x" * 1000).status, items * 6))
     assert replies == [200] * 24
     assert len(lines(run)) == 24
 
@@ -321,58 +302,48 @@ def test_a_file_whose_last_line_has_lost_its_end_gets_it_back(run: Path) -> None
 
 # What is refused.
 
+CHANGES: list[dict[str, Any]] = [
+    {"category": "fine"}, {"category": 3}, {"note": None}, {"note": "x" * (MOST_NOTE_SIGNS + 1)}, {"who": "else"}, {"item": ["a"]},
+]  # fmt: skip
+BODIES = [
+    b"",
+    b"{",
+    b"[]",
+    b'"x"',
+    b"{}",
+    b"\xff\xfe",
+    b"[" * 16_000,
+    b"NaN",
+    b"1" * 9_000,
+    b" " * (MOST_BODY_BYTES + 1),
+]
+LENGTHS = [None, "-1", "ten", "1e3", "９", "0" * 30 + "99999999", "9" * 5_000]
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"category": "fine"}, "no such category"),
-        ({"category": 3}, "are texts"),
-        ({"note": None}, "are texts"),
-        ({"note": "x" * (MOST_NOTE_SIGNS + 1)}, "2,000 characters"),
-        ({"who": "someone else"}, "nothing else"),
-        ({"item": ["a"]}, "are texts"),
-    ],
-)
-def test_a_judgement_that_is_none_is_refused(run: Path, change: dict[str, Any], said: str) -> None:
+
+def test_what_is_no_judgement_is_refused_and_the_server_goes_on(run: Path) -> None:
     with visited(run) as visitor:
-        body = {"item": visitor.first(), "category": "correct", "note": ""} | change
-        reply = visitor.ask("/judgements", json.dumps(body).encode())
-    assert reply.status == 400
-    assert said in reply.text
-    assert not (run / ANNOTATIONS).exists()
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"{", b"[]", b"3", b'"x"', b"{}", b"\xff\xfe", b"[" * 16_000, b"NaN", b"1" * 9_000],
-    ids=lambda body: body[:8],
-)
-def test_what_is_no_json_object_is_refused(run: Path, body: bytes) -> None:
-    with visited(run) as visitor:
-        reply = visitor.ask("/judgements", body)
-        assert reply.status == 400
-        assert re.fullmatch(r"[A-Z][^.\n]*\.", reply.text)
-        assert visitor.judge(visitor.first()).status == 200, "and the server goes on"
-
-
-@pytest.mark.parametrize("size", [MOST_BODY_BYTES + 1, 4_000_000])
-def test_a_body_that_is_too_large_is_refused(run: Path, size: int) -> None:
-    with visited(run) as visitor:
-        try:
-            reply = visitor.ask("/judgements", b" " * size)
-        except OSError:
-            assert size > 1 << 20, "only what is far too large may cost the connection"
-        else:
-            assert reply.status == 400
-            assert "16,384 bytes" in reply.text
-        assert visitor.judge(visitor.first()).status == 200
+        item = visitor.first()
+        changed = [
+            json.dumps({"item": item, "category": "correct", "note": ""} | change).encode() for change in CHANGES
+        ]
+        for body in (*changed, *BODIES):
+            reply = visitor.ask("/judgements", body)
+            assert reply.status == 400, body[:40]
+            assert re.fullmatch(r"[^\n]*\.", reply.text), "a sentence"
+        for length in LENGTHS:
+            assert of_length(visitor, length) == 400, length
+        for reply in (visitor.judge("0" * 16), *map(visitor.ask, ("/sources?item=i0", "/sources", "/other"))):
+            assert reply.status == 404
+        assert not (run / ANNOTATIONS).exists()
+        with suppress(OSError):  # what is far too large may cost the connection
+            assert visitor.ask("/judgements", b" " * 4_000_000).status == 400
+        assert visitor.judge(item).status == 200
     assert len(lines(run)) == 1
 
 
-@pytest.mark.parametrize("length", [None, "-1", "ten", "1e3", "９", "0" * 30 + "99999999", "9" * 5_000])
-def test_a_body_of_no_said_length_is_refused(run: Path, length: str | None) -> None:
-    with visited(run) as visitor:
-        wire = http.client.HTTPConnection("127.0.0.1", visitor.server.server_port, timeout=20)
+def of_length(visitor: Visitor, length: str | None) -> int:
+    """The status of a judgement that says it has so many bytes."""
+    with closing(http.client.HTTPConnection("127.0.0.1", visitor.server.server_port, timeout=LIMIT_S)) as wire:
         wire.putrequest("POST", "/judgements")
         wire.putheader(TOKEN_HEADER, visitor.server.token)
         wire.putheader("Content-Type", "application/json")
@@ -381,97 +352,44 @@ def test_a_body_of_no_said_length_is_refused(run: Path, length: str | None) -> N
         wire.endheaders()
         assert wire.sock is not None
         wire.sock.shutdown(socket.SHUT_WR)
-        reply = wire.getresponse()
-        assert reply.status == 400
-        reply.read()
-        wire.close()
-    assert not (run / ANNOTATIONS).exists()
-
-
-def test_a_note_of_the_longest_kind_fits(run: Path) -> None:
-    with visited(run) as visitor:
-        reply = visitor.judge(visitor.first(), note="\x01" * MOST_NOTE_SIGNS)
-    assert reply.status == 200, reply.text
-    assert lines(run)[0]["note"] == "\x01" * MOST_NOTE_SIGNS
-
-
-def test_half_a_sign_in_a_note_is_kept_as_a_question_mark(run: Path) -> None:
-    with visited(run) as visitor:
-        assert visitor.judge(visitor.first(), note="a\ud800b").status == 200
-    assert lines(run)[0]["note"] == "a?b"
-
-
-def test_a_rephrasing_that_is_not_there_is_not_found(run: Path) -> None:
-    with visited(run) as visitor:
-        for reply in (
-            visitor.judge("0" * 16),
-            visitor.ask("/sources?item=i0"),
-            visitor.ask("/sources"),
-            visitor.ask("/other"),
-        ):
-            assert reply.status == 404
-            assert re.fullmatch(r"[A-Z][^.\n]*\.", reply.text)
-    assert not (run / ANNOTATIONS).exists()
+        return wire.getresponse().status
 
 
 def test_only_who_has_the_token_gets_in(run: Path) -> None:
-    with visited(run) as visitor:
+    with visited(run) as visitor, visited(run) as other:
+        assert len(visitor.server.token) >= 32
         item = visitor.first()
-        for token in ("", "x", visitor.server.token[:-1], visitor.server.token + "x", "é"):
+        for token in ("", visitor.server.token[:-1], visitor.server.token + "x", "é", other.server.token):
             named: Any = {TOKEN_HEADER: token}
-            assert visitor.judge(item, **named).status == 403
-            assert visitor.ask(f"/sources?item={item}", **named).status == 403
             reply = visitor.ask(f"/?token={quote(token)}", **named)
-            assert reply.status == 403
+            refused = (visitor.judge(item, **named), visitor.ask(f"/sources?item={item}", **named), reply)
+            assert [one.status for one in refused] == [403, 403, 403]
             assert "one span" not in reply.text
             assert visitor.server.token not in reply.text
     assert not (run / ANNOTATIONS).exists()
 
 
-def test_every_server_has_its_own_token(run: Path) -> None:
-    with visited(run) as one, visited(run) as other:
-        assert one.server.token != other.server.token
-        assert len(one.server.token) >= 32
-
-
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "127.0.0.1.evil.example:{port}", ""]
-)
-def test_a_page_elsewhere_that_was_pointed_here_gets_nothing(run: Path, host: str) -> None:
+def test_only_its_own_page_on_this_machine_can_judge(run: Path) -> None:
     with visited(run) as visitor:
-        named = host.format(port=visitor.server.server_port)
-        for reply in (visitor.ask(visitor.address, Host=named), visitor.judge(visitor.first(), Host=named)):
-            assert reply.status == 403
-            assert "one span" not in reply.text
-    assert not (run / ANNOTATIONS).exists()
-
-
-def test_localhost_is_this_machine_too(run: Path) -> None:
-    with visited(run) as visitor:
-        port = visitor.server.server_port
-        assert visitor.ask(visitor.address, Host=f"localhost:{port}").status == 200
-        item = visitor.first()
-        assert visitor.judge(item, Host=f"localhost:{port}", Origin=f"http://localhost:{port}").status == 200
-
-
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1"])
-def test_another_page_cannot_judge(run: Path, origin: str) -> None:
-    with visited(run) as visitor:
-        assert visitor.judge(visitor.first(), Origin=origin).status == 403
-    assert not (run / ANNOTATIONS).exists()
-
-
-def test_a_form_cannot_judge(run: Path) -> None:
-    with visited(run) as visitor:
+        assert visitor.server.server_address[0] == urlsplit(visitor.address).hostname == "127.0.0.1"
+        port, item = visitor.server.server_port, visitor.first()
+        for host in (
+            "evil.example",
+            f"evil.example:{port}",
+            "127.0.0.1",
+            "127.0.0.1:1",
+            f"127.0.0.1.evil.example:{port}",
+            "",
+        ):
+            for reply in (visitor.ask(visitor.address, Host=host), visitor.judge(item, Host=host)):
+                assert (reply.status, "one span" in reply.text) == (403, False), host
+        for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
+            assert visitor.judge(item, Origin=origin).status == 403
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-            assert visitor.judge(visitor.first(), Content_Type=kind).status == 400
-    assert not (run / ANNOTATIONS).exists()
-
-
-def test_it_listens_to_this_machine_alone(run: Path) -> None:
-    with AnnotationServer(run, "ann", 0) as server:
-        assert server.server_address[0] == "127.0.0.1"
-        assert urlsplit(server.address).hostname == "127.0.0.1"
+            assert visitor.judge(item, Content_Type=kind).status == 400, "a form"
+        assert not (run / ANNOTATIONS).exists()
+        assert visitor.ask(visitor.address, Host=f"localhost:{port}").status == 200
+        assert visitor.judge(item, Host=f"localhost:{port}", Origin=f"http://localhost:{port}").status == 200
 
 
 @pytest.mark.parametrize(
@@ -488,7 +406,7 @@ def test_other_requests_are_refused_in_words_and_repeat_nothing(
 ) -> None:
     with visited(run) as visitor:
         port = visitor.server.server_port
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as connection:
             connection.sendall(wire.replace(b"{host}", f"127.0.0.1:{port}".encode()))
             connection.shutdown(socket.SHUT_WR)
             reply = b"".join(iter(lambda: connection.recv(65536), b""))
@@ -502,7 +420,7 @@ def test_other_requests_are_refused_in_words_and_repeat_nothing(
 def test_a_browser_that_goes_away_is_no_error(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with visited(run) as visitor:
         for _ in range(3):
-            connection = socket.create_connection(("127.0.0.1", visitor.server.server_port), timeout=20)
+            connection = socket.create_connection(("127.0.0.1", visitor.server.server_port), timeout=LIMIT_S)
             connection.setsockopt(
                 socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00"
             )  # reset on close
@@ -528,78 +446,57 @@ def test_a_judgement_that_cannot_be_written_is_not_said_to_be(run: Path) -> None
 # Starting and ending.
 
 
-def one_sentence(ask: Callable[[], object], *words: str) -> None:
+def refuses(ask: Callable[[], object], *named: str) -> None:
     with pytest.raises(UndertowError) as caught:
         ask()
-    said = str(caught.value)
-    assert "\n" not in said
-    for word in words:
-        assert word in said, said
+    assert all(word in str(caught.value) for word in named)
 
 
-def unused(_: str) -> None:
-    pytest.fail("nothing was to be opened")
-
-
-def test_a_folder_that_holds_no_rephrasings_is_refused(tmp_path: Path) -> None:
-    one_sentence(lambda: serve(tmp_path / "none", "ann", 0, unused), "no such run folder")
-    one_sentence(lambda: read_annotations(tmp_path / "none"), "no such run folder")
-    one_sentence(lambda: summary(tmp_path / "none"), "no such run folder")
+def test_run_name_or_port_that_cannot_be_served_is_refused(run: Path, tmp_path: Path) -> None:
     other = write_run(tmp_path / "other", probe="spurious-correlation")
-    one_sentence(lambda: serve(other, "ann", 0, unused), "spurious-correlation", PROBE)
-    one_sentence(lambda: summary(other), "spurious-correlation")
-    unscored = write_run(tmp_path / "unscored", rows=[("m", "c", "s", "", "", "why")])
-    one_sentence(lambda: serve(unscored, "ann", 0, unused), "unscored")
     damaged = write_table(tmp_path / "damaged", pd.DataFrame({"item": ["i"], "model": ["m"]}))
-    one_sentence(lambda: serve(damaged, "ann", 0, unused), "damaged", "dimension")
-
-
-@pytest.mark.parametrize("who", ["", "  ", "a\nb", "x" * 81, "\ud800"])
-def test_a_name_that_is_none_is_refused(run: Path, who: str) -> None:
-    one_sentence(lambda: serve(run, who, 0, unused), "--who")
-
-
-def test_a_port_that_cannot_be_had_is_refused(run: Path) -> None:
+    unscored = write_run(tmp_path / "unscored", rows=[("m", "c", "s", "", "", "why")])
+    for folder, named in ((tmp_path / "none", "none"), (other, PROBE), (damaged, "dimension"), (unscored, "unscored")):
+        refuses(lambda folder=folder: serve(folder, "ann", 0, pytest.fail), named)
+    for read in (read_annotations, summary):
+        refuses(lambda read=read: read(tmp_path / "none"), "none")
+    refuses(lambda: summary(other), "spurious-correlation")
+    for who in ("", "  ", "a\nb", "x" * 81, "\ud800"):
+        refuses(lambda who=who: serve(run, who, 0, pytest.fail), "--who")
     with AnnotationServer(run, "ann", 0) as server:
-        one_sentence(lambda: serve(run, "ann", server.server_port, unused), "--port")
-    one_sentence(lambda: serve(run, "ann", 70_000, unused), "--port")
+        for port in (server.server_port, 70_000):
+            refuses(lambda port=port: serve(run, "ann", port, pytest.fail), "--port")
 
 
 GOOD = {"item": "a", "category": "correct", "note": "", "who": "ann", "time": "t"}
 
+DAMAGED = [
+    "{",
+    "[]",
+    "null",
+    json.dumps(GOOD | {"category": "fine"}),
+    json.dumps(GOOD | {"note": 3}),
+    '{"item": "a"}',
+    "[" * 9_000,
+    "\x80",
+]
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "{",
-        "[]",
-        "null",
-        json.dumps(GOOD | {"category": "fine"}),
-        json.dumps(GOOD | {"note": 3}),
-        json.dumps({"item": "a"}),
-        "[" * 9_000,
-        "\x80",
-    ],
-    ids=lambda line: line[:12],
-)
-def test_a_damaged_line_is_said_with_its_number(run: Path, line: str) -> None:
+
+@pytest.mark.parametrize("line", DAMAGED, ids=lambda line: line[:12])
+def test_damaged_line_is_refused_by_its_number(run: Path, line: str) -> None:
     content = f"{json.dumps(GOOD)}\n{line}\n".encode("latin-1")
     (run / ANNOTATIONS).write_bytes(content)
-    for ask in (lambda: read_annotations(run), lambda: summary(run), lambda: serve(run, "ann", 0, unused)):
-        one_sentence(ask, ANNOTATIONS, "line 2", "mend")
+    for ask in (lambda: read_annotations(run), lambda: summary(run), lambda: serve(run, "ann", 0, pytest.fail)):
+        refuses(ask, ANNOTATIONS, "line 2")
     assert (run / ANNOTATIONS).read_bytes() == content
 
 
-def test_a_run_without_judgements_has_an_empty_table(run: Path) -> None:
+def test_run_without_judgements_has_an_empty_table_and_summary(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = read_annotations(run)
-    assert list(table.columns) == ["item", "category", "note", "who", "time"]
-    assert table.empty
+    assert (list(table.columns), len(table)) == (["item", "category", "note", "who", "time"], 0)
     assert summary(run) == []
-
-
-def test_a_summary_of_nothing_says_so(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     annotate(run, summary=True)
-    assert capsys.readouterr().out == f"{run}: nothing has been judged yet; leave --summary out to begin\n"
+    assert "--summary" in capsys.readouterr().out
     annotate(run, summary=True, as_json=True)
     assert json.loads(capsys.readouterr().out) == []
 
@@ -612,31 +509,34 @@ def test_judgements_outlive_the_run_being_written_again(run: Path) -> None:
     assert Book(run, "ann").judged == {item: {"category": "correct", "note": ""}}
 
 
-def test_an_interrupt_ends_it_and_what_was_judged_is_there(run: Path) -> None:
-    code = "\n".join(
-        [
-            "from pathlib import Path",
-            "from undertow.web.annotation import serve",
-            f"serve(Path({str(run)!r}), 'ann', 0, lambda url: print(url, flush=True))",
-        ]
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+SERVE = """
+import sys
+from pathlib import Path
+from undertow.web.annotation import serve
+serve(Path(sys.argv[1]), "ann", 0, lambda url: print(url, flush=True))
+"""
+
+
+def test_interrupt_ends_it_and_what_was_judged_is_there(run: Path) -> None:
+    item = next(iter(Book(run, "ann").rephrasings))
+    command = [sys.executable, "-c", SERVE, str(run)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        with request.build_opener(request.ProxyHandler({})).open(url, timeout=60) as reply:
-            assert b"Rephrasings to judge" in reply.read()
-        item = next(iter(Book(run, "ann").rephrasings))
-        body = json.dumps({"item": item, "category": "correct", "note": ""}).encode()
-        token = url.partition("token=")[2]
-        asked = request.Request(
-            f"{url.partition('?')[0]}judgements", body, {TOKEN_HEADER: token, "Content-Type": "application/json"}
-        )
-        with request.build_opener(request.ProxyHandler({})).open(asked, timeout=60) as reply:
-            assert reply.status == 200
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        try:
+            url = process.stdout.readline().strip()
+            opener = request.build_opener(request.ProxyHandler({}))
+            with opener.open(url, timeout=LIMIT_S) as page:
+                assert page.read().lower().startswith(b"<!doctype html>")
+            body = json.dumps({"item": item, "category": "correct", "note": ""}).encode()
+            headers = {TOKEN_HEADER: url.partition("token=")[2], "Content-Type": "application/json"}
+            with opener.open(
+                request.Request(f"{url.partition('?')[0]}judgements", body, headers), timeout=LIMIT_S
+            ) as reply:
+                assert reply.status == 200
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=LIMIT_S)
+        finally:
+            process.kill()
     assert (process.returncode, out, err) == (0, "", "")
     assert [line["item"] for line in lines(run)] == [item]
 

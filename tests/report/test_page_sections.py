@@ -1,0 +1,296 @@
+"""Sections of the page: an audit's own tables, what findings rest on, what a lower precision could change, the checklist."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from hostile import page_of
+from report_page import MANIFEST, section
+from undertow.precision import precision_told
+from undertow.records import Record
+from undertow.report import Page, PageFigure, render_page
+from undertow.report.graph import GraphShape, draw_graph
+from undertow.report.page import LONG_TABLE_ROWS, UNFOLDED_FINDINGS, PageAssumption, PageGrounds, PagePrecision
+from undertow.report.telling import tell_run
+from undertow.types import Check, Finding, Matrix, Result, Shown, Told
+
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}"/>'
+DRIFTS, RIGHT = Finding("it drifts", True, 9.0), Finding("it is right", True, 5.0, rests=False)
+NOTHING = Finding("nothing moved", False, 1.0)
+
+
+def page(**parts: Any) -> str:
+    results = [Result("slope", {"model": "m"}, 0.5, n=3)]
+    return render_page(
+        Page(**{"title": "T", "lead": "L", "findings": (DRIFTS, RIGHT, NOTHING), "results": results} | parts)
+    )
+
+
+def listed(html: str) -> list[str]:
+    """What is listed, without markup."""
+    return [" ".join(re.sub(r"<[^>]+>", " ", item).split()) for item in re.findall(r"<li>(.*?)</li>", html, re.DOTALL)]
+
+
+def test_sections_stand_in_their_order_and_those_without_content_are_left_out() -> None:
+    names = re.findall(r'<section id="(\w+)"', render_page(page_of("T")))
+    order = ["findings", "figures", "checklist", "shown", "grounds", "precision", "numbers"]
+    assert sorted(order, key=names.index) == [name for name in names if name in order]
+    assert set(order) <= set(names)
+    bare = page()
+    assert re.findall(r'<section id="(\w+)"', bare)[:2] == ["findings", "numbers"]
+    assert not re.search("checklist|grounds|doubt|assumption|precision|float32", bare)
+
+
+def test_told_run_has_its_own_tables_checklist_and_graph_on_its_page(tmp_path: Path) -> None:
+    told = Told("T", "lead", asked=["Q?"], examples=[], shown=(SCORES, EXAMPLES), matrices=(MATRIX,))
+    drawing = draw_graph(GraphShape(("W", "X", "Y"), (("W", "X"), ("X", "Y"))), "graph")
+    record = Record(MANIFEST, pd.DataFrame(), [])
+    tell_run(tmp_path, record, told, (DRIFTS,), [], grounds=(grounds(figure=None), drawing))
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["graph.png", "graph.svg"]
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert section(html, "shown") == section(page(shown=(SCORES, EXAMPLES)), "shown")
+    assert section(html, "checklist") == section(page(matrices=(MATRIX,)), "checklist")
+    assert f'alt="{drawing.alt}"' in section(html, "grounds")
+    assert drawing.caption in section(html, "grounds")
+    tell_run(tmp_path, record, told, (DRIFTS,), [])
+    assert not list((tmp_path / "figures").iterdir())
+    assert 'id="grounds"' not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("width", "height", "tall"), [(800, 960, False), (576.5, 700.25, True)])
+def test_tall_figure_is_not_printed_too_small_to_be_read(width: float, height: float, tall: bool) -> None:
+    html = page(figures=[PageFigure("one", SVG.format(width, height), "A caption.", "What it shows.")])
+    assert ('<img class="tall" src=' in html) is tall
+
+
+# An audit's own tables.
+
+SCORES = Shown("Exact match", ["class", "0 shots", "5 shots"], [["statement", "42.1 ± 0.8", "0"], ["null", "", "–"]])
+EXAMPLES = Shown("Answers", ["span", "answer"], [["a", "one\ntwo"]], about="Of some.", warning="It quotes abuse.")
+
+
+def cells(html: str, tag: str) -> list[tuple[str, str]]:
+    """Class and content of every cell."""
+    return re.findall(rf'<{tag}(?: scope="col")?(?: class="([^"]*)")?>(.*?)</{tag}>', html, re.DOTALL)
+
+
+def test_table_has_every_cell_and_numbers_stand_to_the_right() -> None:
+    html = section(page(shown=[SCORES]), "shown")
+    assert cells(html, "th") == [("", "class"), ("number", "0 shots"), ("number", "5 shots")]
+    assert [cell for _, cell in cells(html, "td")] == ["statement", "42.1 ± 0.8", "0", "null", "", "–"]
+    assert [kind for kind, _ in cells(html, "td")] == ["", "number", "number"] * 2
+
+
+@pytest.mark.parametrize(
+    ("column", "numeric"),
+    [
+        (["42.1 ± 0.8", "\N{MINUS SIGN}3", "1,234"], True),
+        (["[1.0, 2.0]", "12/40", "33%", "< .001"], True),
+        (["0", "gender"], False),
+        (["", "–"], False),
+        (["(...)", "?", "3 of 4"], False),
+        ([], False),
+    ],
+)
+def test_column_is_of_numbers_where_all_that_is_said_is_a_number(column: list[str], numeric: bool) -> None:
+    html = section(page(shown=[Shown("T", ["head"], [[cell] for cell in column])]), "shown")
+    assert cells(html, "th") == [("number" if numeric else "", "head")]
+
+
+def test_table_with_a_warning_or_of_many_rows_is_folded() -> None:
+    html = section(page(shown=[EXAMPLES]), "shown")
+    assert re.search(
+        r'<details class="warned">\s*<summary>.*Answers.*It quotes abuse.*</summary>.*<table', html, re.DOTALL
+    )
+    for size, folded in ((LONG_TABLE_ROWS, False), (LONG_TABLE_ROWS + 1, True)):
+        html = section(page(shown=[Shown("T", ["n"], [[str(n)] for n in range(size)])]), "shown")
+        assert (f"<summary>Show all {size} rows</summary>" in html) is folded
+    with pytest.raises(ValueError, match="'T'"):
+        page(shown=[Shown("T", ["a", "b"], [["1"]])])
+
+
+# What findings rest on.
+
+DOUBT = "This is not evidence of selection: W causes Y."
+ROWS = (
+    PageAssumption("W is in the text", True, "granted", "W -> X"),
+    PageAssumption("W is no cause of Y", False, "not granted", "W -> Y"),
+    PageAssumption("a text leaves little to W", None, "not for a graph to say", "sizes"),
+)
+
+
+def grounds(**parts: Any) -> PageGrounds:
+    figure = PageFigure("graph", SVG.format(1, 1), "Arrows.", "W causes X.")
+    made: dict[str, Any] = {
+        "kind": "drift with W",
+        "graph": "W -> X; W -> Y",
+        "about": ["W is the date."],
+        "figure": figure,
+    }
+    return PageGrounds(**made | {"tally": "It grants 1.", "assumptions": ROWS, "doubt": DOUBT} | parts)
+
+
+def test_every_assumption_has_a_row_that_says_whether_it_is_granted() -> None:
+    found = [re.sub("<[^>]*>", "", cell) for _, cell in cells(section(page(grounds=grounds()), "grounds"), "td")]
+    assert [unescape(cell) for cell in found] == [part for row in ROWS for part in (row.claim, row.said, row.because)]
+
+
+def test_findings_are_listed_by_what_they_rest_on_and_only_those_that_do_carry_the_doubt() -> None:
+    html = page(grounds=grounds())
+    assert listed(section(html, "grounds"))[-2:] == ["it drifts", "it is right"]
+    assert [DOUBT in item for item in listed(section(html, "findings"))] == [True, False, False]
+    granted = page(grounds=grounds(assumptions=ROWS[:1], doubt=""))
+    assert 'class="doubt"' not in granted
+    nothing = section(page(grounds=grounds(), findings=[NOTHING]), "grounds")
+    assert "Findings that rest on" not in nothing
+    assert nothing != section(page(grounds=grounds(), findings=[DRIFTS]), "grounds")
+
+
+def test_many_findings_are_folded_and_each_carries_the_doubt() -> None:
+    n_findings = UNFOLDED_FINDINGS + 5
+    html = page(grounds=grounds(), findings=[Finding(f"finding {at}", True, float(-at)) for at in range(n_findings)])
+    assert section(html, "findings").count(DOUBT) == n_findings
+    assert section(html, "grounds").count(DOUBT) == 1
+    for name in ("findings", "grounds"):
+        assert section(html, name).index("finding 1<") < section(html, name).index("<summary>5 more")
+
+
+# What a lower precision could change.
+
+CAUTION = "In float32 this could turn out otherwise."
+COSTS = PagePrecision(
+    ["m was asked in bfloat16."],
+    ["it drifts", "nothing moved", "It falls by -2.5."],
+    Shown("The 1 result", ("result", "error"), [["Slope: date", "0.02"]], about="Of the sample alone."),
+)
+
+
+def test_precision_section_says_all_of_it_and_only_findings_that_could_change_carry_a_caution() -> None:
+    falls = Finding("It falls by -2.5.", True, 1.0, of=(Result("slope", {"model": "m"}, -2.52),))
+    html = page(precision=COSTS, findings=[DRIFTS, RIGHT, falls, NOTHING])
+    told = section(html, "precision")
+    assert "m was asked in bfloat16." in told
+    assert listed(told) == ["it drifts", "nothing moved", "It falls by −2.5."]
+    assert [cell for _, cell in cells(told, "td")] == ["Slope: date", "0.02"]
+    assert [CAUTION in item for item in listed(section(html, "findings"))] == [True, False, True, True]
+    calm = page(precision=PagePrecision(COSTS.said, [], None))
+    assert CAUTION not in calm
+    assert "<table" not in section(calm, "precision")
+
+
+def precision_rows(n: int, **more: Any) -> pd.DataFrame:
+    shared = {"model": "m", "measure": "slope", "error": 0.25, "reduced": 1.25, "float32": 1.0, "low": 0.2, "high": 0.3}
+    return pd.DataFrame(
+        [shared | {"w_name": f"w{at}", "of_half_interval": at / 10, "could_change": False} | more for at in range(n)]
+    )
+
+
+def test_precision_table_has_the_results_that_move_most() -> None:
+    def told(table: pd.DataFrame | None, **manifest: Any) -> PagePrecision | None:
+        return precision_told(Record(manifest, pd.DataFrame(), (), table))
+
+    block = {"said": COSTS.said, "could_change": [], "models": []}
+    most = told(precision_rows(12), precision=block)
+    assert most is not None
+    assert most.table is not None
+    assert [row[0] for row in most.table.rows] == [f"Slope: w{at}" for at in range(11, 3, -1)]
+    assert most.table.rows[0][1:] == ["1.25", "1.00", "0.25", "[0.20, 0.30]", "110%"]
+    assert told(None) is None
+    for table in (None, precision_rows(2, of_half_interval=float("nan"))):
+        without = told(table, precision=block)
+        assert without is not None
+        assert without.table is None
+
+
+# The checklist.
+
+COLUMNS = ("minimum functionality", "invariance", "directional expectation")
+SWAP = Check("swap", "Order does not matter.", 400, 50, ["Amy, Bob.\n  Who?", "Bob <b>&amp;</b> Amy"])
+CELLS = {
+    ("symmetry", "invariance"): [SWAP, Check("answers", "Nor that of the answers.", 1200, 0)],
+    ("negation", "directional expectation"): [Check("less", "It turns round.", 380, 290, ["one"])],
+    ("negation", "minimum functionality"): [Check("three names", "A chain holds.", 0, 0)],
+}
+MATRIX = Matrix("By type", ("symmetry", "negation"), COLUMNS, CELLS, about="Over pairs.")
+
+
+def checklist(*checks: Check) -> str:
+    return section(page(matrices=[Matrix("T", ["r"], ["c"], {("r", "c"): checks})]), "checklist")
+
+
+def test_every_test_is_in_the_cell_of_its_capability_and_type_and_opens_to_its_failures() -> None:
+    html = section(page(matrices=[MATRIX]), "checklist")
+    rows = [
+        [
+            unescape(re.sub(r"\s*<[^>]+>\s*", "|", cell))
+            for cell in re.findall("<t[hd].*?>(.*?)</t[hd]>", row, re.DOTALL)
+        ]
+        for row in re.findall("<tr>(.*?)</tr>", html, re.DOTALL)
+    ]
+    assert [row[0].strip("|") for row in rows] == ["capability", "symmetry", "negation"]
+    assert [cell.strip("|") for cell in rows[0][1:]] == list(COLUMNS)
+    holds = [
+        [[name in cell for name in ("swap", "answers", "less", "three names")] for cell in row[1:]] for row in rows[1:]
+    ]
+    nothing = [False] * 4
+    assert holds == [
+        [nothing, [True, True, False, False], nothing],
+        [[False, False, False, True], nothing, [False, False, True, False]],
+    ]
+    assert "fails in 12.5% of 400" in rows[1][2]
+    assert "passes in all 1,200" in rows[1][2]
+    assert "fails in 76.3% of 380" in rows[2][3]
+    assert "Amy, Bob.\n  Who?" in html
+    assert "Bob &lt;b&gt;&amp;amp;&lt;/b&gt; Amy" in html
+    assert html.count("<details>") == 2, "closed until the reader opens them"
+
+
+@pytest.mark.parametrize(
+    ("n", "failed", "text"),
+    [
+        (400, 50, "fails in 12.5% of 400"),
+        (4, 2, "fails in 50% of 4"),
+        (62, 62, "fails in 100% of 62"),
+        (10_000, 3, "fails in less than 0.1% of 10,000"),
+        (10_000, 9_999, "fails in more than 99.9% of 10,000"),
+        (7, 0, "passes in all 7"),
+        (1, 0, "passes in its one case"),
+        (0, 0, "no case"),
+    ],
+)
+def test_none_is_never_said_of_some_nor_all_of_less(n: int, failed: int, text: str) -> None:
+    assert text in checklist(Check("swap", "", n, failed))
+
+
+def test_test_looks_worse_the_more_often_it_fails_and_says_how_many_failures_open() -> None:
+    looks = [re.findall(r'class="rate ([^"]*)"', checklist(Check("k", "", 1000, n)))[0] for n in (0, 50, 200, 500, 501)]
+    assert len(set(looks)) == 5
+    for n, failed, examples, said in (
+        (9, 1, "a", "the failure"),
+        (9, 2, "ab", "all 2"),
+        (9000, 1200, "a", "1 of 1,200"),
+    ):
+        (opener,) = re.findall("<summary>(.*?)</summary>", checklist(Check("k", "", n, failed, list(examples))))
+        assert said in opener
+    for n, failed, examples in ((9, 2, ""), (9, 0, "a"), (0, 0, "a")):
+        assert "<summary>" not in checklist(Check("k", "", n, failed, list(examples)))
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        {("symmetry", "other"): [SWAP]},
+        {("other", "invariance"): [SWAP]},
+        {("symmetry", "invariance"): [Check("k", "", 3, 4)]},
+        {("symmetry", "invariance"): [Check("k", "", 3, -1)]},
+    ],
+)
+def test_checklist_of_what_cannot_be_is_refused(cells: Any) -> None:
+    with pytest.raises(ValueError, match=r"rows and columns|'k' failed"):
+        page(matrices=[Matrix("T", ["symmetry"], ["invariance"], cells)])
