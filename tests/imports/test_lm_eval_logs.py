@@ -1,10 +1,9 @@
-"""Logs of lm-evaluation-harness: the same slopes as a run, and one sentence for each that is not whole."""
+"""Logs of lm-evaluation-harness: the same slopes as a run, and refusals by file and line."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 
 import undertow
 from lm_eval_log import DATE, Edit, docs_of, write_log
+from made_once import made_once
 from undertow import audit, exports
 from undertow.imports.lm_eval import NO_ANSWER, is_log, read_log
 from undertow.types import UndertowError
@@ -22,23 +22,21 @@ from undertow.types import UndertowError
 OPTIONS: dict[str, Any] = {"w": "date", "date_count": 6}
 LIMIT = 60
 
+pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
+
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def asked(shared_base: Path) -> Path:
     """An export, and the toy's run of the very same questions."""
-    folder = tmp_path_factory.mktemp("asked")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
-        patch.setattr(audit, "tell_with", lambda *_: lambda place: None)
-        undertow.run("spurious-correlation", "toy", limit=LIMIT, out=folder / "run", **OPTIONS)
-    exports.export("lm-eval", "spurious-correlation", folder / "tasks", limit=LIMIT, **OPTIONS)
-    return folder
 
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
+            patch.setattr(audit, "tell_with", lambda *_: lambda place: None)
+            undertow.run("spurious-correlation", "toy", limit=LIMIT, out=folder / "run", **OPTIONS)
+        exports.export("lm-eval", "spurious-correlation", folder / "tasks", limit=LIMIT, **OPTIONS)
 
-@pytest.fixture(autouse=True)
-def untold_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures and page are no matter here, and take most of the time."""
-    monkeypatch.setattr(audit, "tell_with", lambda *_: lambda folder: None)
+    return made_once(shared_base, "asked-of-lm-eval", make)
 
 
 @pytest.fixture
@@ -59,10 +57,46 @@ def log(asked: Path, nats: dict[str, list[float]], tmp_path: Path) -> Log:
     return write
 
 
-def test_a_log_gives_the_results_of_the_run_to_the_letter(asked: Path, log: Log, tmp_path: Path) -> None:
+def changed(name: str, value: Any, at: int = 3) -> Edit:
+    """One key of one sample, a path with dots, set to something else."""
+
+    def edit(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["doc_id"] == at:
+            place, *rest = name.split(".")
+            target: Any = sample
+            for key in rest:
+                target, place = target[place], key
+            target[place] = value
+        return sample
+
+    return edit
+
+
+def own_challenge(folder: Path, sentence: str, words: str) -> str:
+    path = folder / "own.toml"
+    path.write_text(f'templates = ["In {{w}}, {sentence}."]\nw = ["date"]\n{words}\n', encoding="utf-8")
+    return str(path)
+
+
+def items_of(folder: Path) -> list[str]:
+    """The items of an export below this folder."""
+    return [doc["item"] for docs in docs_of(folder / "tasks").values() for doc in docs]
+
+
+def assert_refused(names: tuple[str, ...], read: Callable[..., object], *arguments: Any, **options: Any) -> None:
+    """The refusal is one line that names all of this."""
+    with pytest.raises(UndertowError) as refused:
+        read(*arguments, **options)
+    assert "\n" not in str(refused.value)
+    for name in names:
+        assert name in str(refused.value)
+
+
+def test_a_log_gives_the_results_of_the_run_to_the_letter(log: Log, tmp_path: Path) -> None:
     log()
+    undertow.run("spurious-correlation", "toy", limit=LIMIT, out=tmp_path / "run", **OPTIONS)
     scored = undertow.score(tmp_path / "logs", probe="spurious-correlation", out=tmp_path / "scored")
-    run = undertow.open_run(asked / "run")
+    run = undertow.open_run(tmp_path / "run")
     keep = [one for one in run.record.results if one.group["pronoun"] != "unclaimed"]
     found = [one for one in scored.record.results if one.group["pronoun"] != "unclaimed"]
     assert len(keep) == len(found) == 10
@@ -90,11 +124,9 @@ def test_one_file_will_do_and_the_audit_need_not_be_named(log: Log) -> None:
     folder = log()
     (file,) = folder.glob("samples_*.jsonl")
     (folder / f"results_{DATE}.json").unlink()
-    assert is_log(file)
-    assert is_log(folder)
+    assert (is_log(file), is_log(folder)) == (True, True)
     logged = read_log(file)
-    assert logged.probe == "spurious-correlation"
-    assert set(logged.evidence.frame["model"]) == {"toy"}
+    assert (logged.probe, set(logged.evidence.frame["model"])) == ("spurious-correlation", {"toy"})
 
 
 def test_the_older_way_to_log_is_read_too(log: Log, asked: Path) -> None:
@@ -126,14 +158,12 @@ def test_logs_of_other_tasks_beside_ours_are_left_alone(log: Log, tmp_path: Path
     assert set(read_log(tmp_path / "logs").evidence.frame["challenge"]) == {"mgc"}
     for path in folder.glob("samples_undertow*"):
         path.unlink()
-    with pytest.raises(UndertowError, match="holds no samples of tasks that undertow export lm-eval wrote"):
-        read_log(tmp_path / "logs")
+    assert_refused(("logs", "undertow export lm-eval"), read_log, tmp_path / "logs")
 
 
 def test_the_seed_is_that_of_the_export_unless_another_is_given(tmp_path: Path) -> None:
     exports.export("lm-eval", "spurious-correlation", tmp_path / "tasks", seed=5, limit=9, **OPTIONS)
-    known = {doc["item"]: [-1.0, -2.0, -3.0] for docs in docs_of(tmp_path / "tasks").values() for doc in docs}
-    write_log(tmp_path / "tasks", tmp_path / "logs", known)
+    write_log(tmp_path / "tasks", tmp_path / "logs", {item: [-1.0, -2.0, -3.0] for item in items_of(tmp_path)})
     own = undertow.score(tmp_path / "logs", out=tmp_path / "own").manifest
     other = undertow.score(tmp_path / "logs", seed=0, out=tmp_path / "other").manifest
     assert (own["seed"], other["seed"]) == (5, 0)
@@ -151,45 +181,28 @@ def test_what_the_log_lacks_is_unscored_and_counted(log: Log, tmp_path: Path) ->
     assert counts == {"items": LIMIT, "unscored": LIMIT - 7}
     assert set(scored.observations["unscored"]) == {"", NO_ANSWER}
     assert scored.observations["w_index"].is_monotonic_increasing
-    assert any("answers 7 of the 60 sentences" in note for note in scored.manifest["notes"])
+    assert any("7 of the 60" in note for note in scored.manifest["notes"])
 
 
 def test_sentences_of_an_own_file_that_are_lacking_are_told_in_a_note(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text(
-        'title = "Own"\ntemplates = ["In {w}, {blank} {verb}."]\nw = ["date"]\nwords = "pronouns"\n[slots]\nverb = ["ran", "sat"]\n',
-        encoding="utf-8",
-    )
-    options: dict[str, Any] = {"challenge": str(tmp_path / "own.toml"), "date_count": 3}
-    exported = exports.export("lm-eval", "spurious-correlation", tmp_path / "tasks", **options)
+    challenge = own_challenge(tmp_path, '{blank} ran.", "In {w}, {blank} sat', 'words = "pronouns"')
+    exported = exports.export("lm-eval", "spurious-correlation", tmp_path / "tasks", challenge=challenge, date_count=3)
     assert exported.n_items == 6
-    known = {doc["item"]: [-1.0, -2.0, -3.0] for docs in docs_of(tmp_path / "tasks").values() for doc in docs}
+    known = {item: [-1.0, -2.0, -3.0] for item in items_of(tmp_path)}
     write_log(tmp_path / "tasks", tmp_path / "logs", known, edit=lambda sample: sample if sample["doc_id"] else None)
-    (tmp_path / "own.toml").unlink()
+    Path(challenge).unlink()
     logged = read_log(tmp_path / "logs")
     assert len(logged.evidence.frame) == 5
-    assert logged.notes[1] == "toy: the log answers 5 of the 6 sentences that were exported"
+    assert "5 of the 6" in logged.notes[1]
     # Hand-computed: shares of e^-1, e^-2 and e^-3.
     total = math.exp(-1) + math.exp(-2) + math.exp(-3)
     assert logged.evidence.frame["female"].to_numpy() == pytest.approx(100 * math.exp(-1) / total)
 
 
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        (["nan", "-1", "-1"], "the log has no log-likelihood for one of the words"),
-        (["", "-1", "-1"], "the log has no log-likelihood for one of the words"),
-        (["2.5", "-1", "-1"], "the log has no log-likelihood for one of the words"),
-        (["-inf", "-inf", "-inf"], "the log says that none of the words is possible"),
-    ],
-)
-def test_answers_without_numbers_are_unscored_with_a_reason(said: list[str], reason: str, log: Log) -> None:
-    def spoil(sample: dict[str, Any]) -> dict[str, Any]:
-        if sample["doc_id"] == 4:
-            sample["filtered_resps"] = [[one, "False"] for one in said]
-        return sample
-
-    frame = read_log(log(spoil)).evidence.frame
-    assert list(frame["unscored"]) == ["" if place != 4 else reason for place in range(LIMIT)]
+@pytest.mark.parametrize("said", [["nan", "-1", "-1"], ["", "-1", "-1"], ["2.5", "-1", "-1"], ["-inf", "-inf", "-inf"]])
+def test_answers_without_numbers_are_unscored_with_a_reason(said: list[str], log: Log) -> None:
+    frame = read_log(log(changed("filtered_resps", [[one, "False"] for one in said], at=4))).evidence.frame
+    assert [place for place, reason in enumerate(frame["unscored"]) if reason] == [4]
     assert math.isnan(frame["female"].iloc[4])
 
 
@@ -203,16 +216,9 @@ def test_a_word_that_is_impossible_has_no_mass(log: Log) -> None:
 
 
 def test_capitals_that_a_model_does_not_see_count_once(tmp_path: Path) -> None:
-    (tmp_path / "own.csv").write_text("sentence\n_ ran.\n_ sat.\n_ left.\n".replace("_", "____"), encoding="utf-8")
-    (tmp_path / "own.toml").write_text(
-        'templates = ["In {w}, {blank} ran."]\nw = ["date"]\n[groups]\nfemale = ["she", "She"]\nmale = ["he"]\n',
-        encoding="utf-8",
-    )
-    exports.export(
-        "lm-eval", "spurious-correlation", tmp_path / "tasks", challenge=str(tmp_path / "own.toml"), date_count=3
-    )
-    known = {doc["item"]: [-1.0, -1.0, -1.0] for docs in docs_of(tmp_path / "tasks").values() for doc in docs}
-    write_log(tmp_path / "tasks", tmp_path / "logs", known)
+    challenge = own_challenge(tmp_path, "{blank} ran", '[groups]\nfemale = ["she", "She"]\nmale = ["he"]')
+    exports.export("lm-eval", "spurious-correlation", tmp_path / "tasks", challenge=challenge, date_count=3)
+    write_log(tmp_path / "tasks", tmp_path / "logs", {item: [-1.0, -1.0, -1.0] for item in items_of(tmp_path)})
     frame = read_log(tmp_path / "logs").evidence.frame
     assert frame["female"].to_numpy() == pytest.approx([50.0] * 3)
 
@@ -220,40 +226,21 @@ def test_capitals_that_a_model_does_not_see_count_once(tmp_path: Path) -> None:
 # Logs that are not what they should be.
 
 
-def changed(name: str, value: Any, at: int = 3) -> Edit:
-    """One key of one sample, a path with dots, set to something else."""
-
-    def edit(sample: dict[str, Any]) -> dict[str, Any]:
-        if sample["doc_id"] == at:
-            place, *rest = name.split(".")
-            target: Any = sample
-            for key in rest:
-                target, place = target[place], key
-            target[place] = value
-        return sample
-
-    return edit
-
-
 @pytest.mark.parametrize(
-    ("edit", "said"),
+    ("edit", "named"),
     [
-        (changed("doc.context", "In 1700,"), "its text is not that of its question"),
-        (changed("doc.choices", [" she."]), "its text is not that of its question"),
-        (changed("doc.undertow", "{}"), "its question is damaged: it is no question of undertow export"),
-        (changed("doc.undertow", '{"version": 1}'), "its question is damaged: it has no 'probe'"),
-        (changed("arguments.gen_args_0", {"arg_0": "Q: In 1801,", "arg_1": " she"}), "was not asked as it stands"),
-        (changed("filtered_resps", [["-1", "False"]]), "holds 1 log-likelihoods for 3 choices"),
-        (changed("filtered_resps", "x"), "holds no log-likelihoods for 3 choices"),
-        (changed("doc", {"question": "?"}), "is a sample of another task"),
+        (changed("doc.context", "In 1700,"), "text"),
+        (changed("doc.choices", [" she."]), "text"),
+        (changed("doc.undertow", "{}"), "question"),
+        (changed("doc.undertow", '{"version": 1}'), "'probe'"),
+        (changed("arguments.gen_args_0", {"arg_0": "Q: In 1801,", "arg_1": " she"}), "asked"),
+        (changed("filtered_resps", [["-1", "False"]]), "1 log-likelihoods for 3"),
+        (changed("filtered_resps", "x"), "log-likelihoods for 3"),
+        (changed("doc", {"question": "?"}), "task"),
     ],
 )
-def test_a_damaged_log_is_refused_with_its_line(edit: Edit, said: str, log: Log) -> None:
-    folder = log(edit)
-    with pytest.raises(UndertowError, match=r"samples_undertow_mgc_date_.*\.jsonl, line 4: ") as refused:
-        read_log(folder)
-    assert said in str(refused.value)
-    assert "\n" not in str(refused.value)
+def test_a_damaged_log_is_refused_by_its_line(edit: Edit, named: str, log: Log) -> None:
+    assert_refused(("samples_undertow_mgc_date_", ".jsonl, line 4", named), read_log, log(edit))
 
 
 def test_a_design_that_lacks_something_is_refused(log: Log) -> None:
@@ -263,69 +250,52 @@ def test_a_design_that_lacks_something_is_refused(log: Log) -> None:
         sample["doc"]["undertow"] = json.dumps(carried)
         return sample
 
-    with pytest.raises(UndertowError, match=r"do not say what spurious-correlation needs to know \(gaps\)"):
-        read_log(log(less))
+    assert_refused(("spurious-correlation", "gaps"), read_log, log(less))
 
 
-def test_a_log_that_was_cut_off_is_refused_until_the_line_is_gone(log: Log, asked: Path) -> None:
+def test_a_log_that_was_cut_off_is_refused_until_the_line_is_gone(log: Log) -> None:
     (file,) = log().glob("samples_*")
     lines = file.read_text(encoding="utf-8").splitlines()
     file.write_text("\n".join([*lines[:10], lines[10][:100]]), encoding="utf-8")
-    with pytest.raises(UndertowError, match=r"line 11: is cut off or damaged; .* remove this line"):
-        read_log(file)
+    assert_refused((file.name, "line 11"), read_log, file)
     file.write_text("\n".join(lines[:10]), encoding="utf-8")
     frame = read_log(file).evidence.frame
     assert (frame["unscored"] == NO_ANSWER).sum() == LIMIT - 10
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[1, 2]\n", b"[" * 100_000 + b"\n", b"3\n"])
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[1, 2]\n", b"[" * 100_000 + b"\n"])
 def test_files_that_are_no_log_are_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "samples_x.jsonl").write_bytes(content)
-    with pytest.raises(UndertowError, match="line 1: is "):
-        read_log(tmp_path)
+    assert_refused(("samples_x.jsonl", "line 1"), read_log, tmp_path)
 
 
 def test_the_same_sentence_twice_is_refused_with_both_places(log: Log, tmp_path: Path) -> None:
     folder = log()
     log(date="2026-02-01T10-00-00.000000")
-    with pytest.raises(UndertowError) as refused:
-        read_log(tmp_path / "logs")
-    assert re.search(
-        r"2026-02-01.*line 1: 'mgc/date/1801.*of toy was logged in .*2026-01-31.*line 1 already", str(refused.value)
-    )
+    assert_refused(("2026-02-01", "2026-01-31", "'mgc/date/1801"), read_log, tmp_path / "logs")
     newer = next(folder.glob("samples_*2026-02-01*"))
     assert len(read_log(newer).evidence.frame) == LIMIT
 
 
 def test_answers_to_two_exports_are_not_mixed(log: Log, tmp_path: Path) -> None:
     log()
-    exports.export("lm-eval", "spurious-correlation", tmp_path / "other", w="date", date_count=3, limit=9)
-    known = {doc["item"]: [-1.0] * 3 for docs in docs_of(tmp_path / "other").values() for doc in docs}
-    write_log(tmp_path / "other", tmp_path / "logs", known, model="another")
-    with pytest.raises(UndertowError, match="answers another export than"):
-        read_log(tmp_path / "logs")
+    exports.export("lm-eval", "spurious-correlation", tmp_path / "tasks", w="date", date_count=3, limit=9)
+    write_log(tmp_path / "tasks", tmp_path / "logs", {item: [-1.0] * 3 for item in items_of(tmp_path)}, model="another")
+    assert_refused(("logs",), read_log, tmp_path / "logs")
 
 
-def test_questions_are_not_taken_for_answers(asked: Path) -> None:
-    with pytest.raises(UndertowError, match="holds questions that were exported, and no answers"):
-        undertow.score(asked / "tasks")
-    with pytest.raises(UndertowError, match="holds no samples of tasks that undertow export lm-eval wrote"):
-        undertow.score(asked / "tasks/undertow_mgc_date.jsonl")
+def test_questions_and_another_audit_protocol_or_mapping_are_refused(asked: Path, log: Log, tmp_path: Path) -> None:
+    folder, out = log(), tmp_path / "out"
+    assert_refused(("tasks",), undertow.score, asked / "tasks", out=out)
+    assert_refused(("undertow_mgc_date.jsonl",), undertow.score, asked / "tasks/undertow_mgc_date.jsonl", out=out)
+    assert_refused(("task-specification",), undertow.score, folder, probe="task-specification", out=out)
+    assert_refused(("paper",), undertow.score, folder, protocol="paper", out=out)
+    assert_refused(("--columns",), undertow.score, folder, columns="x.toml", out=out)
+    assert not out.exists()
 
 
-def test_another_audit_protocol_or_mapping_is_refused(log: Log, tmp_path: Path) -> None:
-    folder = log()
-    with pytest.raises(UndertowError, match="holds answers to spurious-correlation, not to task-specification"):
-        undertow.score(folder, probe="task-specification", out=tmp_path / "out")
-    with pytest.raises(UndertowError, match="from which paper cannot be had"):
-        undertow.score(folder, protocol="paper", out=tmp_path / "out")
-    with pytest.raises(UndertowError, match="--columns is for tables"):
-        undertow.score(folder, columns="x.toml", out=tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_log_of_task_specification_is_measured_like_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "cache"))
+@pytest.mark.slow
+def test_a_log_of_task_specification_is_measured_like_a_run(tmp_path: Path) -> None:
     run = undertow.run("task-specification", "toy", limit=60, plain=True, out=tmp_path / "run")
     exports.export("lm-eval", "task-specification", tmp_path / "tasks", limit=60, plain=True)
     known = {row["item"]: list(row["logprobs_nats"]) for row in run.observations.to_dict("records")}
@@ -335,16 +305,8 @@ def test_a_log_of_task_specification_is_measured_like_a_run(tmp_path: Path, monk
 
 
 def test_a_long_way_to_put_w_in_is_no_file(tmp_path: Path) -> None:
-    inject = "In {w}, " + "as it is told, " * 40
-    exports.export(
-        "lm-eval",
-        "spurious-correlation",
-        tmp_path / "tasks",
-        challenge="undertow-schemas",
-        inject=inject,
-        limit=9,
-        date_count=3,
-    )
+    options: dict[str, Any] = {"inject": "In {w}, " + "as it is told, " * 40, "challenge": "undertow-schemas"}
+    exports.export("lm-eval", "spurious-correlation", tmp_path / "tasks", limit=9, date_count=3, **options)
     known = {doc["item"]: [-1.0] * len(doc["choices"]) for docs in docs_of(tmp_path / "tasks").values() for doc in docs}
     write_log(tmp_path / "tasks", tmp_path / "logs", known, edit=lambda one: one if one["doc_id"] else None)
     frame = read_log(tmp_path / "logs").evidence.frame
