@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import undertow
 from conftest import Cli
 from refusal import refused
 from undertow import records
+from undertow.places import store_file
 from undertow.records import (
     MANIFEST,
     OBSERVATIONS,
@@ -29,25 +31,15 @@ from undertow.records import (
     read_record,
 )
 from undertow.sharing import DRAFT_PREFIX, OLD_S
-from warm import warm
 
 slow = pytest.mark.slow
 TOY = ["run", "spurious-correlation", "-m", "toy", "--w", "date", "--limit", "90"]
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the toy model, and its cache beside it."""
-    place = tmp_path_factory.mktemp("finished")
-    environment = os.environ | {"UNDERTOW_CACHE": str(place / "cache")}
-    warm(place, *TOY, "--out", str(place / "run"), environment=environment).check_returncode()
-    return place / "run"
-
-
-@pytest.fixture
-def own_cache(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cache that holds the toy's answers."""
-    monkeypatch.setenv("UNDERTOW_CACHE", str(finished.parent / "cache"))
+@pytest.fixture(scope="session")
+def finished(finished_run: Callable[..., Path]) -> Path:
+    """A run of the toy model, not to be changed."""
+    return finished_run("spurious-correlation", "toy", w="date", limit=90)
 
 
 @pytest.fixture
@@ -109,10 +101,6 @@ def flipped(name: str) -> Callable[[Path], None]:
     return change
 
 
-def removed(folder: Path) -> None:
-    shutil.rmtree(folder)
-
-
 def replaced_by_a_file(folder: Path) -> None:
     shutil.rmtree(folder)
     folder.write_text("a letter", encoding="utf-8")
@@ -123,63 +111,49 @@ def emptied(folder: Path) -> None:
     folder.mkdir()
 
 
-DAMAGE: dict[str, tuple[Callable[[Path], None], list[str]]] = {
-    "missing": (removed, ["run: there is no such run folder", "check the path"]),
-    "empty": (emptied, [f"run: has no {MANIFEST}"]),
-    "no manifest": (without(MANIFEST), [f"run: has no {MANIFEST}", "not finished"]),
-    "half a manifest": (half(MANIFEST), [f"run/{MANIFEST}: ", "is damaged", "run the audit again"]),
-    "empty manifest": (with_text(MANIFEST, ""), [f"run/{MANIFEST}: ", "is damaged"]),
-    "manifest of something else": (
-        with_text(MANIFEST, '{"name": "x"}'),
-        [f"run/{MANIFEST}: ", "is damaged (it has no"],
-    ),
-    "manifest that is a list": (with_text(MANIFEST, "[]"), [f"run/{MANIFEST}: ", "not a JSON object"]),
-    "manifest without a seed": (with_entry("seed", None), [f"run/{MANIFEST}: ", "it has no seed"]),
-    "manifest with a wrong design": (with_entry("design", []), [f"run/{MANIFEST}: ", "it has no design"]),
-    "newer": (with_entry("schema_version", SCHEMA_VERSION + 1), [f"run/{MANIFEST}: ", "newer Undertow", "update"]),
-    "unknown probe": (with_entry("probe", "nosuch"), ["no probe called 'nosuch'"]),
-    "manifest that says one thing twice": (
-        with_text(MANIFEST, '{"seed": 0, "seed": 1}'),
-        [f"run/{MANIFEST}: ", "is damaged ('seed' is there twice)"],
-    ),
-    "manifest of another encoding": (with_text(MANIFEST, "{}", "utf-16"), [f"run/{MANIFEST}: ", "is damaged"]),
-    "manifest of an older version": (without_entry("asked_key"), [f"run/{MANIFEST}: ", "older Undertow", "asked_key"]),
-    "manifest without a seed at all": (without_entry("seed"), [f"run/{MANIFEST}: ", "is damaged (it has no seed"]),
-    "text for numbers": (
-        with_column("female", "x"),
-        [f"run/{OBSERVATIONS}: ", "its column 'female' must hold numbers"],
-    ),
-    "lists for text": (with_column("model", ["x"]), [f"run/{OBSERVATIONS}: ", "its column 'model' must hold text"]),
-    "numbers for text": (with_column("w_name", 1.5), [f"run/{OBSERVATIONS}: ", "its column 'w_name' must hold text"]),
-    "places between": (with_column("w_index", 1.5), [f"run/{OBSERVATIONS}: ", "'w_index' must hold whole numbers"]),
-    "no observations": (without(OBSERVATIONS), [f"run: has no {OBSERVATIONS}", "run the audit again"]),
-    "half the observations": (half(OBSERVATIONS), [f"run/{OBSERVATIONS}: ", "is damaged", "run the audit again"]),
-    "flipped observations": (flipped(OBSERVATIONS), [f"run/{OBSERVATIONS}: ", "is damaged"]),
-    "observations that are text": (with_text(OBSERVATIONS, "hello"), [f"run/{OBSERVATIONS}: ", "is damaged"]),
-    "no results": (without(RESULTS), [f"run: has no {RESULTS}", "run the audit again"]),
-    "half the results": (half(RESULTS), [f"run/{RESULTS}: ", "is damaged", "run the audit again"]),
-    "results without results": (with_text(RESULTS, "{}"), [f"run/{RESULTS}: ", "is damaged (it lacks 'results')"]),
-    "results that are numbers": (with_text(RESULTS, '{"results": [1]}'), [f"run/{RESULTS}: ", "is damaged"]),
-    "results without a group": (
-        with_text(RESULTS, '{"results": [{"value": 1}]}'),
-        [f"run/{RESULTS}: ", "is damaged (it lacks"],
-    ),
-    "a file in its place": (replaced_by_a_file, ["run: "]),
+DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "missing": (shutil.rmtree, "run"),
+    "empty": (emptied, MANIFEST),
+    "a file in its place": (replaced_by_a_file, "run"),
+    "no manifest": (without(MANIFEST), MANIFEST),
+    "half a manifest": (half(MANIFEST), MANIFEST),
+    "manifest that is a list": (with_text(MANIFEST, "[]"), MANIFEST),
+    "manifest without a seed": (with_entry("seed", None), "seed"),
+    "manifest without a key": (without_entry("asked_key"), "asked_key"),
+    "manifest with a wrong design": (with_entry("design", []), "design"),
+    "manifest that says one thing twice": (with_text(MANIFEST, '{"seed": 0, "seed": 1}'), "'seed'"),
+    "manifest of another encoding": (with_text(MANIFEST, "{}", "utf-16"), MANIFEST),
+    "newer": (with_entry("schema_version", SCHEMA_VERSION + 1), MANIFEST),
+    "unknown probe": (with_entry("probe", "nosuch"), "nosuch"),
+    "text for numbers": (with_column("female", "x"), "'female'"),
+    "lists for text": (with_column("model", ["x"]), "'model'"),
+    "numbers for text": (with_column("w_name", 1.5), "'w_name'"),
+    "places between": (with_column("w_index", 1.5), "'w_index'"),
+    "no observations": (without(OBSERVATIONS), OBSERVATIONS),
+    "half the observations": (half(OBSERVATIONS), OBSERVATIONS),
+    "flipped observations": (flipped(OBSERVATIONS), OBSERVATIONS),
+    "no results": (without(RESULTS), RESULTS),
+    "half the results": (half(RESULTS), RESULTS),
+    "results without results": (with_text(RESULTS, "{}"), RESULTS),
+    "results that are numbers": (with_text(RESULTS, '{"results": [1]}'), RESULTS),
+    "results without a group": (with_text(RESULTS, '{"results": [{"value": 1}]}'), RESULTS),
 }
-QUICK = ("missing", "half a manifest", "half the observations")
+"""What is wrong with a run folder, and what a refusal names."""
 
 
-@pytest.mark.parametrize("command", ["report", "score"])
-@pytest.mark.parametrize("case", [name if name in QUICK else pytest.param(name, marks=slow) for name in DAMAGE])
-def test_a_damaged_run_folder(case: str, command: str, copied: Path, cli: Cli) -> None:
-    damage, words = DAMAGE[case]
+@pytest.mark.parametrize("case", DAMAGE)
+def test_a_damaged_run_folder_is_refused_and_left_as_it_is(case: str, copied: Path, cli: Cli) -> None:
+    damage, word = DAMAGE[case]
     damage(copied)
     before = content(copied)
-    refused(cli(command, "run"), *words)
+    for command in ("report", "score"):
+        refused(cli(command, "run"), word)
     assert content(copied) == before
+    if case not in ("missing", "unknown probe"):
+        with pytest.raises(undertow.UndertowError, match=re.escape(word)):
+            read_record(copied)
 
 
-@slow
 def test_observations_of_another_table(copied: Path, cli: Cli) -> None:
     """A table that is whole, but not this run's: a column that the design names is not there."""
     pd.read_parquet(copied / OBSERVATIONS).drop(columns="female").to_parquet(copied / OBSERVATIONS)
@@ -235,9 +209,7 @@ def test_observations_whose_values_take_more_than_their_file(copied: Path, monke
             patch.setattr(records, "MOST_VALUES_OF_A_BYTE", 4)
             with_arrow(name, make)(copied)
             assert (copied / OBSERVATIONS).stat().st_size < 2**18
-            with pytest.raises(
-                undertow.UndertowError, match=r"is too large .*take more than 1 MiB, .*; ask less in one run"
-            ):
+            with pytest.raises(undertow.UndertowError, match="too large"):
                 read_record(copied)
         monkeypatch.setattr(records, "MOST_VALUE_BYTES", 2**30)
         assert len(read_record(copied).observations), "which is read where it may be"
@@ -246,23 +218,19 @@ def test_observations_whose_values_take_more_than_their_file(copied: Path, monke
 
 
 @pytest.mark.parametrize(
-    ("name", "make", "said"),
+    ("name", "make"),
     [
-        (
-            "w_index",
-            lambda n: pa.array([2**64 - 1] * n, pa.uint64()),
-            "'w_index' must hold whole numbers of at most 63",
-        ),
-        ("w_index", lambda n: pa.array([None, *range(n - 1)], pa.int64()), "some of its rows hold nothing"),
-        ("w_index", pa.nulls, "'w_index' must hold whole numbers"),
-        ("model", pa.nulls, "'model' must hold text"),
-        ("options", lambda n: pa.array([{"a": 1}] * n), "'options' must hold values or lists of values"),
-        ("options", lambda n: pa.array([[[1]]] * n), "'options' must hold values or lists of values"),
+        ("w_index", lambda n: pa.array([2**64 - 1] * n, pa.uint64())),
+        ("w_index", lambda n: pa.array([None, *range(n - 1)], pa.int64())),
+        ("w_index", pa.nulls),
+        ("model", pa.nulls),
+        ("options", lambda n: pa.array([{"a": 1}] * n)),
+        ("options", lambda n: pa.array([[[1]]] * n)),
     ],
 )
-def test_columns_of_other_types(name: str, make: Callable[[int], pa.Array], said: str, copied: Path) -> None:
+def test_columns_of_other_types(name: str, make: Callable[[int], pa.Array], copied: Path) -> None:
     with_arrow(name, make)(copied)
-    with pytest.raises(undertow.UndertowError, match=said):
+    with pytest.raises(undertow.UndertowError, match=f"'{name}'"):
         read_record(copied)
 
 
@@ -282,28 +250,6 @@ def test_types_that_other_tools_choose_are_read(copied: Path) -> None:
     assert found["unscored"].isna().all()
     assert pd.api.types.is_string_dtype(found["unscored"])
     assert not isinstance(found["model"].dtype, pd.CategoricalDtype)
-
-
-@pytest.mark.parametrize(
-    ("probe", "group"),
-    [
-        (probe, name)
-        for probe in ("spurious-correlation", "task-specification")
-        for name in records.CELLS[(probe,)]
-        if name not in records._NEVER_MASSES
-    ],
-)
-def test_a_word_group_of_an_older_folder_may_be_called_like_a_column(probe: str, group: str, copied: Path) -> None:
-    manifest = json.loads((copied / MANIFEST).read_text(encoding="utf-8"))
-    design = manifest["design"] | {"groups": [*manifest["design"]["groups"], group]}
-    (copied / MANIFEST).write_text(json.dumps(manifest | {"probe": probe, "design": design}), encoding="utf-8")
-    with_arrow(group, lambda n: pa.array([1.5] * n))(copied)
-    assert set(read_record(copied).observations[group]) == {1.5}
-    without_group = design | {"groups": design["groups"][:-1]}
-    (copied / MANIFEST).write_text(json.dumps(manifest | {"probe": probe, "design": without_group}), encoding="utf-8")
-    if records.CELLS[(probe,)][group] != records.NUMBER:
-        with pytest.raises(undertow.UndertowError, match=rf"{group!r} must hold"):
-            read_record(copied)
 
 
 def test_numbers_may_be_missing_and_texts_may_be_kept_in_other_ways(copied: Path) -> None:
@@ -326,26 +272,24 @@ def test_a_name_that_no_folder_can_have_is_refused(finished: Path, tmp_path: Pat
             partial(undertow.run, "spurious-correlation", "toy", w="date", limit=9),
             partial(undertow.score, finished),
         ):
-            with pytest.raises(undertow.UndertowError, match="no folder can be called so") as caught:
+            with pytest.raises(undertow.UndertowError) as caught:
                 call(out=out)
-            assert "\0" not in str(caught.value)
+            assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize("overwrite", [[], pytest.param(["--overwrite"], marks=slow)])
-def test_a_place_that_holds_something_else_is_left_alone(
-    overwrite: list[str], own_cache: None, cli: Cli, tmp_path: Path
-) -> None:
+def test_a_place_that_holds_something_else_is_left_alone(overwrite: list[str], cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "a.txt").write_text("dear", encoding="utf-8")
-    refused(cli(*TOY, "--out", "letters", *overwrite), "letters", "holds no run", "--out")
+    refused(cli(*TOY, "--out", "letters", *overwrite), "letters", "--out")
     assert content(tmp_path) == {"letters/a.txt": b"dear"}
 
 
 @slow
-def test_another_run_is_replaced_only_when_asked(own_cache: None, copied: Path, cli: Cli) -> None:
+def test_another_run_is_replaced_only_when_asked(copied: Path, cli: Cli) -> None:
     before = content(copied)
     other = ["run", "spurious-correlation", "-m", "toy:slope=-5", "--w", "date", "--limit", "90", "--out", "run"]
-    refused(cli(*other), "run", "holds another run", "--out", "--overwrite")
+    refused(cli(*other), "run", "--out", "--overwrite")
     assert content(copied) == before
     assert cli(*other, "--overwrite").returncode == 0
     assert read_record(copied).manifest["model"] == "toy:slope=-5"
@@ -355,8 +299,9 @@ def test_another_run_is_replaced_only_when_asked(own_cache: None, copied: Path, 
 
 
 @slow
-def test_the_same_run_is_written_again(own_cache: None, copied: Path, cli: Cli) -> None:
+def test_the_same_run_is_written_again(finished: Path, copied: Path, cli: Cli, cache: Path) -> None:
     (copied / RESULTS).unlink()
+    shutil.copyfile(finished.parent / "cache" / store_file().name, store_file())
     done = cli(*TOY, "--out", "run", "--json")
     assert json.loads(done.stdout)["counts"]["computed"] == 0
     assert (copied / RESULTS).is_file()
@@ -368,7 +313,7 @@ def test_a_run_that_cannot_be_read_is_replaced_only_when_asked(
 ) -> None:
     damage(copied)
     run_key = str(read_record(finished).manifest["run_key"])
-    with pytest.raises(undertow.UndertowError, match=r"holds another run, or a damaged one; .* --overwrite"):
+    with pytest.raises(undertow.UndertowError, match="--overwrite"):
         check_place(copied, run_key)
     check_place(copied, run_key, overwrite=True)
     again = undertow.score(finished, out=copied, overwrite=True)
@@ -387,24 +332,17 @@ def test_what_a_killed_process_left_is_taken_over_or_removed(copied: Path, finis
     assert (old.exists(), fresh.exists()) == (False, True)
 
 
-@pytest.mark.parametrize(
-    ("out", "words"),
-    [
-        ("file", ["file: is a file"]),
-        pytest.param("file/run", ["file: is a file"], marks=slow),
-        pytest.param("x" * 300, ["File name too long", "--out"], marks=slow),
-    ],
-)
-def test_a_place_where_no_folder_can_be(out: str, words: list[str], own_cache: None, cli: Cli, tmp_path: Path) -> None:
+@pytest.mark.parametrize("out", ["file", "file/run", "x" * 300])
+def test_a_place_where_no_folder_can_be(out: str, cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
-    refused(cli(*TOY, "--out", out), *words)
+    refused(cli(*TOY, "--out", out), "file" if "file" in out else "--out")
     assert content(tmp_path) == {"file": b"x"}
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the root user may write everywhere")
-def test_a_folder_that_may_not_be_written_to(own_cache: None, cli: Cli, tmp_path: Path) -> None:
+def test_a_folder_that_may_not_be_written_to(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o500)
-    refused(cli(*TOY, "--out", "locked/run"), "locked: cannot be written to", "--out")
+    refused(cli(*TOY, "--out", "locked/run"), "locked", "--out")
 
 
 # Measured and told anew.
@@ -419,10 +357,9 @@ def test_scoring_a_run_gives_the_same_numbers(finished: Path, cli: Cli, tmp_path
     assert set(again) == set(content(finished))
 
 
-@slow
 def test_scoring_under_another_name_or_protocol_is_refused(finished: Path, cli: Cli) -> None:
-    refused(cli("score", str(finished), "--protocol", "paper"), str(finished), "protocol exact", "cannot be had")
-    refused(cli("score", str(finished), "--probe", "nosuch"), str(finished), "leave --probe out")
+    refused(cli("score", str(finished), "--protocol", "paper"), str(finished), "protocol")
+    refused(cli("score", str(finished), "--probe", "nosuch"), str(finished), "--probe")
 
 
 def test_a_report_is_restored(copied: Path, cli: Cli) -> None:

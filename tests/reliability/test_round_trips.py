@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import csv
 import gzip
 import io
@@ -9,21 +10,15 @@ import json
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from readers import scratch
 
 SHORT, LONG = 20, 2000
-SETTINGS: dict[str, Any] = {
-    "derandomize": True,
-    "database": None,
-    "deadline": None,
-    "suppress_health_check": list(HealthCheck),
-}
 SIGNS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])
 LINE_SIGNS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zs", "Zl", "Zp"])
 """A text whose ends are stripped keeps only what is no white space there."""
@@ -42,12 +37,22 @@ def property_of(
     def both(check: Callable[..., None]) -> Any:
         @pytest.mark.parametrize("n", [SHORT, pytest.param(LONG, marks=pytest.mark.soak)])
         def test(n: int) -> None:
-            settings(max_examples=n, **SETTINGS)(given(*strategies, **named)(check))()
+            settings(max_examples=n, database=None, suppress_health_check=list(HealthCheck))(
+                given(*strategies, **named)(check)
+            )()
 
         test.__doc__ = check.__doc__
         return test
 
     return both
+
+
+@cache
+def scratch() -> Path:
+    """A folder of this process, gone when it ends."""
+    folder = tempfile.TemporaryDirectory(prefix="round-trips-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
 
 
 def written(name: str, content: bytes) -> Path:
@@ -126,35 +131,6 @@ def test_challenge_files(texts: list[str], levels: list[str], words: list[str], 
     assert {item.factors["slot"] for item in items} == set(levels)
 
 
-@property_of(st.dictionaries(NAME, st.tuples(PLAIN, PLAIN), min_size=1, max_size=4))
-def test_prompts(given_prompts: dict[str, tuple[str, str]]) -> None:
-    from undertow.challenge.prompts import load_prompts
-
-    text = "".join(
-        f"[{name}]\ntext = {as_toml(f'{said} {{sentence}}')}\nmask = {as_toml(mask)}\n"
-        for name, (said, mask) in given_prompts.items()
-    )
-    found = load_prompts(str(written("prompts.toml", text.encode())))
-    assert {one.name: (one.text, one.mask) for one in found} == {
-        name: (f"{said} {{sentence}}", mask) for name, (said, mask) in given_prompts.items()
-    }
-
-
-@property_of(st.dictionaries(TEXT, st.tuples(st.floats(1, 1e300), TEXT, TEXT), min_size=1, max_size=4))
-def test_facts_about_models(facts: dict[str, tuple[float, str, str]]) -> None:
-    from undertow.subjects import read_about
-
-    said = {
-        name: dict(zip(("parameters", "objective", "post_training"), values, strict=True))
-        for name, values in facts.items()
-    }
-    text = "".join(
-        f"[models.{as_toml(name)}]\n" + "".join(f"{key} = {as_toml(value)}\n" for key, value in of.items())
-        for name, of in said.items()
-    )
-    assert read_about(written("about.toml", text.encode())) == said
-
-
 RULE = st.fixed_dictionaries(
     {"name": TEXT.filter(str.isprintable), "measure": TEXT, "at_most": st.floats(-1e9, 1e9)},
     optional={"why": TEXT, "optional": st.booleans(), "allow_missing": st.booleans(), "probe": TEXT},
@@ -217,27 +193,6 @@ def test_sentences(texts: list[str], mark: str, ending: str) -> None:
         assert sentence.query.pieces[-1] == f" {text}"
 
 
-@property_of(
-    st.dictionaries(
-        NAME.map("job {}".format),
-        st.tuples(st.integers(0, 100), st.lists(NAME, max_size=3, unique=True)),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_occupations(given_jobs: dict[str, tuple[int, list[str]]]) -> None:
-    from undertow.challenge.occupations import load_occupations
-
-    rows = [
-        ["occupation", "female_percent", "skill"],
-        *([name, str(n), ";".join(of)] for name, (n, of) in given_jobs.items()),
-    ]
-    found = load_occupations(str(written("jobs.csv", as_table(rows, ","))))
-    assert {
-        one.name: (one.female_percent, [attribute.name for attribute in one.attributes]) for one in found.occupations
-    } == given_jobs
-
-
 MASS = st.integers(0, 330).map(lambda tenths: tenths / 10)
 
 
@@ -287,20 +242,6 @@ def test_sentences_to_judge(rows: list[tuple[str, Any]], ascii_only: bool) -> No
     lines = [{"text": f"{text} {{blank}}", "more": more} for text, more in rows]
     content = "\n".join(json.dumps(line, ensure_ascii=ascii_only) for line in lines).encode()
     assert [dict(line.given) for line in read_lines(written("own.jsonl", content))] == lines
-
-
-@property_of(
-    st.lists(
-        st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), JSON_VALUE, max_size=4),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_texts_to_train_on(rows: list[dict[str, Any]]) -> None:
-    from undertow.finetuning import read_jsonl
-
-    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    assert [dict(row) for _, row in read_jsonl(written("train.jsonl", content))] == rows
 
 
 @property_of(st.data())
