@@ -1,7 +1,6 @@
 """Servers that fail on purpose: one that replies by a script, and a proxy that spoils replies of a real one by a seeded plan.
 
-Real sockets, so that what is cut short, late or dropped reaches the client as it would from afar. Knows HTTP; knows nothing
-about what is asked, beyond finding the prompt in a request.
+Real sockets, so that what is cut short, late or dropped reaches the client as it would from afar.
 """
 
 from __future__ import annotations
@@ -19,6 +18,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+GUARD_S = 120.0
+"""How long a test waits for an event before it fails."""
+NEVER_S = 900.0
+"""A reply after so long does not arrive while a test runs; a server that ends sends it no more."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -27,16 +31,14 @@ class Asked:
     Attributes:
         path: of the URL.
         headers: by their names in small letters.
-        body: parsed.
+        body: parsed; empty for GET.
         attempt: 1 for the first request with this prompt to this path, and so on.
-        at: seconds on the monotonic clock.
     """
 
     path: str
     headers: Mapping[str, str]
     body: Mapping[str, Any]
     attempt: int
-    at: float
 
     @property
     def prompt(self) -> str:
@@ -86,10 +88,27 @@ class Seen:
     def prompts(self) -> Counter[str]:
         return Counter(asked.prompt for asked in self.requests)
 
+    def to(self, end: str) -> list[Asked]:
+        """The requests whose path ends so."""
+        return [asked for asked in self.requests if asked.path.endswith(end)]
+
+    @property
+    def bodies(self) -> list[Mapping[str, Any]]:
+        """Of the requests for an answer."""
+        return [asked.body for asked in self.to("completions")]
+
 
 def prompt_of(body: Mapping[str, Any]) -> str:
-    """The prompt of a request, chat or not."""
-    return str(body["prompt"] if "prompt" in body else body["messages"][-1]["content"])
+    """The prompt of a request, chat or not; "" if it has none."""
+    return str(body["messages"][-1]["content"] if "messages" in body else body.get("prompt", ""))
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Poll until something is so; fails after `GUARD_S`."""
+    until = time.monotonic() + GUARD_S
+    while not is_so():
+        assert time.monotonic() < until, "the event did not happen"
+        time.sleep(0.01)
 
 
 @contextmanager
@@ -102,14 +121,19 @@ def serving(reply: Callable[[Asked], Reply]) -> Iterator[Seen]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
+        def do_GET(self) -> None:
+            self._answer({})
+
         def do_POST(self) -> None:
+            self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+        def _answer(self, body: Mapping[str, Any]) -> None:
             nonlocal now
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with lock:
                 which = (self.path, prompt_of(body))
                 counts[which] += 1
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                asked = Asked(self.path, headers, body, counts[which], time.monotonic())
+                asked = Asked(self.path, headers, body, counts[which])
                 seen.requests.append(asked)
                 now += 1
                 seen.most_at_once = max(seen.most_at_once, now)
@@ -160,7 +184,7 @@ FAULTS: Mapping[str, Callable[[Reply], Reply]] = {
     "server error": lambda real: Reply(b"oops", 500),
     "half of the JSON": lambda real: replace(real, body=real.content[: len(real.content) // 2]),
     "half of the body": lambda real: replace(real, body=real.content[: -len(real.content) // 2], short_by=99),
-    "too late": lambda real: replace(real, after_s=60.0),
+    "too late": lambda real: replace(real, after_s=NEVER_S),
     "dropped": lambda real: replace(real, drop=True),
 }
 """What may happen to a reply on its way, by name."""
@@ -192,17 +216,19 @@ def faulty_proxy(upstream: str, plan: Plan) -> Iterator[Seen]:
 
     def reply(asked: Asked) -> Reply:
         fault = plan.fault(asked.prompt, asked.attempt)
-        real = Reply({}) if fault == "too late" else _forwarded(upstream, asked)
+        real = Reply({}) if fault == "too late" else forwarded(upstream, asked)
         return FAULTS[fault](real) if fault else real
 
     with serving(reply) as seen:
         yield seen
 
 
-def _forwarded(upstream: str, asked: Asked) -> Reply:
-    connection = http.client.HTTPConnection(urlsplit(upstream).netloc, timeout=60)
+def forwarded(upstream: str, asked: Asked) -> Reply:
+    """The reply of a real server to the same request."""
+    connection = http.client.HTTPConnection(urlsplit(upstream).netloc, timeout=GUARD_S)
     try:
-        connection.request("POST", asked.path, json.dumps(asked.body), {"Content-Type": "application/json"})
+        method = "POST" if asked.body else "GET"
+        connection.request(method, asked.path, json.dumps(asked.body), {"Content-Type": "application/json"})
         response = connection.getresponse()
         return Reply(response.read(), response.status)
     finally:

@@ -7,7 +7,7 @@ import json
 import math
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,19 +111,17 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guard]:
 
 
 def test_verdicts_in_reduced_precision_say_that_nobody_checked_them(
-    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path))
     monkeypatch.setattr(models, "find", lambda request: Planted(nothing).find(request))
     reduced = undertow.guard("planted", challenge=str(table), dtype="bfloat16")
-    note = "planted was asked in bfloat16; verdicts in reduced precision are not checked against float32."
-    assert reduced.notes == (note,)
+    (note,) = reduced.notes
+    assert "bfloat16" in note
     assert reduced(UNDECIDED, NOMINATIVE).as_json()["notes"] == (note,)
     assert undertow.guard("planted", challenge=str(table))(UNDECIDED, NOMINATIVE).notes == ()
 
 
-def test_what_does_no_arithmetic_is_not_warned_of(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path))
+def test_a_model_without_arithmetic_is_not_warned_of(table: Path) -> None:
     assert undertow.guard("toy", challenge=str(table), dtype="bfloat16").notes == ()
 
 
@@ -179,30 +177,29 @@ def test_a_sentence_that_decides_and_one_that_does_not_are_told_apart(knowing: G
     assert decided.scores["total_variation"].value == pytest.approx(0, abs=1e-9)
     for verdict in (undecided, decided):
         assert verdict.unscored == ""
-        assert verdict.rests_on.startswith("movement, entropy and masses together, fitted to the schema set; ")
-        assert "planted that were held out it is right in 100% (balanced; AUROC 1.00)" in verdict.rests_on
+        assert "right in 100% (balanced; AUROC 1.00)" in verdict.rests_on
     assert undecided.text == UNDECIDED
 
 
 def test_advice_names_the_neutral_words_and_what_the_model_prefers(knowing: Guard) -> None:
     first, last = (planted_percent(f"In {year}: The nurse said that", year)["female"] for year in (1901, 2016))
-    assert knowing(UNDECIDED, NOMINATIVE).advice == (
-        "Nothing in the sentence seems to decide this: answer neutrally (they), rather than with the female words that the model "
-        f"prefers ({(first + last) / 2:.0f}%)."
-    )
+    advice = knowing(UNDECIDED, NOMINATIVE).advice
+    assert "neutrally (they)" in advice
+    assert f"female words that the model prefers ({(first + last) / 2:.0f}%)" in advice
     # The toy says a word that is no pronoun in the nominative with exp(-1 - u), u from 0 to 1 by the word.
     odds = {group: math.exp(-1 - unit(f" {word}")) for group, word in zip("fmn", ("her", "his", "their"), strict=True)}
     assert max(odds, key=lambda group: odds[group]) == "n"
-    assert knowing(DECIDED, POSSESSIVE).advice == (
-        f"The sentence seems to decide this; the model prefers neutral words ({100 * odds['n'] / sum(odds.values()):.0f}%)."
-    )
+    assert f"neutral words ({100 * odds['n'] / sum(odds.values()):.0f}%)" in knowing(DECIDED, POSSESSIVE).advice
 
 
-def test_advice_without_neutral_words_is_to_leave_it_open(knowing: Guard) -> None:
-    advice = knowing(UNDECIDED, "female: she; male: he").advice
-    assert advice.startswith(
-        "Nothing in the sentence seems to decide this: leave it open, or ask, rather than with the female"
+def test_advice_on_each_sentence_names_its_own_neutral_words(knowing: Guard) -> None:
+    own = {"female": ["she"], "male": ["he"], "neutral": ["THEY"]}
+    first, second, alone = knowing.check(
+        [(UNDECIDED, NOMINATIVE), (UNDECIDED, own), (UNDECIDED, "female: she; male: he")]
     )
+    assert "neutrally (they)" in first.advice
+    assert "neutrally (THEY)" in second.advice
+    assert "neutrally" not in alone.advice
 
 
 def test_other_words_are_judged_by_movement_alone(knowing: Guard) -> None:
@@ -211,9 +208,7 @@ def test_other_words_are_judged_by_movement_alone(knowing: Guard) -> None:
     threshold = knowing.reference.thresholds["total_variation"]
     for verdict in (undecided, decided):
         assert math.isnan(verdict.chance_percent)
-        assert verdict.rests_on.startswith(
-            f"total variation above {threshold:.2g} points, the best threshold for pronouns"
-        )
+        assert f"total variation above {threshold:.2g} points" in verdict.rests_on
         assert verdict.scores["delta_one"].value == pytest.approx(verdict.scores["delta_other"].value)
         assert math.isnan(verdict.scores["delta_one"].above_unspecified)
         assert set(verdict.scores) == {"delta_one", "delta_other", "total_variation", "jensen_shannon", "entropy"}
@@ -249,16 +244,14 @@ def test_the_blank_may_be_marked_in_several_ways(mark: str, knowing: Guard) -> N
     assert verdict == knowing(UNDECIDED, NOMINATIVE)
 
 
-def test_options_as_a_text_and_as_a_table_are_the_same(knowing: Guard) -> None:
+def test_options_as_a_text_and_as_a_table_are_the_same_in_any_order_of_groups(knowing: Guard) -> None:
     given = {"female": ["she", "her"], "male": ("he", "his"), "neutral": ["they", "their"]}
     verdict = knowing(UNDECIDED, given)
     assert verdict == knowing(UNDECIDED, "female: she, her; male: he, his; neutral: they, their")
-    assert verdict.percent != knowing(UNDECIDED, NOMINATIVE).percent
-
-
-def test_the_order_of_the_groups_and_capitals_are_no_matter(knowing: Guard) -> None:
-    verdict = knowing(UNDECIDED, {"neutral": ["They"], "male": ["he"], "female": ["she"]})
-    assert verdict.chance_percent == pytest.approx(knowing(UNDECIDED, NOMINATIVE).chance_percent)
+    usual = knowing(UNDECIDED, NOMINATIVE)
+    assert verdict.percent != usual.percent
+    other = knowing(UNDECIDED, {"neutral": ["They"], "male": ["he"], "female": ["she"]})
+    assert other.chance_percent == pytest.approx(usual.chance_percent)
 
 
 def test_words_of_a_table_may_hold_any_sign(knowing: Guard) -> None:
@@ -292,16 +285,6 @@ def test_verdicts_come_in_the_order_of_the_sentences_whatever_their_words(knowin
         assert verdict.chance_percent == pytest.approx(alone.chance_percent, nan_ok=True)
         assert replace(verdict, chance_percent=0) == replace(alone, chance_percent=0)
     assert knowing.check([]) == []
-
-
-def test_advice_on_each_sentence_names_its_own_words(knowing: Guard) -> None:
-    own = {"female": ["she"], "male": ["he"], "neutral": ["THEY"]}
-    first, second, alone = knowing.check(
-        [(UNDECIDED, NOMINATIVE), (UNDECIDED, own), (UNDECIDED, "female: she; male: he")]
-    )
-    assert "answer neutrally (they)," in first.advice
-    assert "answer neutrally (THEY)," in second.advice
-    assert "leave it open, or ask," in alone.advice
 
 
 def test_a_model_is_opened_once_over_many_calls_and_not_where_all_is_stored(table: Path) -> None:
@@ -341,7 +324,6 @@ def test_a_sentence_that_cannot_be_asked_has_no_verdict(table: Path) -> None:
     assert (heard.unspecified, last.unspecified) == (True, False)
     assert unheard.unspecified is None
     assert unheard.unscored == "it is too long for this model"
-    assert unheard.advice == "Nothing can be said of this sentence."
     assert math.isnan(unheard.chance_percent)
     plain = unheard.as_json()
     assert plain["unspecified"] is None
@@ -355,7 +337,7 @@ def test_a_model_that_cannot_be_asked_enough_is_refused(table: Path) -> None:
         "sentence,well_specified\nThe unspeakable cook said ___ ran.,no\nThe man said ___ ran.,yes\nThe boy said ___ ran.,yes\n",
         encoding="utf-8",
     )
-    with pytest.raises(UndertowError, match="in 0 occupations or other clusters only, and 10 are needed to learn from"):
+    with pytest.raises(UndertowError, match="10 are needed"):
         Guard(found(Deaf, "deaf"), Settings(challenge=str(table)))
 
 
@@ -364,10 +346,8 @@ def test_a_large_unclaimed_share_is_warned_of(table: Path) -> None:
     evasive, frank = Guard(found(Evasive, "evasive"), settings), Guard(found(toy.Toy, "frank"), settings)
     verdict, usual = evasive(UNDECIDED, NOMINATIVE), frank(UNDECIDED, NOMINATIVE)
     assert verdict.unclaimed_percent == pytest.approx(96.0)
-    assert verdict.advice == usual.advice + (
-        " But 96% of the model's probability went to other words, so what these share says little."
-    )
-    assert "probability went" not in usual.advice
+    assert verdict.advice.startswith(usual.advice)
+    assert "96%" in verdict.advice.removeprefix(usual.advice)
     assert verdict.percent["2016"] == pytest.approx(usual.percent["2016"])
 
 
@@ -375,10 +355,7 @@ def test_a_verdict_that_rests_on_nothing_says_so(usual: Guard, knowing: Guard) -
     """The toy does not understand schemas, so on those its verdicts are right half the time."""
     accuracy = usual.reference.accuracy["combined"]
     assert accuracy < 0.6
-    said = (
-        f" But on sentences of known kind this model's verdicts are hardly better than chance ({100 * accuracy:.0f}%)."
-    )
-    assert usual(UNDECIDED, NOMINATIVE).advice.endswith(said)
+    assert f"chance ({100 * accuracy:.0f}%)" in usual(UNDECIDED, NOMINATIVE).advice
     assert "chance" not in knowing(UNDECIDED, NOMINATIVE).advice
 
 
@@ -387,52 +364,38 @@ def test_json_has_no_number_that_is_none(knowing: Guard, table: Path) -> None:
     own = knowing("The door stood {blank}.", "open: open; shut: shut")
     for verdict in (unheard, own, knowing(UNDECIDED, NOMINATIVE)):
         written = json.dumps(verdict.as_json(), allow_nan=False)
-        assert set(json.loads(written)) == {
-            "text",
-            "unspecified",
-            "chance_percent",
-            "advice",
-            "rests_on",
-            "percent",
-            "scores",
-            "unclaimed_percent",
-            "unscored",
-            "notes",
-        }
+        assert set(json.loads(written)) == {field.name for field in fields(verdict)}
     assert own.as_json()["chance_percent"] is None
     assert own.as_json()["scores"]["delta_open"] == {"value": 0.0, "above_unspecified": None, "above_specified": None}
 
 
 BAD: dict[str, tuple[str, Options, str]] = {
-    "no blank": ("The nurse was late.", "", "has no blank; mark one"),
-    "two blanks": ("___ said ___ left.", "", "has 2 blanks; mark one"),
-    "empty": ("", "", "has no blank"),
-    "another hole": ("The {who} said {blank} left.", "", r"has a hole \{who\} that nothing fills"),
-    "no groups": (UNDECIDED, "she, he", "write each group as"),
-    "one group": (UNDECIDED, "female: she, her", "needs at least two groups"),
-    "a group without words": (UNDECIDED, {"female": ["she"], "male": []}, "group 'male' needs a list of words"),
-    "a word in two groups": (UNDECIDED, {"one": ["she"], "other": ["he", "she"]}, "'she' stands in two groups"),
+    "no blank": ("The nurse was late.", "", "blank"),
+    "two blanks": ("___ said ___ left.", "", "2 blanks"),
+    "another hole": ("The {who} said {blank} left.", "", r"\{who\}"),
+    "no groups": (UNDECIDED, "she, he", "group"),
+    "one group": (UNDECIDED, "female: she, her", "two groups"),
+    "a group without words": (UNDECIDED, {"female": ["she"], "male": []}, "'male'"),
+    "a word in two groups": (UNDECIDED, {"one": ["she"], "other": ["he", "she"]}, "'she'"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_wrong_with_a_sentence_is_said_and_nothing_is_asked(case: str, table: Path) -> None:
+def test_what_is_wrong_with_a_sentence_is_said_and_nothing_is_asked(case: str, knowing: Guard) -> None:
     text, options, expected = BAD[case]
-    check = undertow.guard("toy", challenge=str(table))
-    stored = store_file().read_bytes()
     with pytest.raises(UndertowError, match=expected):
-        check.check([("A good sentence, said {blank}.", NOMINATIVE), (text, options)])
-    assert store_file().read_bytes() == stored
+        knowing.check([("A good sentence, said {blank}.", NOMINATIVE), (text, options)])
+    assert not store_file().exists()
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"w": "date,place"}, "names several lists; a guard uses one"),
-        ({"inject": "Once: "}, "has no place for the value"),
-        ({"date_count": 1}, "date count 1 is too small: a movement needs at least 2"),
-        ({"ends": 2}, "needs 4 W values, and date has 2"),
-        ({"model": "toy:slop=1"}, "no setting 'slop'"),
+        ({"w": "date,place"}, "one"),
+        ({"inject": "Once: "}, "value"),
+        ({"date_count": 1}, "date count 1"),
+        ({"ends": 2}, "4 W values"),
+        ({"model": "toy:slop=1"}, "'slop'"),
     ],
 )
 def test_a_guard_that_cannot_be_made_is_refused_before_anything_is_asked(
@@ -446,9 +409,7 @@ def test_a_guard_that_cannot_be_made_is_refused_before_anything_is_asked(
 def test_a_set_of_unknown_kinds_is_no_reference(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text("sentence\nThe cook said ___ ran.\nThe clerk said ___ ran.\n", encoding="utf-8")
-    with pytest.raises(
-        UndertowError, match=r"does not say which of its sentences decide .* add a column well_specified"
-    ):
+    with pytest.raises(UndertowError, match="well_specified"):
         undertow.guard("toy", challenge=str(path))
 
 

@@ -11,12 +11,9 @@ from typing import Any
 
 import pytest
 
-import undertow
 from conftest import Cli
 from refusal import refused
-from tiny import saved, tiny_llama, wordpiece_tokenizer
-from undertow import audit, doctor, models
-from undertow import cli as command_line
+from undertow import doctor, models
 from undertow.doctor import Checkup, examine, kinds
 from undertow.models.base import EXACT, PAPER, Effort, Found, LostError, Request
 from undertow.places import store_file
@@ -34,7 +31,6 @@ from undertow.types import (
     UndertowError,
 )
 
-TINY = {"w": "date", "date_count": 4, "limit": 8}
 Said = Callable[[Any], Answer | LostError]
 
 
@@ -114,38 +110,35 @@ def test_what_the_toy_can_do() -> None:
     assert all(rate > 0 for rate in checkup.items_per_s.values())
     assert checkup.load_s >= 0
     # Its arithmetic is the same whatever it is told, and nothing is compared with itself.
-    assert (checkup.dtype, checkup.dtype_note) == ("float32", "toy does no arithmetic here")
+    assert checkup.dtype == "float32"
+    assert checkup.dtype_note
     assert math.isnan(checkup.dtype_gap_nats)
     assert not store_file().exists()
 
 
 @pytest.mark.parametrize(
-    ("request_", "compare", "why"),
-    [
-        (Request("toy"), False, "not asked for"),
-        (Request("toy", dtype="float16"), True, "it runs in float16"),
-        (Request("uniform"), True, "uniform does no arithmetic here"),
-    ],
+    ("request_", "compare"),
+    [(Request("toy"), False), (Request("toy", dtype="float16"), True), (Request("uniform"), True)],
 )
-def test_precisions_that_are_not_compared(request_: Request, compare: bool, why: str) -> None:
+def test_precisions_that_are_not_compared(request_: Request, compare: bool) -> None:
     checkup = examine(request_, compare_dtypes=compare)
-    assert checkup.dtype_note == why
+    assert checkup.dtype_note
     assert math.isnan(checkup.dtype_gap_nats)
     assert math.isnan(checkup.dtype_flips)
 
 
-def test_a_recorded_run_says_that_it_was_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "tell_with", lambda *_: lambda folder: None)
-    undertow.run("spurious-correlation", model="toy", out=tmp_path / "run", **TINY)  # type: ignore[arg-type]
-    checkup = examine(Request(f"recorded:{tmp_path / 'run'}"))
-    assert checkup.unscored == "the run run: toy was not asked this"
-    assert checkup.verdict == f"the known sentence has no answer: {checkup.unscored}"
+@pytest.mark.slow
+@pytest.mark.usefixtures("untold", "few_resamples")
+def test_a_recorded_run_says_that_it_was_not_asked(finished_run: Callable[..., Path]) -> None:
+    folder = finished_run("spurious-correlation", "toy", w="date", date_count=4, limit=8)
+    checkup = examine(Request(f"recorded:{folder}"))
+    assert "was not asked this" in checkup.unscored
+    assert checkup.unscored in checkup.verdict
     assert dict(checkup.percent) == {}
-    assert checkup.dtype_note == "recorded does no arithmetic here"
     assert list(checkup.asks) == [BLANK]
     # How fast it refuses is no speed.
     assert dict(checkup.items_per_s) == {}
-    assert dict(checkup.untimed) == {BLANK: "the run run: toy was not asked this"}
+    assert dict(checkup.untimed) == {BLANK: checkup.unscored}
 
 
 def test_a_model_without_blanks_is_asked_by_a_prompt(plant: Plant) -> None:
@@ -156,7 +149,6 @@ def test_a_model_without_blanks_is_asked_by_a_prompt(plant: Plant) -> None:
     assert checkup.percent == pytest.approx({"female": 100 * 0.5 / 0.75, "male": 100 * 0.2 / 0.75, "neutral": 5 / 0.75})
     assert checkup.verdict.endswith("which is right")
     assert list(checkup.items_per_s) == [GENERATION]
-    assert checkup.dtype_note == "it runs in as served"
     assert {protocol for _, protocol in asked} == {EXACT}
     assert all(isinstance(query, Generation) for query, _ in asked)
     assert checkup.notes == ("planted",)
@@ -164,16 +156,13 @@ def test_a_model_without_blanks_is_asked_by_a_prompt(plant: Plant) -> None:
 
 def test_an_answer_that_was_lost_is_said_to_be(plant: Plant) -> None:
     plant({GENERATION: (EXACT,)}, lambda query: LostError("the line was cut"))
-    assert examine(Request("planted")).verdict == "the known sentence has no answer: the line was cut"
+    assert "the line was cut" in examine(Request("planted")).verdict
 
 
 def test_a_model_that_can_be_asked_neither_is_not_asked(plant: Plant) -> None:
     asked = plant({CHOICE: (EXACT,)}, shares())
-    checkup = examine(Request("planted"))
-    assert checkup.verdict == "no known sentence could be asked"
+    assert list(kinds(examine(Request("planted"))).values()).count("no") == 5
     assert not asked
-    assert kinds(checkup)["choose one of several labels"] == "yes, by protocol exact"
-    assert kinds(checkup)["answer a prompt"] == "no"
 
 
 def test_each_kind_is_asked_by_a_protocol_of_its_own(plant: Plant) -> None:
@@ -258,7 +247,7 @@ def test_a_precision_that_is_refused_does_not_end_the_check_up(plant: Plant, mon
 def test_why_nothing_was_compared_is_said(plant: Plant) -> None:
     plant({BLANK: (EXACT,)}, lambda query: Answer.none("it sneezed"), "float32")
     checkup = examine(Request("planted"))
-    assert checkup.dtype_note == "nothing of the sample was scored: it sneezed"
+    assert "it sneezed" in checkup.dtype_note
     assert dict(checkup.untimed) == {BLANK: "it sneezed"}
 
 
@@ -274,25 +263,10 @@ def test_one_word_a_group_is_asked_at_a_blank(plant: Plant) -> None:
 # Models with weights.
 
 
-def tiny_masked(folder: Path) -> str:
-    """A BERT with its weights at random."""
-    from transformers import BertConfig, BertForMaskedLM
-
-    tokenizer = wordpiece_tokenizer()
-    config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
-        max_position_embeddings=64,
-    )  # fmt: skip
-    saved(folder, BertForMaskedLM(config))
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
 @pytest.mark.slow
-def test_precisions_of_a_causal_model_are_compared(tmp_path: Path) -> None:
+def test_precisions_of_a_causal_model_are_compared(network: Callable[[str], str]) -> None:
     pytest.importorskip("torch", reason="the model extra is not installed")
-    name = saved(tmp_path / "m", tiny_llama())
-    checkup = examine(Request(name))
+    checkup = examine(Request(network("tiny_llama")))
     assert (checkup.card["family"], checkup.dtype, checkup.dtype_note) == ("causal", "float32", "")
     assert 0 < checkup.dtype_gap_nats < 5
     assert 0 <= checkup.dtype_flips <= 1
@@ -301,25 +275,18 @@ def test_precisions_of_a_causal_model_are_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_masked_model_is_asked_at_its_mask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_masked_model_is_asked_at_its_mask(network: Callable[[str], str], cli: Cli) -> None:
     pytest.importorskip("torch", reason="the model extra is not installed")
-    name = tiny_masked(tmp_path / "m")
-    told = checkup_of(["-m", name, "--json"], capsys)
+    name = network("trained_bert")
+    told = checkup_of(cli, "-m", name)
     assert (told["card"]["family"], told["card"]["readout"]) == ("masked", "mask")
     assert told["asks"] == {"blank": ["exact", "paper"]}
     assert list(told["items_per_s"]) == ["blank"]
     assert 0 < told["dtype_gap_nats"] < 5
     # This vocabulary has no "them", and nobody asks for it.
     assert (told["unscored"], sum(told["percent"].values())) == ("", pytest.approx(100))
-
-
-@pytest.mark.slow
-def test_the_size_and_objective_of_a_masked_model_are_known(tmp_path: Path) -> None:
-    """As docs/models.md says of every model that is loaded here."""
-    pytest.importorskip("torch", reason="the model extra is not installed")
-    facts = models.find(Request(tiny_masked(tmp_path / "m"))).open().facts
-    assert facts["parameters"] > 1000
-    assert facts["objective"]
+    assert told["facts"]["parameters"] > 1000
+    assert told["facts"]["objective"]
 
 
 # The command line.
@@ -330,96 +297,56 @@ def strictly(text: str) -> Any:
     return json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
 
 
-def checkup_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
-    """What `undertow doctor` prints, in this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["undertow", "doctor", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            command_line.main()
-    printed = capsys.readouterr()
-    assert (ended.value.code or 0, printed.err) == (0, "")
-    assert printed.out.count("\n") == 1
-    return strictly(printed.out)
+def checkup_of(cli: Cli, *arguments: str) -> Any:
+    """What `undertow doctor` prints as JSON."""
+    done = cli("doctor", *arguments, "--json")
+    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
+    return strictly(done.stdout)
 
 
 def test_the_command_says_it_in_words(cli: Cli) -> None:
     done = cli("doctor", "-m", "toy:slope=-5")
     assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert lines[0] == "toy:slope=-5: toy, undertow at toy version 1, slope -5.0"
-    assert "  fill a blank among given words: yes, by protocol exact" in lines
-    assert "  choose one of several labels: yes, by protocol exact" in lines
-    assert any("asked 'In 1953, ___ became a mother.', it prefers male words" in line for line in lines)
-    assert any("sentences a second" in line and "prompts a second, in float32 on" in line for line in lines)
-    assert any("bfloat16 was not compared with float32: toy does no arithmetic here" in line for line in lines)
-
-
-def said(arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
-    """What `undertow doctor` prints in words, in this process."""
-    monkeypatch.setattr("sys.argv", ["undertow", "doctor", *arguments])
-    with pytest.raises(SystemExit):
-        command_line.main()
-    return capsys.readouterr().out
+    for words in ("toy:slope=-5: toy", "In 1953, ___ became a mother.", "prefers male words", "bfloat16"):
+        assert words in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("revision", "shown"),
+    ("revision", "shown", "of_size"),
     [
-        ("toy version 1, slope 10.0", "toy version 1, slope 10.0"),
-        ("0123456789abcdef" * 4, "0123456789abcdef"),
-        ("0123456789" * 4, "0123456789012345"),
-        ("a-branch-with-a-long-name", "a-branch-with-a-long-name"),
+        ("toy version 1, slope 10.0", "toy version 1, slope 10.0", (1.35e8, "135 million")),
+        ("0123456789abcdef" * 4, "0123456789abcdef", (39_072, "39 thousand")),
+        ("a-branch-with-a-long-name", "a-branch-with-a-long-name", (340, "340")),
     ],
 )
-def test_only_a_hash_is_cut(
-    revision: str, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_only_a_hash_is_cut_and_small_models_have_parameters(
+    revision: str, shown: str, of_size: tuple[float, str], cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "examine", lambda *_, **__: checked(card_revision=revision))
-    assert said(["-m", "toy"], capsys, monkeypatch).splitlines()[0].endswith(f" at {shown}")
+    parameters, size = of_size
+    card = {"family": "toy", "source": "here", "revision": revision, "readout": "mask"}
+    checkup = Checkup("toy", card, {"parameters": parameters}, {}, (), "", {}, "", 0.0, {}, "float32")
+    monkeypatch.setattr(doctor, "examine", lambda *_, **__: checkup)
+    printed = cli("doctor", "-m", "toy").stdout
+    assert printed.splitlines()[0].endswith(f" {shown}")
+    assert f"  {size} parameters\n" in printed
 
 
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [(1.35e8, "135 million"), (39_072, "39 thousand"), (340, "340"), (7e9, "7,000 million")],
-)
-def test_a_small_model_has_more_than_no_parameters(
-    parameters: float, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doctor, "examine", lambda *_, **__: checked(parameters=parameters))
-    assert f"  {words} parameters\n" in said(["-m", "toy"], capsys, monkeypatch)
-
-
-def test_why_it_was_not_timed_is_printed(
-    plant: Plant, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_without_an_answer_is_told_of_in_words_and_json(plant: Plant, cli: Cli) -> None:
     plant({GENERATION: (EXACT,)}, lambda query: Answer.none("it sneezed"))
-    told = said(["-m", "planted"], capsys, monkeypatch)
-    assert "the known sentence has no answer: it sneezed" in told
-    assert "not timed, as served on" in told
-    assert "prompts were not timed: it sneezed" in told
+    assert cli("doctor", "-m", "planted").stdout.count("it sneezed") == 2  # the known sentence, and the timing
+    told = checkup_of(cli, "-m", "planted")
+    assert (told["unscored"], told["percent"], told["dtype_gap_nats"]) == ("it sneezed", {}, None)
 
 
-def checked(card_revision: str = "1", parameters: float = 0) -> Checkup:
-    """A check-up that nobody made."""
-    card = {"family": "toy", "source": "here", "revision": card_revision, "readout": "mask"}
-    return Checkup("toy", card, {"parameters": parameters}, {}, (), "", {}, "", 0.0, {}, "float32")
-
-
-def test_the_command_says_it_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    told = checkup_of(["-m", "toy:slope=-5", "--no-compare", "--json"], capsys)
+def test_the_command_says_it_in_json(cli: Cli) -> None:
+    told = checkup_of(cli, "-m", "toy:slope=-5", "--no-compare")
     assert set(told) == set(Checkup.__dataclass_fields__)
-    assert (told["model"], told["dtype_note"]) == ("toy:slope=-5", "not asked for")
+    assert told["model"] == "toy:slope=-5"
     assert (told["dtype_gap_nats"], told["dtype_flips"]) == (None, None)
     assert told["percent"]["male"] > told["percent"]["female"] > 0
 
 
-def test_missing_numbers_are_null(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
-    plant({GENERATION: (EXACT,)}, lambda query: Answer.none("it sneezed"))
-    told = checkup_of(["-m", "planted", "--json"], capsys)
-    assert (told["unscored"], told["percent"], told["dtype_gap_nats"]) == ("it sneezed", {}, None)
-
-
-def test_a_setting_of_a_family_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_of_a_family_reaches_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Request] = []
 
     def seeing(request: Request, *, compare_dtypes: bool) -> Checkup:
@@ -427,56 +354,25 @@ def test_a_setting_of_a_family_reaches_it(monkeypatch: pytest.MonkeyPatch) -> No
         return examine(Request("toy"), compare_dtypes=compare_dtypes)
 
     monkeypatch.setattr(doctor, "examine", seeing)
-    monkeypatch.setattr(
-        "sys.argv", ["undertow", "doctor", "-m", "openai:x", "--set", "concurrency=3", "--set", "mode=NLG"]
-    )
-    with pytest.raises(SystemExit):
-        command_line.main()
+    cli("doctor", "-m", "openai:x", "--set", "concurrency=3", "--set", "mode=NLG")
     assert seen == [Request("openai:x", settings={"concurrency": 3, "mode": "NLG"})]
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-m", "toy", "--set", "nosuch=1"], ["setting 'nosuch=1'", "write it as name=value", "base_url"]),
-        (["-m", "toy", "--set", "concurrency"], ["setting 'concurrency'", "write it as name=value"]),
-        (["-m", "toy", "--set", "concurrency=many"], ["concurrency must be of type int", "'many'"]),
-        (["-m", "openai:x", "--set", "concurrency=0"], ["--concurrency must be 1 or more"]),
-        (["-m", "toy:slop=1"], ["toy has no setting 'slop'"]),
-        (["-m", " "], ["the model has no name"]),
-        (["-m", "./nosuch"], ["nosuch", "there is no such folder or file"]),
-        (["-m", "recorded:nosuch"], ["nosuch", "there is no such run folder"]),
-        (["-m", "gguf:nosuch"], ["nosuch", "there is no such GGUF file"]),
-        (["-m", "toy", "--dtype", "int3"], ["dtype 'int3' is not known"]),
-        (["-m", "toy", "--device", "abacus"], ["device 'abacus' is not known"]),
-        (["-m", "toy", "--revision", "main"], ["toy has no revisions"]),
+        (["-m", "toy", "--set", "nosuch=1"], ["nosuch=1", "base_url"]),
+        (["-m", "toy", "--set", "concurrency"], ["'concurrency'"]),
+        (["-m", "toy", "--set", "concurrency=many"], ["concurrency", "'many'"]),
+        (["-m", "openai:x", "--set", "concurrency=0"], ["--concurrency"]),
+        (["-m", "toy:slop=1"], ["toy", "'slop'"]),
+        (["-m", "./nosuch"], ["nosuch"]),
+        (["-m", "recorded:nosuch"], ["nosuch"]),
+        (["-m", "gguf:nosuch"], ["nosuch"]),
+        (["-m", "toy", "--dtype", "int3"], ["'int3'"]),
+        (["-m", "toy", "--device", "abacus"], ["'abacus'"]),
+        (["-m", "toy", "--revision", "main"], ["toy"]),
     ],
 )
-def test_what_cannot_be_examined_is_refused(
-    arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.argv", ["undertow", "doctor", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        command_line.main()
-    printed = capsys.readouterr()
-    assert (ended.value.code, printed.out) == (1, "")
-    assert printed.err.startswith("undertow: ")
-    assert printed.err.count("\n") == 1
-    for word in words:
-        assert word in printed.err
-
-
-def test_a_refusal_of_the_process_is_one_line(cli: Cli) -> None:
-    refused(cli("doctor", "-m", "./nosuch"), "there is no such folder or file")
-
-
-def test_a_model_is_needed(cli: Cli) -> None:
-    done = cli("doctor")
-    assert done.returncode == 2
-    assert done.stderr.startswith("Usage: ")
-    assert "--model" in done.stderr
-
-
-def test_what_is_refused_in_memory_is_an_error_to_mend() -> None:
-    with pytest.raises(UndertowError, match="toy has no setting 'slop'"):
-        examine(Request("toy:slop=1"))
+def test_what_cannot_be_examined_is_refused(arguments: list[str], words: list[str], cli: Cli) -> None:
+    refused(cli("doctor", *arguments), *words)

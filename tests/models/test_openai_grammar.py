@@ -6,43 +6,36 @@ llama.cpp's server with the default model, straight or through a proxy that call
 
 from __future__ import annotations
 
-import http.client
 import itertools
 import json
 import math
 import re
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_server import MODEL, SLOTS, llama_server  # noqa: F401  # a fixture
-from undertow.models import _openai_http as requests
-from undertow.models._openai_grammar import (
-    Shuffled,
-    Spelling,
-    choice_grammar,
-    literal,
-    owner_in,
-    pieces_of,
-    span_grammar,
-    span_in,
-    token_choice_grammar,
-    token_shuffle_grammar,
-    token_span_grammar,
+from faulty_proxy import Asked, Reply, forwarded, serving
+from served_models import (
+    answers_of,
+    llama_server,  # noqa: F401  # a fixture
+    model_at,
+    one_sentence,
+    probs,
+    quick,  # noqa: F401  # a fixture
+    real_at,
+    refusal,
+    stored,
 )
+from undertow.models import _openai_http as requests
+from undertow.models._openai_grammar import Shuffled, choice_grammar, literal, pieces_of, span_grammar, span_in
 from undertow.models._openai_writing import estimated_tokens
-from undertow.models.base import EXACT, Found, LostError, Request, UnscorableError
-from undertow.models.openai import find
+from undertow.models.base import EXACT, Found, LostError, UnscorableError
 from undertow.places import store_file
-from undertow.scoring.ask import Asked, ask, estimate
+from undertow.scoring.ask import estimate
 from undertow.scoring.store import AnswerStore
 from undertow.types import (
     BEST_SPAN,
@@ -53,7 +46,6 @@ from undertow.types import (
     Choice,
     Generation,
     Option,
-    UndertowError,
     Writing,
 )
 
@@ -68,14 +60,6 @@ ODD = 'She said "no\\yes" \u2013 don\'t;\n caf\u00e9 \u6771\u4eac\u00a0(ok).'
 PLAIN = 'She said "no\\yes", don\'t;\n and left (ok).'
 """One whose tokens are whole characters, which the server can be told."""
 ODD_LABELS = (' the "arts"', " back\\slash", " two\nlines", " \u6771\u4eac", " caf\u00e9")
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No key of the user's in a test, and no waiting where the length of the wait is not the subject."""
-    for name in ("OPENAI_API_KEY", "OPENAI_CUSTOM_HEADERS", "OPENAI_BASE_URL", "OPENAI_LOG"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(requests, "FIRST_WAIT_S", 0.01)
 
 
 # Grammars.
@@ -127,7 +111,6 @@ def test_a_choice_is_one_of_its_labels() -> None:
     [
         ('say "no"', r'"say \"no\""'),
         ("a\\b", r'"a\\b"'),
-        ("\\n", r'"\\n"'),
         ("a\nb\r\tc", r'"a\nb\r\tc"'),
         ("caf\u00e9 \u6771\u4eac \U0001f431", '"caf\u00e9 \u6771\u4eac \U0001f431"'),
         ("a\u00a0b\u200d\x07", r'"a\u00a0b\u200d\u0007"'),
@@ -135,7 +118,7 @@ def test_a_choice_is_one_of_its_labels() -> None:
         ("[a-z]* (x)? | #", '"[a-z]* (x)? | #"'),
     ],
 )
-def test_literals(text: str, terminal: str) -> None:
+def test_literal_by_hand(text: str, terminal: str) -> None:
     assert literal(text) == terminal
 
 
@@ -175,9 +158,8 @@ def test_spans_of_any_text_are_pieces_of_it(passage: str) -> None:
         assert span_in(passage, text, cut=False) == text.strip()
 
 
-def test_the_grammar_of_spans_has_as_many_rules_as_there_are_pieces() -> None:
+def test_span_grammar_grows_with_the_passage_and_not_with_its_square() -> None:
     short, long = (span_grammar(pieces_of(" ".join(["word"] * n)), " ") for n in (100, 200))
-    assert (short.count("::="), long.count("::=")) == (101, 201)
     assert len(long) < 2.2 * len(short)
 
 
@@ -188,32 +170,6 @@ def test_the_grammar_of_words_in_any_order_by_hand() -> None:
         'rest ::= " The" | " cats" | " (" | "cats" | ")" | "," | " x"'
     )
     assert Shuffled.of(pieces_of('"x'), "").rest == ('"', "x")
-
-
-def test_grammars_of_tokens_by_hand() -> None:
-    assert token_choice_grammar([Spelling((7,)), Spelling((7, 12))]) == "root ::= <[7]> | <[7]> <[12]>"
-    passage = Spelling((7, 12, 198, 7), (" a", "b", "\n", " a"))
-    assert token_shuffle_grammar(passage) == "root ::= piece*\npiece ::= <[7]> | <[12]> | <[198]>"
-    assert token_span_grammar(passage) == (
-        "root ::= w0 | w1 | w3\nw0 ::= <[7]> (w1)?\nw1 ::= <[12]> (w2)?\nw2 ::= <[198]> (w3)?\nw3 ::= <[7]>"
-    )
-
-
-@pytest.mark.parametrize(
-    ("tokens", "expected"),
-    [
-        ([(4, ":"), (5, " gen"), (6, "der")], Spelling((5, 6), (" gen", "der"))),
-        ([(3, " "), (4, ":"), (5, " gender")], Spelling((5,), (" gender",))),
-        ([(4, ": gen"), (6, "der")], Spelling((6,))),
-        ([(4, ":"), (5, " gen"), (6, [195, 100])], Spelling((5, 6))),
-        ([(4, ":"), (5, " Gender")], Spelling((5,))),
-    ],
-    ids=["as usual", "a space before all", "one token is both", "a piece of a character", "another text"],
-)
-def test_a_text_in_tokens_behind_another(tokens: list[tuple[int, Any]], expected: Spelling) -> None:
-    told = [{"id": number, "piece": piece} for number, piece in tokens]
-    assert Spelling.behind(":", " gender", told) == expected
-    assert Spelling.behind(":", " gender", [number for number, _ in tokens]).texts == ()
 
 
 @pytest.mark.parametrize(
@@ -237,10 +193,8 @@ def test_pieces_are_words_and_marks(passage: str, pieces: list[str]) -> None:
     ("text", "cut", "span"),
     [
         (" cats sleep", False, "cats sleep"),
-        ("cats", True, "cats"),
         ("The cats sl", True, "The cats"),
         ("sl", True, ""),
-        ("dogs", False, None),
         ("dogs", True, None),
         ("The  cats", False, None),
         ("", False, None),
@@ -255,11 +209,9 @@ def test_a_span_is_a_piece_of_the_passage_and_ends_with_a_word(text: str, *, cut
     [
         (" sleep cats.", False, " sleep cats."),
         ("", False, ""),
-        (" cats ", False, " cats "),
         (" cats sl", True, " cats"),
         (" cats sl", False, None),
         (" sl", True, ""),
-        (" dogs", False, None),
         (" cats dogs and", True, None),
     ],
 )
@@ -267,80 +219,11 @@ def test_words_in_any_order_are_those_of_the_passage(text: str, *, cut: bool, ke
     assert Shuffled.of(pieces_of(CATS), " ").whole_in(text, cut=cut) == kept
 
 
-def test_the_owner_of_a_model() -> None:
-    both = {"data": [{"id": "a", "owned_by": "vllm"}, {"id": "b", "owned_by": "me"}]}
-    assert [owner_in(both, model) for model in ("a", "b", "c")] == ["vllm", "me", ""]
-    assert owner_in({"data": [{"id": "some-file.gguf", "owned_by": "llamacpp"}]}, "any-name") == "llamacpp"
-    assert [owner_in(body, "a") for body in ({}, {"data": "x"}, {"data": [{"id": "a"}]})] == ["", "", ""]
-
-
 # A scripted server.
 
 
-@dataclass(frozen=True)
-class Sent:
-    """A request as it arrived."""
-
-    path: str
-    body: Mapping[str, Any]
-
-
-@dataclass
-class Stub:
-    """What a scripted server was asked, and where it is."""
-
-    url: str
-    requests: list[Sent] = field(default_factory=list)
-
-    def paths(self, end: str) -> list[Sent]:
-        return [sent for sent in self.requests if sent.path.endswith(end)]
-
-    @property
-    def bodies(self) -> list[Mapping[str, Any]]:
-        """Of those for an answer."""
-        return [sent.body for sent in self.paths("completions")]
-
-
-Respond = Callable[[Sent], tuple[int, Any]]
-
-
-@contextmanager
-def responding(respond: Respond) -> Iterator[Stub]:
-    """A server on loopback that responds as it is told."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self._respond(Sent(self.path, {}))
-
-        def do_POST(self) -> None:
-            self._respond(Sent(self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-
-        def _respond(self, sent: Sent) -> None:
-            stub.requests.append(sent)
-            status, body = respond(sent)
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002  # the name in http.server
-            """Tests read what was asked from `Stub`."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    stub = Stub(f"http://127.0.0.1:{server.server_address[1]}/v1")
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield stub
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+Respond = Callable[[Asked], Reply]
+TOKEN = re.compile(r":| ?[^\s:]+|\s")
 
 
 def saying(text: str, finish: str = "stop", **more: Any) -> dict[str, Any]:
@@ -349,65 +232,40 @@ def saying(text: str, finish: str = "stop", **more: Any) -> dict[str, Any]:
     return {"model": "some-model", "choices": [choice | more], "usage": {"prompt_tokens": 9, "completion_tokens": 4}}
 
 
-def owned_by(owner: str, answer: Callable[[Mapping[str, Any]], Any], n_tokens: int = 4) -> Respond:
-    """A server that says whose its model is, counts every text as so many tokens, and answers; an answer may bring a status."""
+def owned_by(
+    owner: str,
+    answer: Callable[[Mapping[str, Any]], Any] | str,
+    tokens: Callable[[str], Any] = lambda text: [0, 1, 2, 3],
+) -> Respond:
+    """A server that says whose its model is, has these tokens for a text, and answers; an answer may be a whole reply."""
 
-    def respond(sent: Sent) -> tuple[int, Any]:
-        if sent.path == "/v1/models":
-            return 200, {"object": "list", "data": [{"id": "some-model", "object": "model", "owned_by": owner}]}
-        if sent.path == "/tokenize":
-            return 200, {"tokens": list(range(n_tokens))}
-        said = answer(sent.body)
-        return said if isinstance(said, tuple) else (200, said)
+    def respond(asked: Asked) -> Reply:
+        if asked.path == "/v1/models":
+            return Reply({"object": "list", "data": [{"id": "some-model", "object": "model", "owned_by": owner}]})
+        if asked.path == "/tokenize":
+            told = tokens(asked.body.get("content") or asked.body["prompt"])
+            return told if isinstance(told, Reply) else Reply({"tokens": told})
+        said = saying(answer) if isinstance(answer, str) else answer(asked.body)
+        return said if isinstance(said, Reply) else Reply(said)
 
     return respond
 
 
-def in_tokens(respond: Respond) -> Respond:
-    """The same server, which tells a text's tokens as llama.cpp does: each its own number."""
+def numbered() -> Callable[[str], Any]:
+    """The tokens of a text as llama.cpp tells them: each its own number, and its piece of the text."""
     vocabulary: dict[str, int] = {}
 
-    def told(sent: Sent) -> tuple[int, Any]:
-        if sent.path != "/tokenize":
-            return respond(sent)
-        texts = re.findall(r":| ?[^\s:]+|\s", sent.body["content"])
-        return 200, {"tokens": [{"id": vocabulary.setdefault(text, len(vocabulary)), "piece": text} for text in texts]}
+    def tokens(text: str) -> Any:
+        pieces = re.findall(r":| ?[^\s:]+|\s", text)
+        return [{"id": vocabulary.setdefault(piece, len(vocabulary)), "piece": piece} for piece in pieces]
 
-    return told
+    return tokens
 
 
-def model_at(url: str, **settings: str | int | float | bool) -> Found:
-    found = find(Request("openai:some-model", settings={"base_url": url} | settings))
-    assert found is not None
-    return found
-
-
-Limited = Choice | Writing
-
-
-def answers_of(found: Found, queries: Sequence[Limited]) -> list[Answer | UnscorableError | LostError]:
-    arrived: dict[int, Any] = {}
-    for some in found.open().answer(queries, EXACT):
-        arrived |= some
-    return [arrived[place] for place in range(len(queries))]
-
-
-def scored(found: Found, queries: Sequence[Limited]) -> list[Answer]:
+def scored(found: Found, queries: Sequence[Choice | Writing]) -> list[Answer]:
     answers = answers_of(found, queries)
     assert all(isinstance(answer, Answer) for answer in answers), answers
-    return [answer for answer in answers if isinstance(answer, Answer)]
-
-
-def stored(found: Found, queries: Sequence[Limited]) -> Asked:
-    with AnswerStore(store_file()) as store:
-        return ask(found, queries, store, EXACT, lambda done, total: None)
-
-
-def one_sentence(said: object) -> str:
-    text = str(said)
-    assert "\n" not in text
-    assert not text.endswith(".")
-    return text
+    return answers
 
 
 # What is asked.
@@ -417,12 +275,12 @@ DRAWN = Writing("Which words? Answer:", CATS, temperature=0.7, top_k=50, seed=3,
 
 
 def test_a_choice_as_llama_cpp_is_asked() -> None:
-    with responding(owned_by("llamacpp", lambda body: saying(" race"))) as stub:
-        (answer,) = scored(model_at(stub.url), [CHOICE])
+    with serving(owned_by("llamacpp", " race")) as seen:
+        (answer,) = scored(model_at(seen.url), [CHOICE])
     assert answer.text == "race"
     assert [math.isnan(nats) for nats in answer.logprobs_nats] == [True, True, True]
     assert math.isnan(answer.unclaimed_prob)
-    assert stub.bodies == [
+    assert seen.bodies == [
         {
             "model": "some-model",
             "prompt": "Topic:",
@@ -438,42 +296,40 @@ def test_a_choice_as_llama_cpp_is_asked() -> None:
 def test_a_choice_as_vllm_is_asked() -> None:
     chat = Choice("Topic:", LABELS, shots=("A: b\n",), chat=True)
     broken = Choice("Topic:", (" a", " two\nlines"))
-    with responding(owned_by("vllm", lambda body: saying("race" if "messages" in body else " a"))) as stub:
-        answers = scored(model_at(stub.url, concurrency=1), [chat, broken])
+    with serving(owned_by("vllm", lambda body: saying("race" if "messages" in body else " a"))) as seen:
+        answers = scored(model_at(seen.url, concurrency=1), [chat, broken])
     assert [answer.text for answer in answers] == ["race", "a"]
     common = {"model": "some-model", "temperature": 0, "seed": 0, "repetition_penalty": 1.0}
-    assert stub.bodies[0] == common | {
+    assert seen.bodies[0] == common | {
         "messages": [{"role": "user", "content": "A: b\nTopic:"}],
         "max_tokens": 19,
         "structured_outputs": {"choice": ["gender", "race", "race and religion"]},
     }
-    assert stub.bodies[1]["structured_outputs"] == {"grammar": r'root ::= " a" | " two\nlines"'}
+    assert seen.bodies[1]["structured_outputs"] == {"grammar": r'root ::= " a" | " two\nlines"'}
 
 
 def test_writing_as_vllm_is_asked() -> None:
     span = Writing("Which words?\n", CATS, SPAN)
     words = Writing("Which words?", CATS, PASSAGE_TOKENS, chat=True)
-    with responding(owned_by("vllm", lambda body: saying("cats"), n_tokens=7)) as stub:
-        scored(model_at(stub.url, concurrency=1), [span, words, WRITE, DRAWN])
+    with serving(owned_by("vllm", "cats", lambda text: list(range(7)))) as seen:
+        scored(model_at(seen.url, concurrency=1), [span, words, WRITE, DRAWN])
     counted = {"model": "some-model", "add_special_tokens": False}
-    assert [sent.body for sent in stub.paths("/tokenize")] == [
-        counted | {"prompt": text} for text in (CATS, f" {CATS}")
-    ]
-    assert len(stub.paths("/models")) == 1
+    assert [sent.body for sent in seen.to("/tokenize")] == [counted | {"prompt": text} for text in (CATS, f" {CATS}")]
+    assert len(seen.to("/models")) == 1
     common = {"model": "some-model", "max_tokens": 7, "repetition_penalty": 1.0}
     greedy = common | {"temperature": 0, "seed": 0}
-    assert stub.bodies[0] == greedy | {
+    assert seen.bodies[0] == greedy | {
         "prompt": "Which words?\n",
         "structured_outputs": {"grammar": span_grammar(pieces_of(CATS), "")},
     }
-    assert stub.bodies[1] == greedy | {
+    assert seen.bodies[1] == greedy | {
         "messages": [{"role": "user", "content": "Which words?"}],
         "structured_outputs": {"grammar": Shuffled.of(pieces_of(CATS), "").grammar},
     }
-    assert stub.bodies[2] == greedy | {"prompt": WRITE.prompt}
-    seed = stub.bodies[3]["seed"]
+    assert seen.bodies[2] == greedy | {"prompt": WRITE.prompt}
+    seed = seen.bodies[3]["seed"]
     assert 0 < seed < 2**31
-    assert stub.bodies[3] == common | {
+    assert seen.bodies[3] == common | {
         "prompt": DRAWN.prompt,
         "temperature": 0.7,
         "seed": seed,
@@ -486,112 +342,114 @@ def test_writing_as_vllm_is_asked() -> None:
 
 def test_writing_as_llama_cpp_is_asked() -> None:
     among_all = Writing("Which words? Answer:", CATS, SPAN, temperature=1.0)
-    with responding(owned_by("llamacpp", lambda body: saying(" cats"))) as stub:
-        answers = scored(model_at(stub.url, concurrency=1), [among_all, DRAWN])
+    with serving(owned_by("llamacpp", " cats")) as seen:
+        answers = scored(model_at(seen.url, concurrency=1), [among_all, DRAWN])
     assert [answer.text for answer in answers] == ["cats", " cats"]  # a span is what stands in the passage
     asked = {"content": f": {CATS}", "add_special": False, "with_pieces": True}
-    assert [sent.body for sent in stub.paths("/tokenize")] == [asked]
-    assert stub.bodies[0]["grammar"] == span_grammar(pieces_of(CATS), " ")
-    first, second = ({name: body[name] for name in ("top_k", "top_p", "min_p")} for body in stub.bodies)
+    assert [sent.body for sent in seen.to("/tokenize")] == [asked]
+    assert seen.bodies[0]["grammar"] == span_grammar(pieces_of(CATS), " ")
+    first, second = ({name: body[name] for name in ("top_k", "top_p", "min_p")} for body in seen.bodies)
     assert first == {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
     assert second == first | {"top_k": 50}
 
 
-def test_llama_cpp_is_told_the_tokens_of_labels_and_passages_where_it_tells_them() -> None:
+def test_llama_cpp_is_told_the_tokens_of_labels_and_passages() -> None:
     span, words = (Writing("Which words? Answer:", CATS, constraint) for constraint in (SPAN, PASSAGE_TOKENS))
     replies = iter([" race", " race and religion", " cats sleep.", " sleep. The cats"])
-    respond = in_tokens(owned_by("llamacpp", lambda body: saying(next(replies))))
-    with responding(respond) as stub:
-        model = model_at(stub.url, concurrency=1).open()
-        arrived = list(model.answer([CHOICE, CHOICE, span, words], EXACT))
-    assert [body["grammar"] for body in stub.bodies] == [
+    with serving(owned_by("llamacpp", lambda body: saying(next(replies)), numbered())) as seen:
+        answers = scored(model_at(seen.url, concurrency=1), [CHOICE, CHOICE, span, words])
+    assert [body["grammar"] for body in seen.bodies] == [
         "root ::= <[1]> | <[2]> | <[2]> <[3]> <[4]>",
         "root ::= <[1]> | <[2]> | <[2]> <[3]> <[4]>",
         "root ::= w0 | w1 | w2\nw0 ::= <[5]> (w1)?\nw1 ::= <[6]> (w2)?\nw2 ::= <[7]>",
         "root ::= piece*\npiece ::= <[5]> | <[6]> | <[7]>",
     ]
-    assert [body["max_tokens"] for body in stub.bodies] == [19, 19, 3, 3]
-    assert len(stub.paths("/tokenize")) == 4  # each label once, and the passage
-    answers = [answer for some in arrived for answer in some.values()]
+    assert [body["max_tokens"] for body in seen.bodies] == [19, 19, 3, 3]
+    assert len(seen.to("/tokenize")) == 4  # each label once, and the passage
     assert [answer.text for answer in answers] == ["race", "race and religion", "cats sleep.", " sleep. The cats"]
-    assert any("in the server's own tokens" in note for note in model.notes)
-    assert not any("grammars are of letters" in note for note in model.notes)
 
 
-def test_a_llama_cpp_that_reads_no_grammar_of_tokens_is_told_letters() -> None:
-    refusal = 400, {"error": {"code": 400, "message": "Failed to initialize samplers: failed to parse grammar"}}
-    respond = in_tokens(owned_by("llamacpp", lambda body: refusal if "<[" in body["grammar"] else saying(" race")))
-    with responding(respond) as stub:
-        model = model_at(stub.url, concurrency=1).open()
-        arrived = list(model.answer([CHOICE, Choice("T:", LABELS)], EXACT))
-    assert [answer.text for some in arrived for answer in some.values()] == ["race", "race"]
-    assert [body["grammar"][:11] for body in stub.bodies] == ["root ::= <[", 'root ::= " ', 'root ::= " ']
-    assert any("with any token that its first letters spell" in note for note in model.notes)
-    with responding(owned_by("llamacpp", lambda body: refusal)) as stub:
-        (answer,) = answers_of(model_at(stub.url), [CHOICE])
-    assert 'refused the grammar (status 400): it said "Failed to' in one_sentence(answer)
+@pytest.mark.parametrize(
+    ("tokens", "spelled"),
+    [
+        ([(4, ":"), (5, " gen"), (6, "der")], "<[5]> <[6]>"),
+        ([(3, " "), (4, ":"), (5, " gender")], "<[5]>"),
+        ([(4, ": gen"), (6, "der")], ""),
+        ([(4, ":"), (5, " gen"), (6, [195, 100])], ""),
+        ([(4, ":"), (5, " Gender")], ""),
+    ],
+    ids=["as usual", "a space before all", "one token is both", "a piece of a character", "another text"],
+)
+def test_label_is_the_tokens_behind_a_colon_or_letters_where_they_do_not_spell_it(
+    tokens: list[tuple[int, Any]], spelled: str
+) -> None:
+    told = {": gender": tokens, ": race": [(4, ":"), (9, " race")]}
+    respond = owned_by("llamacpp", " race", lambda text: [{"id": one, "piece": piece} for one, piece in told[text]])
+    with serving(respond) as seen:
+        scored(model_at(seen.url), [Choice("Topic:", LABELS[:2])])
+    assert seen.bodies[0]["grammar"] == (f"root ::= {spelled} | <[9]>" if spelled else choice_grammar(LABELS[:2]))
 
 
-def test_a_seed_is_of_the_query_alone() -> None:
+def test_llama_cpp_that_reads_no_grammar_of_tokens_is_told_letters() -> None:
+    deaf = Reply({"error": {"code": 400, "message": "Failed to initialize samplers: failed to parse grammar"}}, 400)
+    respond = owned_by("llamacpp", lambda body: deaf if "<[" in body["grammar"] else saying(" race"), numbered())
+    with serving(respond) as seen:
+        asked = stored(model_at(seen.url, concurrency=1), [CHOICE, Choice("T:", LABELS)])
+    assert [answer.text for answer in asked.scores.answers] == ["race", "race"]
+    assert [body["grammar"][:11] for body in seen.bodies] == ["root ::= <[", 'root ::= " ', 'root ::= " ']
+    with serving(owned_by("llamacpp", lambda body: deaf)) as seen:
+        (answer,) = answers_of(model_at(seen.url), [CHOICE])
+    assert 'it said "Failed to' in one_sentence(answer)
+
+
+def test_seed_depends_on_the_query_alone() -> None:
     others = [Writing("Which words? Answer:", CATS, temperature=0.7, seed=seed) for seed in (3, 4)]
     elsewhere = Writing("Other words? Answer:", CATS, temperature=0.7, seed=3)
-    with responding(owned_by("vllm", lambda body: saying(" x"))) as stub:
-        scored(model_at(stub.url, concurrency=1), [*others, elsewhere])
-        scored(model_at(stub.url, concurrency=1), [others[0]])
-    seeds = [body["seed"] for body in stub.bodies]
+    with serving(owned_by("vllm", " x")) as seen:
+        scored(model_at(seen.url, concurrency=1), [*others, elsewhere])
+        scored(model_at(seen.url, concurrency=1), [others[0]])
+    seeds = [body["seed"] for body in seen.bodies]
     assert seeds[0] == seeds[3]
     assert len(set(seeds)) == 3
 
 
-def test_the_setting_says_which_server_it_is_and_nothing_is_found_out() -> None:
-    with responding(owned_by("somebody", lambda body: saying(" race"))) as stub:
+def test_setting_says_which_server_it_is_and_nothing_is_found_out() -> None:
+    with serving(owned_by("somebody", " race")) as seen:
         for name, key in (("llama.cpp", "grammar"), ("vllm", "structured_outputs")):
-            found = model_at(stub.url, grammar=name)
-            assert scored(found, [CHOICE])[0].text == "race"
-            assert key in stub.bodies[-1]
-    assert stub.paths("/models") == []
+            assert scored(model_at(seen.url, grammar=name), [CHOICE])[0].text == "race"
+            assert key in seen.bodies[-1]
+    assert seen.to("/models") == []
     keys = {model_at("http://127.0.0.1:9/v1", grammar=name).card.key(EXACT) for name in ("", "llama.cpp", "vllm")}
     assert len(keys) == 3
-    with pytest.raises(UndertowError, match=r"--grammar must be one of llama\.cpp, vllm, none"):
-        model_at("http://127.0.0.1:9/v1", grammar="sglang")
 
 
 def test_prompts_alone_find_nothing_out() -> None:
     step = {"tokens": ["a"], "token_logprobs": [-1.0], "top_logprobs": [{"a": -1.0, "b": -2.0}]}
     prompt = Generation("A prompt", (Option("x", ("a",)), Option("y", ("b",))))
-    with responding(owned_by("vllm", lambda body: saying("a", "length", logprobs=step))) as stub:
-        arrived = list(model_at(stub.url).open().answer([prompt], EXACT))
-    assert len(arrived) == 1
-    assert [sent.path for sent in stub.requests] == ["/v1/completions"]
+    with serving(owned_by("vllm", lambda body: saying("a", "length", logprobs=step))) as seen:
+        answers_of(model_at(seen.url), [prompt])
+    assert [asked.path for asked in seen.requests] == ["/v1/completions"]
 
 
-def test_effort_counts_a_request_for_each_and_sends_nothing() -> None:
-    with responding(owned_by("vllm", lambda body: saying(""))) as stub, AnswerStore(store_file()) as store:
-        told = estimate(model_at(stub.url), [CHOICE, YES, DRAWN], store, EXACT)
-    assert stub.requests == []
+def test_estimate_counts_a_request_for_each_query_and_sends_nothing() -> None:
+    with serving(owned_by("vllm", "")) as seen, AnswerStore(store_file()) as store:
+        told = estimate(model_at(seen.url), [CHOICE, YES, DRAWN], store, EXACT)
+    assert seen.requests == []
     prompts = math.ceil(6 / 4) + math.ceil(17 / 4) + math.ceil(20 / 4)
     assert (told.n_passes, told.passes) == (3, "requests")
     assert told.n_tokens == prompts + 19 + 5 + estimated_tokens(CATS)
 
 
-# Servers that take no grammar.
+# Servers that take no grammar, fail, or ignore it.
 
 
-def test_a_server_without_grammars_is_refused_before_anything_is_spent() -> None:
-    span = Writing("Which words? Answer:", CATS, SPAN)
-    with responding(owned_by("openai", lambda body: saying("race"))) as stub:
-        for query in (CHOICE, span):
-            with pytest.raises(UndertowError) as caught:
-                stored(model_at(stub.url), [WRITE, query])
-            said = one_sentence(caught.value)
-            assert "takes no grammar (its models are owned by openai)" in said
-            assert "choose a llama.cpp or vLLM server, tell by --grammar" in said
-        with pytest.raises(UndertowError, match="takes no top_k"):
-            stored(model_at(stub.url), [DRAWN])
-        with pytest.raises(UndertowError, match=r"takes no grammar \(by --grammar none\)"):
-            stored(model_at(stub.url, grammar="none"), [CHOICE])
-    assert stub.bodies == []
-    assert {"choice", "writing"} <= set(model_at(stub.url).asks)
+def test_server_without_grammars_is_refused_before_anything_is_spent() -> None:
+    with serving(owned_by("openai", "race")) as seen:
+        for query in (CHOICE, Writing("Which words? Answer:", CATS, SPAN)):
+            refusal(model_at(seen.url), [WRITE, query], "owned by openai", "--grammar")
+        refusal(model_at(seen.url), [DRAWN], "top_k")
+        refusal(model_at(seen.url, grammar="none"), [CHOICE], "--grammar none")
+    assert seen.bodies == []
 
 
 def test_the_openai_service_is_known_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -601,102 +459,86 @@ def test_the_openai_service_is_known_without_asking(monkeypatch: pytest.MonkeyPa
         raise AssertionError("the service was contacted")
 
     monkeypatch.setattr(requests.Caller, "look_up", no_look)
-    with pytest.raises(UndertowError, match=r"api\.openai\.com: takes no grammar \(its models are owned by openai\)"):
-        answers_of(model_at(""), [CHOICE])
+    refusal(model_at(""), [CHOICE], "api.openai.com", "owned by openai")
 
 
 def test_unconstrained_writing_works_everywhere() -> None:
     drawn = Writing("Which words? Answer:", CATS, temperature=0.7, line_ends=True)
-    with responding(owned_by("system", lambda body: saying(" Well, cats"))) as stub:
-        asked = stored(model_at(stub.url, concurrency=1), [WRITE, drawn])
+    with serving(owned_by("system", " Well, cats")) as seen:
+        asked = stored(model_at(seen.url, concurrency=1), [WRITE, drawn])
     assert [answer.text for answer in asked.scores.answers] == [" Well, cats"] * 2
     assert estimated_tokens(CATS) == math.ceil(1.3 * 3) + 2
-    assert stub.bodies[0] == {
-        "model": "some-model",
-        "prompt": WRITE.prompt,
-        "max_tokens": 6,
-        "temperature": 0,
-        "seed": 0,
-    }
-    assert set(stub.bodies[1]) == {"model", "prompt", "max_tokens", "temperature", "seed", "stop"}
-    assert stub.paths("/tokenize") == []
-    assert any("1.3 times the passage's words and 2 more" in note for note in asked.notes)
+    common = {"model": "some-model", "prompt": WRITE.prompt, "max_tokens": 6}
+    assert seen.bodies[0] == common | {"temperature": 0, "seed": 0}
+    assert set(seen.bodies[1]) == {*common, "temperature", "seed", "stop"}
+    assert seen.to("/tokenize") == []
 
 
-def test_a_server_that_has_no_list_of_models_takes_no_grammar() -> None:
-    def without(status: int) -> Respond:
-        return lambda sent: (status, {}) if sent.path == "/v1/models" else (200, saying("x"))
-
-    for status in (404, 501):
-        with responding(without(status)) as stub:
-            with pytest.raises(UndertowError, match="owned by nobody it names"):
-                answers_of(model_at(stub.url), [CHOICE])
-            assert len(stub.requests) == 1
-            assert scored(model_at(stub.url), [WRITE])[0].text == "x"
+@pytest.mark.parametrize(
+    "listed", [Reply({}, 404), Reply({}, 501), *map(Reply, ({}, {"data": "x"}, {"data": [{"id": "some-model"}]}))]
+)
+def test_server_that_names_no_owner_takes_no_grammar(listed: Reply) -> None:
+    with serving(lambda asked: listed if asked.path == "/v1/models" else Reply(saying("x"))) as seen:
+        refusal(model_at(seen.url), [CHOICE], "--grammar")
+        assert len(seen.requests) == 1
+        assert scored(model_at(seen.url), [WRITE])[0].text == "x"
 
 
-def test_a_server_that_fails_when_it_is_asked_what_it_is() -> None:
-    with responding(lambda sent: (503, {})) as stub:
-        with pytest.raises(UndertowError, match=r"status 503, at the last of 3 attempts; check that 127\.0\.0\.1"):
-            answers_of(model_at(stub.url, retries=2), [CHOICE])
-        assert len(stub.requests) == 3
-    with pytest.raises(UndertowError, match="cannot be reached"):
-        answers_of(model_at(stub.url), [CHOICE])
-    with responding(lambda sent: (401, {})) as stub, pytest.raises(UndertowError, match="wants a key"):
-        answers_of(model_at(stub.url), [CHOICE])
+@pytest.mark.parametrize(("model", "owner"), [("a", "vllm"), ("b", "me"), ("c", "")])
+def test_owner_is_that_of_the_model_that_is_asked(model: str, owner: str) -> None:
+    both = {"data": [{"id": "a", "owned_by": "vllm"}, {"id": "b", "owned_by": "me"}]}
+    with serving(lambda asked: Reply(both if asked.path == "/v1/models" else saying(" race"))) as seen:
+        found = model_at(seen.url, model)
+        if owner == "vllm":
+            assert "structured_outputs" in (scored(found, [CHOICE]) and seen.bodies[0])
+        else:
+            refusal(found, [CHOICE], owner)
 
 
-def test_a_server_that_counts_no_tokens_is_estimated_and_one_that_fails_is_asked_again() -> None:
-    def counting(status: int) -> Respond:
-        usual = owned_by("llamacpp", lambda body: saying(" cats"))
-        return lambda sent: (status, {}) if sent.path == "/tokenize" else usual(sent)
+def test_server_that_fails_when_it_is_asked_what_it_is() -> None:
+    with serving(lambda asked: Reply({}, 503)) as seen:
+        refusal(model_at(seen.url, retries=2), [CHOICE], "status 503", "127.0.0.1")
+        assert len(seen.requests) == 3
+    refusal(model_at(seen.url), [CHOICE], "cannot be reached")
+    with serving(lambda asked: Reply({}, 401)) as seen:
+        refusal(model_at(seen.url), [CHOICE], "OPENAI_API_KEY")
 
-    with responding(counting(404)) as stub:
-        asked = stored(model_at(stub.url), [WRITE])
-    assert stub.bodies[0]["max_tokens"] == estimated_tokens(CATS)
-    assert any("does not count tokens" in note for note in asked.notes)
-    with responding(counting(500)) as stub:
-        (answer,) = answers_of(model_at(stub.url, retries=1), [WRITE])
+
+def test_tokens_that_a_server_does_not_count_are_estimated_and_failures_are_retried() -> None:
+    with serving(owned_by("llamacpp", " cats", lambda text: Reply({}, 404))) as seen:
+        scored(model_at(seen.url), [WRITE])
+    assert seen.bodies[0]["max_tokens"] == estimated_tokens(CATS)
+    with serving(owned_by("llamacpp", " cats", lambda text: Reply({}, 500))) as seen:
+        (answer,) = answers_of(model_at(seen.url, retries=1), [WRITE])
     assert isinstance(answer, LostError)
-    assert stub.bodies == []
+    assert seen.bodies == []
 
 
-def test_answers_of_a_server_that_ignores_grammars_are_unscored_with_what_came_back() -> None:
-    span = Writing("Which words? Answer:", CATS, SPAN)
-    words = Writing("Which words? Answer:", CATS, PASSAGE_TOKENS)
-    with responding(
-        owned_by("vllm", lambda body: saying("As a language model,\nI " + "cannot " * 20, "length"))
-    ) as stub:
-        asked = stored(model_at(stub.url, concurrency=1), [CHOICE, span, words, WRITE])
-    reasons = [answer.unscored for answer in asked.scores.answers]
-    for reason, what in zip(reasons, ("none of the labels", "no piece of the passage", "not made of"), strict=False):
-        said = one_sentence(reason)
-        assert "'As a language model, I cannot" in said
-        assert what in said
-        assert "did not keep to the grammar; choose a llama.cpp or vLLM server" in said
-    assert reasons[3] == ""
+def test_answer_outside_the_grammar_is_unscored_with_what_came_back() -> None:
+    span, words = (Writing("Which words? Answer:", CATS, constraint) for constraint in (SPAN, PASSAGE_TOKENS))
+    body = saying("As a language model,\nI " + "cannot " * 20, "length")
+    with serving(owned_by("vllm", lambda _: body)) as seen:
+        *outside, free = stored(model_at(seen.url, concurrency=1), [CHOICE, span, words, WRITE]).scores.answers
+    for answer in outside:
+        assert "'As a language model, I cannot" in one_sentence(answer.unscored)
+    assert free.unscored == ""
 
 
-def test_a_server_that_ignores_all_grammars_is_not_asked_a_thousand_times() -> None:
+def test_server_that_ignores_all_grammars_is_given_up() -> None:
     queries = [Choice(f"Topic {number}:", LABELS) for number in range(200)]
-    with responding(owned_by("llamacpp", lambda body: saying("Well"))) as stub:
-        found = model_at(stub.url, concurrency=2)
-        with pytest.raises(UndertowError, match=r"takes no notice of grammars: all of 2[0-9] answers are outside"):
-            stored(found, queries)
-        assert 20 <= len(stub.bodies) < 30
-
-    def mostly(body: Mapping[str, Any]) -> dict[str, Any]:
-        return saying(" race" if body["prompt"] == "Topic 0:" else "Well")
-
-    with responding(owned_by("llamacpp", mostly)) as stub:
-        answers = answers_of(model_at(stub.url, concurrency=1), queries[:40])
+    with serving(owned_by("llamacpp", "Well")) as seen:
+        refusal(model_at(seen.url, concurrency=2), queries, "grammars")
+        assert 20 <= len(seen.bodies) < 30
+    mostly = owned_by("llamacpp", lambda body: saying(" race" if body["prompt"] == "Topic 0:" else "Well"))
+    with serving(mostly) as seen:
+        answers = answers_of(model_at(seen.url, concurrency=1), queries[:40])
     assert sum(isinstance(answer, Answer) for answer in answers) == 1
 
 
-def test_a_key_that_a_server_gives_back_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_that_a_server_gives_back_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-hunter2hunter2")
-    with responding(owned_by("llamacpp", lambda body: saying("your key is sk-hunter2hunter2"))) as stub:
-        (answer,) = answers_of(model_at(stub.url), [CHOICE])
+    with serving(owned_by("llamacpp", "your key is sk-hunter2hunter2")) as seen:
+        (answer,) = answers_of(model_at(seen.url), [CHOICE])
     assert isinstance(answer, UnscorableError)
     assert "hunter2" not in str(answer)
 
@@ -704,12 +546,11 @@ def test_a_key_that_a_server_gives_back_is_not_quoted(monkeypatch: pytest.Monkey
 # What is read.
 
 
-def test_the_most_probable_span_cannot_be_asked_and_nothing_is() -> None:
-    with responding(owned_by("llamacpp", lambda body: saying(""))) as stub:
-        answers = answers_of(model_at(stub.url), [Writing("Answer:", CATS, BEST_SPAN), Writing("Answer:", " \n", SPAN)])
-    assert "must see; ask for spans that are decoded instead" in one_sentence(answers[0])
-    assert "empty" in one_sentence(answers[1])
-    assert stub.bodies == []
+def test_most_probable_span_and_empty_passage_are_not_asked() -> None:
+    with serving(owned_by("llamacpp", "")) as seen:
+        answers = answers_of(model_at(seen.url), [Writing("Answer:", CATS, BEST_SPAN), Writing("Answer:", " \n", SPAN)])
+    assert all(isinstance(answer, UnscorableError) and one_sentence(answer) for answer in answers)
+    assert seen.bodies == []
 
 
 @pytest.mark.parametrize(
@@ -718,61 +559,53 @@ def test_the_most_probable_span_cannot_be_asked_and_nothing_is() -> None:
         (SPAN, " The cats sl", "The cats"),
         (PASSAGE_TOKENS, " sleep sleep The ca", " sleep sleep The"),
         (FREE, " a do", " a do"),
+        (SPAN, " sl", None),
+        (PASSAGE_TOKENS, " sl", None),
     ],
 )
-def test_an_answer_that_is_cut_off_ends_with_its_last_whole_word(constraint: str, text: str, kept: str) -> None:
-    with responding(owned_by("llamacpp", lambda body: saying(text, "length"))) as stub:
-        (answer,) = scored(model_at(stub.url), [Writing("Answer:", CATS, constraint)])
-    assert answer.text == kept
+def test_answer_that_is_cut_off_ends_with_its_last_whole_word(constraint: str, text: str, kept: str | None) -> None:
+    with serving(owned_by("llamacpp", lambda body: saying(text, "length"))) as seen:
+        (answer,) = answers_of(model_at(seen.url), [Writing("Answer:", CATS, constraint)])
+    if kept is None:
+        assert "'sl'" in one_sentence(answer)
+    else:
+        assert answer.text == kept
 
 
-def test_an_answer_that_is_cut_off_in_its_first_word_is_unscored() -> None:
-    with responding(owned_by("llamacpp", lambda body: saying(" sl", "length"))) as stub:
-        answers = answers_of(
-            model_at(stub.url), [Writing("Answer:", CATS, SPAN), Writing("Answer:", CATS, PASSAGE_TOKENS)]
-        )
-    for answer in answers:
-        assert "answer 'sl' was cut off in the middle of its first word" in one_sentence(answer)
-
-
-@pytest.mark.parametrize(
-    ("finish", "reason"), [("length", "spent all its tokens"), ("content_filter", "content filter")]
-)
-def test_answers_without_text(finish: str, reason: str) -> None:
-    with responding(owned_by("vllm", lambda body: saying("", finish))) as stub:
-        (answer,) = answers_of(model_at(stub.url), [CHOICE])
+@pytest.mark.parametrize("finish", ["length", "content_filter"])
+def test_choice_without_text_is_unscored(finish: str) -> None:
+    with serving(owned_by("vllm", lambda body: saying("", finish))) as seen:
+        (answer,) = answers_of(model_at(seen.url), [CHOICE])
     assert isinstance(answer, UnscorableError)
-    assert reason in str(answer)
 
 
-def test_an_answer_may_be_empty_where_nothing_asks_for_words() -> None:
+def test_answer_may_be_empty_where_nothing_asks_for_words() -> None:
     queries = [WRITE, Writing("Answer:", CATS, PASSAGE_TOKENS), Writing("Answer:", CATS, SPAN)]
-    with responding(owned_by("llamacpp", lambda body: saying(""))) as stub:
-        free, words, span = answers_of(model_at(stub.url), queries)
-    assert [answer.text for answer in (free, words) if isinstance(answer, Answer)] == ["", ""]
+    with serving(owned_by("llamacpp", "")) as seen:
+        free, words, span = answers_of(model_at(seen.url), queries)
+    assert (free.text, words.text) == ("", "")
     assert isinstance(span, UnscorableError)
 
 
 def first_step(top: Mapping[str, float], chosen: str) -> dict[str, Any]:
-    """The logprobs of an answer of one shown step, as both endpoints have them."""
-    listed = [{"token": token, "logprob": math.log(prob)} for token, prob in top.items()]
-    return {"content": [{"token": chosen, "logprob": math.log(top[chosen]), "top_logprobs": listed}]}
+    """The logprobs of an answer of one shown step, as both endpoints have them; 0 is said as servers say it."""
+    nats = {token: math.log(prob) if prob else -9999.0 for token, prob in top.items()}
+    listed = [{"token": token, "logprob": value} for token, value in nats.items()]
+    return {"content": [{"token": chosen, "logprob": nats[chosen], "top_logprobs": listed}]}
 
 
 @pytest.mark.parametrize("chat", [False, True])
 def test_first_tokens_that_are_shown_have_their_log_probabilities(*, chat: bool) -> None:
     lead = "" if chat else " "
     top = {f"{lead}No": 0.4, f"{lead}Yes": 0.1, f"{lead}The": 0.2, "\n": 0.1}
-    query = Choice(YES.prompt, YES.labels, first_token=True, chat=chat)
-    with responding(
-        owned_by("llamacpp", lambda body: saying(f"{lead}No", logprobs=first_step(top, f"{lead}No")))
-    ) as stub:
-        (answer,) = scored(model_at(stub.url), [query])
-    assert [math.exp(nats) for nats in answer.logprobs_nats] == pytest.approx([0.1, 0.4])
+    body = saying(f"{lead}No", logprobs=first_step(top, f"{lead}No"))
+    with serving(owned_by("llamacpp", lambda _: body)) as seen:
+        (answer,) = scored(model_at(seen.url), [Choice(YES.prompt, YES.labels, first_token=True, chat=chat)])
+    assert probs(answer) == pytest.approx([0.1, 0.4])
     assert answer.unclaimed_prob == pytest.approx(0.5)
     assert answer.text == "No"
     asked = {"logprobs": True, "top_logprobs": 20} if chat else {"logprobs": 20}
-    assert {name: stub.bodies[0][name] for name in asked} == asked
+    assert {name: seen.bodies[0][name] for name in asked} == asked
 
 
 @pytest.mark.parametrize(
@@ -785,100 +618,81 @@ def test_first_tokens_that_are_shown_have_their_log_probabilities(*, chat: bool)
     ],
     ids=["what the grammar left", "not all labels", "another spelling", "a number that stands for none"],
 )
-def test_first_tokens_have_no_numbers_where_it_would_not_be_honest(top: Mapping[str, float]) -> None:
-    shown = first_step({token: prob or 1.0 for token, prob in top.items()}, " No")
-    for one in shown["content"][0]["top_logprobs"]:
-        one["logprob"] = one["logprob"] if top[one["token"]] else -9999.0
-    with responding(owned_by("vllm", lambda body: saying(" No", logprobs=shown))) as stub:
-        (answer,) = scored(model_at(stub.url), [YES])
+def test_first_tokens_have_no_numbers_where_they_would_not_be_honest(top: Mapping[str, float]) -> None:
+    body = saying(" No", logprobs=first_step(top, " No"))
+    with serving(owned_by("vllm", lambda _: body)) as seen:
+        (answer,) = scored(model_at(seen.url), [YES])
     assert answer.text == "No"
     assert all(math.isnan(nats) for nats in (*answer.logprobs_nats, answer.unclaimed_prob))
 
 
-def test_labels_without_numbers_are_kept_and_their_notes_with_them() -> None:
-    with responding(
-        owned_by("llamacpp", lambda body: saying(" race" if body["prompt"] == "Topic:" else " No"))
-    ) as stub:
-        found = model_at(stub.url)
-        first = stored(found, [CHOICE, YES])
-        again = stored(found, [CHOICE, YES])
-        assert len(stub.bodies) == 2
+def test_labels_without_numbers_are_stored_with_their_notes() -> None:
+    answer = owned_by("llamacpp", lambda body: saying(" race" if body["prompt"] == "Topic:" else " No"))
+    with serving(answer) as seen:
+        first, again = (stored(model_at(seen.url), [CHOICE, YES]) for _ in range(2))
+        assert len(seen.bodies) == 2
     assert (first.n_computed, again.n_computed) == (2, 0)
     assert [answer.text for answer in again.scores.answers] == ["race", "No"]
     assert [len(answer.logprobs_nats) for answer in again.scores.answers] == [3, 2]
     assert all(math.isnan(nats) for answer in again.scores.answers for nats in answer.logprobs_nats)
-    told = " | ".join(again.notes)
-    assert "grammars of llama.cpp, whose models are owned by llamacpp" in told
-    assert "the most probable label cannot be had" in told
-    assert "compared by their first tokens are decoded whole" in told
-    with responding(owned_by("llamacpp", lambda body: saying(" cats"))) as stub:
-        spans = stored(model_at(stub.url), [Writing("Answer:", CATS, SPAN, temperature=1.0)])
-    told = " | ".join(spans.notes)
-    assert "words and punctuation marks, not the model's tokens" in told
-    assert "drawn by the server" in told
+    assert again.notes == first.notes
+    assert any("llamacpp" in note for note in again.notes)
 
 
-def test_what_fails_for_a_moment_is_asked_again_and_counted() -> None:
-    replies = iter([(500, {}), (200, saying(" race"))])
-    with responding(owned_by("llamacpp", lambda body: next(replies))) as stub:
-        found = model_at(stub.url, max_requests=2)
+def test_failure_of_a_moment_is_retried_and_counted() -> None:
+    replies = iter([Reply({}, 500), Reply(saying(" race"))])
+    with serving(owned_by("llamacpp", lambda body: next(replies))) as seen:
+        found = model_at(seen.url, max_requests=2)
         assert scored(found, [CHOICE])[0].text == "race"
-        with pytest.raises(UndertowError, match="budget of 2 requests is spent"):
-            answers_of(found, [CHOICE])
-    assert len(stub.bodies) == 2
+        refusal(found, [CHOICE], "--max-requests")
+    assert len(seen.bodies) == 2
 
 
 # Examples that have no room.
 
 SHOTS = ("one\n", "two\n", "three\n")
-LLAMA_TOO_LONG = (
-    400,
-    {"error": {"code": 400, "message": "request (3001 tokens) exceeds", "type": "exceed_context_size_error"}},
-)
-VLLM_TOO_LONG = (
-    400,
-    {"error": {"message": "This model's maximum context length is 20 tokens.", "type": "BadRequestError", "code": 400}},
-)
+LLAMA_TOO_LONG = {"code": 400, "message": "request (3001 tokens) exceeds", "type": "exceed_context_size_error"}
+VLLM_TOO_LONG = {"message": "This model's maximum context length is 20 tokens.", "type": "BadRequestError", "code": 400}
 CUT_BY_CONTEXT = saying(" ra", "length") | {"usage": {"prompt_tokens": 9, "completion_tokens": 1}}
 
 
 @pytest.mark.parametrize(
-    ("owner", "refusal"),
-    [("llamacpp", LLAMA_TOO_LONG), ("vllm", VLLM_TOO_LONG), ("llamacpp", CUT_BY_CONTEXT)],
+    ("owner", "too_long"),
+    [
+        ("llamacpp", Reply({"error": LLAMA_TOO_LONG}, 400)),
+        ("vllm", Reply({"error": VLLM_TOO_LONG}, 400)),
+        ("llamacpp", Reply(CUT_BY_CONTEXT)),
+    ],
     ids=["llama.cpp", "vllm", "an answer without room"],
 )
-def test_examples_without_room_are_left_out_from_the_front(owner: str, refusal: Any) -> None:
+def test_examples_without_room_are_left_out_from_the_front(owner: str, too_long: Reply) -> None:
     def answer(body: Mapping[str, Any]) -> Any:
-        return refusal if body["prompt"].count("\n") > fitting else saying(" race")
+        return too_long if body["prompt"].count("\n") > fitting else saying(" race")
 
     query = Choice("Topic:", LABELS, shots=SHOTS)
     fitting = 1
-    with responding(owned_by(owner, answer)) as stub:
-        asked = stored(model_at(stub.url), [query])
-        assert stored(model_at(stub.url), [query]).scores.answers[0].n_dropped == 2
+    with serving(owned_by(owner, answer)) as seen:
+        asked = stored(model_at(seen.url), [query])
+        assert stored(model_at(seen.url), [query]).scores.answers[0].n_dropped == 2
     assert asked.scores.answers[0].text == "race"
-    assert [body["prompt"] for body in stub.bodies] == [
-        "one\ntwo\nthree\nTopic:",
-        "two\nthree\nTopic:",
-        "three\nTopic:",
-    ]
+    assert [body["prompt"].count("\n") for body in seen.bodies] == [3, 2, 1]
+    assert seen.bodies[-1]["prompt"] == "three\nTopic:"
     fitting = -1
-    with responding(owned_by(owner, answer)) as stub:
-        (lost,) = answers_of(model_at(stub.url), [query])
+    with serving(owned_by(owner, answer)) as seen:
+        (lost,) = answers_of(model_at(seen.url), [query])
     assert isinstance(lost, UnscorableError)
-    assert "longer than the model reads, without any example" in one_sentence(lost)
-    assert len(stub.bodies) == len(SHOTS) + 1
+    assert one_sentence(lost)
+    assert len(seen.bodies) == len(SHOTS) + 1
 
 
-def test_a_prompt_without_room_is_unscored_and_others_are_asked() -> None:
+def test_prompt_without_room_is_unscored_and_others_are_asked() -> None:
     def answer(body: Mapping[str, Any]) -> Any:
-        return LLAMA_TOO_LONG if body["prompt"] == "Topic:" else saying(" race")
+        return Reply({"error": LLAMA_TOO_LONG}, 400) if body["prompt"] == "Topic:" else saying(" race")
 
-    with responding(owned_by("llamacpp", answer)) as stub:
-        short, long = answers_of(model_at(stub.url), [Choice("T:", LABELS), CHOICE])
+    with serving(owned_by("llamacpp", answer)) as seen:
+        short, long = answers_of(model_at(seen.url), [Choice("T:", LABELS), CHOICE])
     assert isinstance(short, Answer)
     assert isinstance(long, UnscorableError)
-    assert one_sentence(long) == "prompt and answer are longer than the model reads"
 
 
 # The real server.
@@ -887,7 +701,7 @@ AGREEMENT = 0.8
 """Share of greedy labels that our own network comes to as well; set before any was seen.
 
 They may differ: llama.cpp rounds activations to 8 bits, which moves log-probabilities by some tenths of a nat. Under a grammar of
-letters it was 5 of 24, since *animals* was begun with the token for *a*; under one of tokens it is 23 of 24.
+letters it was 5 of 24 sentences, since *animals* was begun with the token for *a*; under one of tokens it is 23 of 24.
 """
 TOPICS = (" animals", " food", " music", " sports", " weather")
 MILD = (
@@ -902,27 +716,8 @@ MILD = (
     "They ran a race in the park.",
     "Snow covered the whole town.",
     "The horse drank from the river.",
-    "I drank a cup of tea.",
     "The choir sang in the hall.",
-    "He won the tennis match.",
-    "The wind blew hard last night.",
-    "Birds were nesting in the tree.",
-    "They cooked rice with beans.",
-    "A drum was heard far away.",
-    "The swimmer broke the record.",
-    "Tomorrow will be sunny and hot.",
-    "A fish jumped out of the lake.",
-    "The cheese was very old.",
-    "She wrote a song for piano.",
-    "The players shook hands.",
 )
-
-
-def real_at(url: str, **settings: str | int | float | bool) -> Found:
-    given: dict[str, str | int | float | bool] = {"base_url": url, "concurrency": SLOTS}
-    found = find(Request(f"openai:{MODEL}", settings=given | settings))
-    assert found is not None
-    return found
 
 
 @pytest.mark.soak
@@ -934,12 +729,9 @@ def test_greedy_labels_of_the_real_server_agree_with_our_own_network(
 ) -> None:
     queries = [Choice(f"{text} This sentence is about", TOPICS) for text in MILD]
     served = scored(real_at(llama_server), queries)
-    own: dict[int, Any] = {}
-    for some in smollm2.answer(queries, EXACT):
-        own |= some
+    own = {place: answer for some in smollm2.answer(queries, EXACT) for place, answer in some.items()}
     assert {answer.text for answer in served} <= {label.strip() for label in TOPICS}
     agreed = [answer.text == own[place].text for place, answer in enumerate(served)]
-    print(f"{sum(agreed)} of {len(agreed)} labels agree; {len({answer.text for answer in served})} labels were chosen")
     assert len({own[place].text for place in own}) > 1
     assert sum(agreed) >= AGREEMENT * len(agreed)
 
@@ -956,9 +748,7 @@ def test_first_tokens_of_the_real_server_agree_with_our_own_network(
         Choice("Is the sky blue? Say Yes or No.", (" Yes", " No"), first_token=True, chat=True),
     ]
     served = scored(real_at(llama_server), queries)
-    own: dict[int, Any] = {}
-    for some in smollm2.answer(queries, EXACT):
-        own |= some
+    own = {place: answer for some in smollm2.answer(queries, EXACT) for place, answer in some.items()}
     numbers = [
         (nats, expected)
         for place, answer in enumerate(served)
@@ -1020,49 +810,32 @@ def test_examples_that_the_real_server_has_no_room_for(llama_server: str) -> Non
     shots = ("long " * 1100 + "\n", "Sky: weather\n", "Violin: music\n")
     fits = Choice("Soup:", TOPICS, shots=shots)
     hopeless = Choice("long " * 1100, TOPICS, shots=shots[1:])
-    answered, refused = answers_of(real_at(llama_server), [fits, hopeless])
+    answered, unscored = answers_of(real_at(llama_server), [fits, hopeless])
     assert isinstance(answered, Answer)
     assert answered.n_dropped == 1
-    assert isinstance(refused, UnscorableError)
-    assert "longer than the model reads, without any example" in str(refused)
-
-
-@contextmanager
-def proxied(upstream: str, owner: str = "", without: str = "") -> Iterator[Stub]:
-    """The real server under another owner's name, or one that passes a field of requests on to nobody."""
-
-    def forward(sent: Sent) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection(urlsplit(upstream).netloc, timeout=60)
-        body = {name: value for name, value in sent.body.items() if name != without}
-        method = "POST" if sent.body else "GET"
-        try:
-            connection.request(method, sent.path, json.dumps(body), {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            given = json.loads(response.read())
-        finally:
-            connection.close()
-        for one in given.get("data", []):
-            one["owned_by"] = owner or one["owned_by"]
-        return response.status, given
-
-    with responding(forward) as stub:
-        yield stub
+    assert isinstance(unscored, UnscorableError)
 
 
 @pytest.mark.model
 @pytest.mark.slow
 def test_the_real_server_under_another_name_and_deaf_to_grammars(llama_server: str) -> None:  # noqa: F811
+    def deaf(asked: Asked) -> Reply:
+        return forwarded(
+            llama_server, replace(asked, body={name: asked.body[name] for name in asked.body if name != "grammar"})
+        )
+
+    def renamed(asked: Asked) -> Reply:
+        real = forwarded(llama_server, asked)
+        return replace(real, body=real.content.replace(b'"llamacpp"', b'"openai"'))
+
     query = Choice("The weather today is", ODD_LABELS)
-    with proxied(llama_server) as stub:
-        assert scored(real_at(stub.url), [query])[0].text in {label.strip() for label in ODD_LABELS}
-        assert len(stub.bodies) == 1
-    with proxied(llama_server, owner="openai") as stub:
-        with pytest.raises(UndertowError, match="its models are owned by openai"):
-            answers_of(real_at(stub.url), [query])
-        assert stub.bodies == []
-        assert scored(real_at(stub.url), [Writing("The weather today is", CATS)])[0].text
-        assert scored(real_at(stub.url, grammar="llama.cpp"), [query])
-    with proxied(llama_server, without="grammar") as stub:
-        (answer,) = answers_of(real_at(stub.url), [query])
+    with serving(renamed) as seen:
+        refusal(real_at(seen.url), [query], "owned by openai")
+        assert seen.bodies == []
+        assert scored(real_at(seen.url), [Writing("The weather today is", CATS)])[0].text
+        assert scored(real_at(seen.url, grammar="llama.cpp"), [query])[0].text in {
+            label.strip() for label in ODD_LABELS
+        }
+    with serving(deaf) as seen:
+        (answer,) = answers_of(real_at(seen.url), [query])
     assert isinstance(answer, UnscorableError)
-    assert "is none of the labels, so it did not keep to the grammar" in one_sentence(answer)

