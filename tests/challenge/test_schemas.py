@@ -1,8 +1,7 @@
 """The schema sentences are well formed, balanced, and nobody else's.
 
-Knows the two tables as text; knows nothing about how challenge sets load them. The shares of women are those that the
-U.S. Bureau of Labor Statistics gives for 2015 and 2016, as Rudinger et al. 2018 published them with winogender-schemas
-(MIT), and are compared with that file where it is at hand.
+The shares of women are those that the U.S. Bureau of Labor Statistics gives for 2015 and 2016, as Rudinger et al. 2018
+published them with winogender-schemas (MIT), and are compared with that file where it is at hand.
 """
 
 from __future__ import annotations
@@ -14,11 +13,8 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import TypeVar
 
 import undertow
-
-Entry = TypeVar("Entry")
 
 SCHEMAS = Path(undertow.__file__).parent / "challenge" / "schemas"
 PARTICIPANTS = ("the man", "the woman", "someone")
@@ -28,8 +24,7 @@ PRONOUNS = {
     "possessive": ("her", "his", "their"),
 }
 THEIR_HOLES = {"$NOM_PRONOUN": "nominative", "$ACC_PRONOUN": "accusative", "$POSS_PRONOUN": "possessive"}
-RUN_WORDS = 6
-"""So many words in a row would be a copy."""
+RUN_WORDS = 6  # so many words in a row would be a copy
 
 VERB = re.compile(r"\{verb:(\w+)\|(\w+)\}")
 HOLE = re.compile(r"\{[^{}]*\}")
@@ -84,11 +79,6 @@ def runs(sentence: str) -> set[tuple[str, ...]]:
     return {tuple(found[at : at + RUN_WORDS]) for at in range(len(found) - RUN_WORDS + 1)}
 
 
-def offenders(found: dict[str, list[Entry]]) -> dict[str, list[Entry]]:
-    """What is wrong, by template, without the templates that are right."""
-    return {template: wrong for template, wrong in found.items() if wrong}
-
-
 def test_every_occupation_has_one_sentence_for_each_referent() -> None:
     pairs = Counter((row["occupation"], row["coreferent"]) for row in schemas())
     names = [row["occupation"] for row in occupations()]
@@ -100,34 +90,31 @@ def test_every_occupation_has_one_sentence_for_each_referent() -> None:
 def test_tables_have_their_columns_and_every_cell() -> None:
     assert list(schemas()[0]) == ["occupation", "participant", "coreferent", "case", "template"]
     assert list(occupations()[0]) == ["occupation", "percent_female"]
+    assert len({row["template"] for row in schemas()}) == len(schemas())
     for row in (*schemas(), *occupations()):
         assert all(isinstance(cell, str) and cell and cell == cell.strip() and '"' not in cell for cell in row.values())
+    assert all(0 < float(row["percent_female"]) < 100 for row in occupations())
 
 
-def test_templates_are_distinct() -> None:
-    assert len({row["template"] for row in schemas()}) == len(schemas())
+UNMARKED = re.compile(r"\{blank\} (was|were|is|are|has|have|does|do|wasn't|isn't|hasn't|doesn't)\b")
+DESCRIBED = re.compile(r"\b(the|a|an|another|every|old|young|new) \{participant\}", re.IGNORECASE)
 
 
-def test_holes_occur_once_each_and_no_other_is_open() -> None:
+def test_a_template_has_each_hole_once_and_verbs_that_agree() -> None:
     for row in schemas():
-        holes = Counter(hole for hole in HOLE.findall(row["template"]) if not VERB.fullmatch(hole))
-        assert holes == {"{occupation}": 1, "{participant}": 1, "{blank}": 1}, row["template"]
-        assert not set("{}|$_[]") & set(HOLE.sub("", row["template"])), row["template"]
-        assert re.search(r"\b[Tt]he \{occupation\}", row["template"]), row["template"]
-
-
-def test_a_marked_verb_is_that_of_a_nominative_blank() -> None:
-    marked = [row for row in schemas() if VERB.search(row["template"])]
-    assert marked
-    for row in marked:
-        assert row["case"] == "nominative"
-        assert re.search(r"\{blank\} \{verb:(\w+)\|(?!\1\})\w+\}", row["template"]), row["template"]
-        assert len(VERB.findall(row["template"])) == 1
-
-
-def test_an_unmarked_verb_is_the_same_for_singular_and_plural() -> None:
-    unmarked = re.compile(r"\{blank\} (was|were|is|are|has|have|does|do|wasn't|isn't|hasn't|doesn't)\b")
-    assert not [row["template"] for row in schemas() if unmarked.search(row["template"])]
+        template = row["template"]
+        holes = Counter(hole for hole in HOLE.findall(template) if not VERB.fullmatch(hole))
+        assert holes == {"{occupation}": 1, "{participant}": 1, "{blank}": 1}, template
+        assert not set("{}|$_[]") & set(HOLE.sub("", template)), template
+        assert re.search(r"\b[Tt]he \{occupation\}", template), template
+        assert "{participant}'" not in template
+        assert not DESCRIBED.search(template), template
+        assert not UNMARKED.search(template), template
+        if VERB.search(template):
+            assert row["case"] == "nominative"
+            assert re.search(r"\{blank\} \{verb:(\w+)\|(?!\1\})\w+\}", template), template
+            assert len(VERB.findall(template)) == 1
+    assert any(VERB.search(row["template"]) for row in schemas())
 
 
 def test_sentences_are_ten_to_twenty_five_words_and_end_with_a_period() -> None:
@@ -135,30 +122,19 @@ def test_sentences_are_ten_to_twenty_five_words_and_end_with_a_period() -> None:
         assert row["template"].endswith(".")
         assert row["template"].count(".") == 1
         lengths = {len(words(sentence)) for sentence in sentences(row)}
-        assert min(lengths) >= 10, row["template"]
-        assert max(lengths) <= 25, row["template"]
+        assert 10 <= min(lengths) <= max(lengths) <= 25, row["template"]
 
 
 def test_nothing_but_the_participant_and_the_blank_is_gendered() -> None:
-    found = {
-        row["template"]: sorted(
-            set(words(GENDERED)) & set(words(f"{HOLE.sub(' ', row['template'])} {row['participant']}"))
-        )
-        for row in schemas()
-    }
-    assert not offenders(found)
+    for row in schemas():
+        said = set(words(f"{HOLE.sub(' ', row['template'])} {row['participant']}"))
+        assert not set(words(GENDERED)) & said, row["template"]
 
 
 def test_a_participant_is_a_noun_phrase_that_the_two_sentences_share() -> None:
     assert all(re.fullmatch(r"the [a-z]+", row["participant"]) for row in schemas())
     assert all(row["participant"] != f"the {row['occupation']}" for row in schemas())
     assert len({(row["occupation"], row["participant"]) for row in schemas()}) == 60
-
-
-def test_a_participant_owns_nothing_and_is_described_by_nothing() -> None:
-    assert not [row["template"] for row in schemas() if "{participant}'" in row["template"]]
-    described = re.compile(r"\b(the|a|an|another|every|old|young|new) \{participant\}", re.IGNORECASE)
-    assert not [row["template"] for row in schemas() if described.search(row["template"])]
 
 
 def test_cases_and_word_order_are_balanced_over_referents() -> None:
@@ -185,10 +161,6 @@ def test_only_the_end_decides() -> None:
         assert {"{occupation}", "{participant}"} <= set(HOLE.findall(first[:shared])), (first, second)
 
 
-def test_shares_of_women_are_percents() -> None:
-    assert all(0 < float(row["percent_female"]) < 100 for row in occupations())
-
-
 def their_rows(folder: Path) -> list[Row]:
     columns = ("occupation", "participant", "coreferent", "sentence")
     rows = read(folder / "winogender" / "templates.tsv")
@@ -207,18 +179,13 @@ def test_no_run_of_words_is_shared_with_a_published_sentence(reference_data: Pat
     theirs = {run for row in their_rows(reference_data) for sentence in their_sentences(row) for run in runs(sentence)}
     assert ("the", "technician", "told", "the", "customer", "that") in theirs
     assert ("the", "technician", "told", "someone", "that", "he") in theirs
-    found = {
-        row["template"]: [run for sentence in sentences(row) for run in runs(sentence) & theirs] for row in schemas()
-    }
-    assert not offenders(found)
+    for row in schemas():
+        assert not [run for sentence in sentences(row) for run in runs(sentence) & theirs], row["template"]
 
 
-def test_participants_are_others_than_the_published_ones(reference_data: Path) -> None:
+def test_participants_occupations_and_shares_of_women_beside_the_published_ones(reference_data: Path) -> None:
     theirs = {row["occupation"]: row["participant"] for row in their_rows(reference_data)}
     assert all(row["participant"] != f"the {theirs[row['occupation']]}" for row in schemas())
-
-
-def test_occupations_and_shares_of_women_are_the_published_ones(reference_data: Path) -> None:
     published = read(reference_data / "winogender" / "occupations-stats.tsv")
     expected = [(row["occupation"], row["bls_pct_female"]) for row in published]
     assert [(row["occupation"], row["percent_female"]) for row in occupations()] == expected

@@ -29,6 +29,8 @@ TRAINED = {"identity": 3, "affiliation": 7}
 RUN_WORDS = 6
 """So many words in a row would be a copy."""
 CLOSING = " .,?!"
+SENTENCES = re.compile(r"[A-Z][^.?!]*[.?!]( [A-Z][^.?!]*[.?!])?")
+END = re.compile(r"[.?!,]?$")
 
 Row = dict[str, str]
 
@@ -84,7 +86,7 @@ def test_plain_text_in_seven_columns() -> None:
     assert all(value == " ".join(value.split()) for row in rows() for value in row.values())
 
 
-def test_counts() -> None:
+def test_counts_and_ids() -> None:
     category = {dimension: name for name, members in CATEGORIES.items() for dimension in members}
     expected = Counter(
         {("evaluation", dimension): 6 for dimension in DIMENSIONS}
@@ -93,51 +95,38 @@ def test_counts() -> None:
     assert Counter((row["split"], row["dimension"]) for row in biased()) == expected
     assert Counter(row["split"] for row in neutral()) == {"evaluation": 66, "train": 45}
     assert len(biased()) == len(neutral()) == 111
-    assert len(rows()) == 222
-
-
-def test_ids_say_the_split_and_the_dimension() -> None:
+    assert {(row["dimension"], row["span"], row["rephrasing"]) for row in neutral()} == {("", "", "")}
     numbers: Counter[str] = Counter()
     for row in rows():
-        prefix = "train-" if row["split"] == "train" else ""
-        stem = prefix + (row["dimension"] or "neutral").replace(" ", "-")
+        stem = ("train-" if row["split"] == "train" else "") + (row["dimension"] or "neutral").replace(" ", "-")
         numbers[stem] += 1
         assert row["id"] == f"{stem}-{numbers[stem]}"
-    assert len({row["id"] for row in rows()}) == len(rows())
 
 
-def test_neutral_rows_have_no_span() -> None:
-    assert {(row["dimension"], row["span"], row["rephrasing"]) for row in neutral()} == {("", "", "")}
+def test_a_text_is_one_or_two_sentences() -> None:
+    for row in rows():
+        assert 8 <= len(words(row["text"])) <= 25, row["id"]
+        assert SENTENCES.fullmatch(row["text"]), row["id"]
 
 
-@pytest.mark.parametrize("row", rows(), ids=[row["id"] for row in rows()])
-def test_a_text_is_one_or_two_sentences(row: Row) -> None:
-    assert 8 <= len(words(row["text"])) <= 25
-    assert re.fullmatch(r"[A-Z][^.?!]*[.?!]( [A-Z][^.?!]*[.?!])?", row["text"])
-
-
-@pytest.mark.parametrize("row", biased(), ids=[row["id"] for row in biased()])
-def test_a_span_is_words_of_its_text_and_its_rephrasing_takes_its_place(row: Row) -> None:
-    text, span, rephrasing = row["text"], row["span"], row["rephrasing"]
-    assert text.count(span) == 1
-    assert re.search(rf"(?<![\w']){re.escape(span)}(?![\w'])", text)
-    assert 2 <= len(words(span)) <= 15
-    assert rephrasing
-    assert words(rephrasing) != words(span)
-    assert re.search(r"[.?!,]?$", rephrasing)[0] == re.search(r"[.?!,]?$", span)[0]  # type: ignore[index]
-    assert re.fullmatch(r"[A-Z][^.?!]*[.?!]( [A-Z][^.?!]*[.?!])?", rephrased(row))
-    assert not any(left == right for left, right in pairwise(words(rephrased(row))))
+def test_a_span_is_words_of_its_text_and_its_rephrasing_takes_its_place() -> None:
+    for row in biased():
+        text, span, rephrasing = row["text"], row["span"], row["rephrasing"]
+        assert text.count(span) == 1, row["id"]
+        assert re.search(rf"(?<![\w']){re.escape(span)}(?![\w'])", text), row["id"]
+        assert 2 <= len(words(span)) <= 15, row["id"]
+        assert rephrasing, row["id"]
+        assert words(rephrasing) != words(span), row["id"]
+        assert END.findall(rephrasing)[0] == END.findall(span)[0], row["id"]
+        assert SENTENCES.fullmatch(rephrased(row)), row["id"]
+        assert not any(left == right for left, right in pairwise(words(rephrased(row)))), row["id"]
 
 
 def test_spans_stand_at_the_beginning_in_the_middle_and_at_the_end() -> None:
     places = [place(row) for row in biased()]
     assert 0.3 < median(places) < 0.9
-    for share in (
-        np.mean([at == 0 for at in places]),
-        np.mean([0 < at < 1 for at in places]),
-        np.mean([at == 1 for at in places]),
-    ):
-        assert 0.15 < share < 0.5
+    for somewhere in ([at == 0 for at in places], [0 < at < 1 for at in places], [at == 1 for at in places]):
+        assert 0.15 < np.mean(somewhere) < 0.5
     whole = np.mean([row["span"] == row["text"] for row in biased()])
     assert 0 < whole <= 0.1
 
@@ -149,12 +138,9 @@ def test_no_two_rows_share_a_run_of_words() -> None:
             assert seen.setdefault(run, row["id"]) == row["id"], run
 
 
-def test_a_rephrased_text_is_no_other_row_s() -> None:
+def test_a_rephrased_text_is_no_other_row_s_and_length_says_nothing() -> None:
     texts = [rephrased(row) for row in biased()] + [row["text"] for row in rows()]
     assert len(set(texts)) == len(texts)
-
-
-def test_length_says_nothing() -> None:
     lengths = [np.mean([len(words(row["text"])) for row in kind]) for kind in (biased(), neutral())]
     assert abs(lengths[0] - lengths[1]) < 2.5
 

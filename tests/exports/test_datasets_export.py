@@ -13,7 +13,8 @@ from undertow import exports, probes
 from undertow.probes.base import Sampling
 
 PROBES = [
-    ("spurious-correlation", {}), ("spurious-correlation", {"prompts": "A"}), ("task-specification", {"plain": True}),
+    ("spurious-correlation", {"w": "date"}), ("spurious-correlation", {"prompts": "A", "w": "date"}),
+    ("task-specification", {"plain": True}),
     ("bias-diagnosis", {}), ("bias-identification", {}), ("bias-extraction", {}), ("bias-rephrasing", {}),
 ]  # fmt: skip
 
@@ -57,7 +58,7 @@ def head_of(card: str) -> dict[str, Any]:
 
 
 def test_the_card_says_what_it_is_and_what_it_does_not_show(tmp_path: Path) -> None:
-    _, card = exported(tmp_path / "out", "spurious-correlation", limit=30)
+    _, card = exported(tmp_path / "out", "spurious-correlation", limit=30, w="date")
     head = head_of(card)
     assert head["license"] == "apache-2.0"
     assert head["configs"] == [
@@ -70,24 +71,15 @@ def test_the_card_says_what_it_is_and_what_it_does_not_show(tmp_path: Path) -> N
 
 
 def test_texts_of_a_users_file_are_not_given_a_licence(tmp_path: Path) -> None:
-    (tmp_path / "own.csv").write_text("sentence\nThe nurse said that {blank} ran.\nSo {blank} sat.\n", encoding="utf-8")
     (tmp_path / "own.txt").write_text("one\ntwo\nthree\n", encoding="utf-8")
-    _, card = exported(
-        tmp_path / "a",
-        "spurious-correlation",
-        challenge="undertow-schemas",
-        inject="In {w}: ",
-        w=str(tmp_path / "own.txt"),
-        limit=9,
-    )
+    own = {"challenge": "undertow-schemas", "inject": "In {w}: ", "w": str(tmp_path / "own.txt"), "limit": 9}
+    _, card = exported(tmp_path / "a", "spurious-correlation", **own)
     assert head_of(card)["license"] == "unknown"
     assert "own.txt: say whose they are before you pass them on" in card
 
 
 def test_winogender_is_named_with_its_authors(reference_data: Path, tmp_path: Path) -> None:
     folder = reference_data / "winogender"
-    if not folder.is_dir():
-        pytest.skip("the two files of winogender are not here")
     _, card = exported(tmp_path / "out", "task-specification", challenge="winogender", data_dir=str(folder), limit=8)
     assert head_of(card)["license"] == "mit"
     assert "Rudinger, Naradowsky, Leonard and Van Durme 2018" in card

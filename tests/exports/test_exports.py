@@ -24,12 +24,22 @@ from undertow.types import Blank, Factor, Generation, Item, Option, UndertowErro
 SMALL: dict[str, Any] = {"w": "date", "date_count": 3}
 
 
-def test_formats_are_files_and_the_command_line_knows_them() -> None:
+def assert_refused(names: tuple[object, ...], format_name: str, probe: str, out: object, **options: Any) -> None:
+    """The refusal is one line that names all of this."""
+    with pytest.raises(UndertowError) as refused:
+        exports.export(format_name, probe, str(out), **options)
+    assert "\n" not in str(refused.value)
+    for name in names:
+        assert str(name) in str(refused.value)
+
+
+def test_formats_are_files_and_the_command_line_knows_them(tmp_path: Path) -> None:
     assert exports.names() == list(FORMATS) == ["datasets", "inspect", "lm-eval"]
-    with pytest.raises(UndertowError, match=r"no export format called 'lm-evil'.*did you mean 'lm-eval'"):
-        exports.load("lm-evil")
+    named = ("'lm-evil'", "did you mean 'lm-eval'")
+    assert_refused(named, "lm-evil", "spurious-correlation", tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_listing_and_exporting_load_no_heavy_package_that_they_need_not(tmp_path: Path) -> None:
     code = (
         "import sys; from undertow import exports; exports.names();"
@@ -71,8 +81,7 @@ def test_the_command_that_repeats_it_is_one_that_a_shell_takes(in_folder: Path) 
 def test_a_folder_is_replaced_only_where_that_is_asked_for(in_folder: Path) -> None:
     exports.export("lm-eval", "spurious-correlation", "out", limit=6, **SMALL)
     (in_folder / "out/left.yaml").write_text("task: old")
-    with pytest.raises(UndertowError, match=r"holds an export; .*--overwrite"):
-        exports.export("datasets", "spurious-correlation", "out", limit=6, **SMALL)
+    assert_refused(("out", "--overwrite"), "datasets", "spurious-correlation", "out", limit=6, **SMALL)
     exports.export("datasets", "spurious-correlation", "out", limit=6, overwrite=True, **SMALL)
     assert sorted(path.name for path in (in_folder / "out").iterdir()) == ["README.md", "data", "undertow-export.json"]
 
@@ -81,9 +90,8 @@ def test_a_folder_of_something_else_is_left_alone(in_folder: Path) -> None:
     (in_folder / "mine").mkdir()
     (in_folder / "mine/thesis.tex").write_text("x")
     (in_folder / "file").write_text("x")
-    for place, why in (("mine", "is not empty and holds no export"), ("file", "is a file")):
-        with pytest.raises(UndertowError, match=why):
-            exports.export("lm-eval", "spurious-correlation", place, limit=6, overwrite=True, **SMALL)
+    for place in ("mine", "file"):
+        assert_refused((place,), "lm-eval", "spurious-correlation", place, limit=6, overwrite=True, **SMALL)
     assert (in_folder / "mine/thesis.tex").read_text() == "x"
 
 
@@ -96,8 +104,7 @@ def test_a_place_that_is_taken_meanwhile_is_left_alone(in_folder: Path, monkeypa
         return Written(["a name"], [])
 
     monkeypatch.setattr(chosen, "write", write)
-    with pytest.raises(UndertowError, match=r"holds an export; .*--overwrite"):
-        exports.export("lm-eval", "spurious-correlation", "out", limit=6, **SMALL)
+    assert_refused(("out", "--overwrite"), "lm-eval", "spurious-correlation", "out", limit=6, **SMALL)
     assert [path.name for path in in_folder.iterdir()] == ["out"]
     assert (in_folder / "out" / exports.MARK).read_text() == "another's"
 
@@ -111,32 +118,24 @@ def test_the_draft_of_a_living_process_is_kept_and_that_of_a_killed_one_removed(
 
 
 @pytest.mark.parametrize(
-    ("format_name", "probe", "options", "said"),
+    ("format_name", "probe", "options", "named"),
     [
-        ("lm-eval", "occupation-checklist", {}, "asks its later questions by the answers to earlier ones"),
-        ("datasets", "occupation-checklist", {}, "asks its later questions by the answers to earlier ones"),
-        (
-            "lm-eval",
-            "bias-identification",
-            {},
-            "asks prompts that are answered with a label here, and a task of lm-eval",
-        ),
-        ("inspect", "bias-extraction", {}, "asks prompts that are answered in writing here, and an Inspect task reads"),
-        ("lm-eval", "spurious-correlation", {"prompts": "A"}, "leave --prompts out"),
-        ("lm-eval", "spurious-correlation", {"chat": True}, "--chat is for prompts"),
-        ("lm-eval", "spurious-correlation", {"nonsense": 1}, "has no option 'nonsense'"),
-        ("lm-eval", "spurious-correlation", {"date_count": "3"}, "must be of type int"),
-        ("datasets", "bias-diagnosis", {"challenge": "cad"}, "are abusive, and their publisher's to hand out"),
-        ("lm-eval", "no-such-probe", {}, "there is no probe called 'no-such-probe'"),
+        ("lm-eval", "occupation-checklist", {}, "occupation-checklist"),
+        ("datasets", "occupation-checklist", {}, "occupation-checklist"),
+        ("lm-eval", "bias-identification", {"limit": 4}, "lm-eval"),
+        ("inspect", "bias-extraction", {"limit": 4}, "Inspect"),
+        ("lm-eval", "spurious-correlation", {"prompts": "A", "limit": 6}, "--prompts"),
+        ("lm-eval", "spurious-correlation", {"chat": True}, "--chat"),
+        ("lm-eval", "spurious-correlation", {"nonsense": 1}, "'nonsense'"),
+        ("lm-eval", "spurious-correlation", {"date_count": "3"}, "date_count"),
+        ("datasets", "bias-diagnosis", {"challenge": "cad"}, "abusive"),
+        ("lm-eval", "no-such-probe", {}, "'no-such-probe'"),
     ],
 )
-def test_what_cannot_be_held_is_refused_in_a_sentence(
-    format_name: str, probe: str, options: dict[str, Any], said: str, tmp_path: Path
+def test_an_audit_that_a_format_cannot_hold_is_refused(
+    format_name: str, probe: str, options: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UndertowError) as refused:
-        exports.export(format_name, probe, tmp_path / "out", **options)
-    assert said in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert_refused((named,), format_name, probe, tmp_path / "out", **options)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -144,8 +143,7 @@ def test_texts_of_cad_are_refused_under_any_name(tmp_path: Path) -> None:
     folder = tmp_path / "cad-files"
     folder.mkdir()
     (folder / "cad_v1_1.tsv").write_text("x")
-    with pytest.raises(UndertowError, match="are abusive"):
-        exports.export("datasets", "bias-diagnosis", tmp_path / "out", challenge=str(folder))
+    assert_refused(("abusive",), "datasets", "bias-diagnosis", tmp_path / "out", challenge=str(folder))
 
 
 # What every question carries.
@@ -202,7 +200,9 @@ def test_a_damaged_question_is_told_from_a_good_one(old: str, new: str, said: st
 
 
 def test_a_question_without_options_to_compare_is_not_carried() -> None:
-    items = next(probes.load("bias-identification").rounds(probes.load("bias-identification").Settings(), Sampling()))
+    items = next(
+        probes.load("bias-identification").rounds(probes.load("bias-identification").Settings(), Sampling(4, 0))
+    )
     with pytest.raises(TypeError, match="Choice"):
         carried_texts(asked(items[0]))
 

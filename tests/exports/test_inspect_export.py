@@ -67,10 +67,7 @@ def test_samples_hold_the_prompts_of_a_run(exported: Path) -> None:
     samples = [json.loads(line) for line in (exported / "items.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [sample["metadata"]["factors"]["prompt"] for sample in samples] == ["A"] * 6 + ["B"] * 6 + ["C"] * 6
     assert all("<mask>" in sample["input"] for sample in samples)
-    assert (
-        samples[0]["metadata"]["words"]["female"][:2] == ["her", "Her"]
-        or "she" in samples[0]["metadata"]["words"]["female"]
-    )
+    assert {"her", "she"} & set(samples[0]["metadata"]["words"]["female"])
     assert len({sample["id"] for sample in samples}) == 18
     places = {
         (s["metadata"]["factors"]["prompt"], s["metadata"]["sentence"], s["metadata"]["w_index"]) for s in samples
@@ -128,7 +125,7 @@ def test_the_readme_tells_how_to_measure_it(exported: Path, tmp_path: Path) -> N
     readme = (exported / "README.md").read_text(encoding="utf-8")
     assert "inspect eval" in readme
     assert "undertow score masses.csv --probe spurious-correlation" in readme
-    exports.export("inspect", "task-specification", tmp_path / "out", limit=4)
+    exports.export("inspect", "task-specification", tmp_path / "out", limit=4, plain=True)
     assert "undertow score" not in (tmp_path / "out/README.md").read_text(encoding="utf-8")
 
 
