@@ -38,6 +38,7 @@ def work(shared_base: Path) -> Workplace:
     return shared(shared_base, "check", make)
 
 
+@pytest.mark.slow
 def test_better_model_passes_and_a_rule_without_its_baseline_is_skipped(work: Workplace) -> None:
     lines = work("check", "runs/before", *RULES).stdout.splitlines()
     assert lines[0].startswith("skipped: rules.toml, rule 3 ('no gap becomes wider')")
@@ -47,6 +48,7 @@ def test_better_model_passes_and_a_rule_without_its_baseline_is_skipped(work: Wo
         work("check", "runs/before", "--rules", str(ROOT / "examples/rules.toml"), "--baseline", baseline)
 
 
+@pytest.mark.slow
 def test_planted_worse_model_fails_with_exit_1_and_a_junit_file(work: Workplace) -> None:
     done = work.attempt("check", "runs/after", *RULES, "--baseline", "runs/before", "--junit", "out/gate.xml")
     assert (done.returncode, done.stderr) == (1, "")
@@ -68,6 +70,7 @@ def test_planted_worse_model_fails_with_exit_1_and_a_junit_file(work: Workplace)
     assert root.attrib["failures"] == str(len(failed))
 
 
+@pytest.mark.slow
 def test_json_has_every_outcome(work: Workplace) -> None:
     done = work.attempt("check", "runs/before", "runs/after", *RULES, "--json")
     assert (done.returncode, done.stderr) == (1, "")
@@ -84,6 +87,7 @@ def test_json_has_every_outcome(work: Workplace) -> None:
     assert failed["group"]["pronoun"] == "female-male"
 
 
+@pytest.mark.slow
 def test_runs_of_different_questions_are_not_compared(work: Workplace) -> None:
     done = work.attempt("check", "runs/after", *RULES, "--baseline", "runs/places")
     refused(done, "runs/")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
@@ -15,19 +14,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_commands import Workplace
+from workplace import Workplace, shared
 
 from conftest import Cli
 from refusal import refused
-from test_checking import OCCUPATIONS, planted_percent, planted_table, unit
+from test_checking import OCCUPATIONS, planted_percent, planted_table
 from undertow import challenge
 from undertow.places import store_file
 from undertow.report.words import MINUS
 
-slow = pytest.mark.slow
-pytestmark = pytest.mark.xdist_group("task specification")
+pytestmark = pytest.mark.slow
 RUN = ["run", "task-specification", "-m", "toy"]
 PLANTED = [*RUN, "--challenge", "planted.csv"]
+FULL = [*RUN, "--plain", "--follow", "doctor", "--date-count", "5", "--limit", "200"]
 GROUPS = ["female", "male", "neutral"]
 ENDS = (1901, 2016)
 MEASURES = {
@@ -38,31 +37,44 @@ SCORES = ["delta_female", "delta_male", "delta_neutral", "total_variation", "jen
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
-    """A folder with a cache of its own, and in it a table of sentences that the toy tells apart."""
-    folder = tmp_path_factory.mktemp("work")
-    planted_table(folder)
-    return Workplace(folder)
+def work(shared_base: Path) -> Workplace:
+    """Runs on the package's own sentences, on sentences that the toy tells apart, and one with all its parts."""
+
+    def make(work: Workplace) -> None:
+        planted_table(work.folder)
+        printed = {
+            "own": work(*RUN, "--out", "own", "--json", told=True).stdout,
+            "planted": work(*PLANTED, "--out", "planted", told=True).stdout,
+            "full": work(*FULL, "--out", "full", told=True).stdout,
+        }
+        (work.folder / "printed.json").write_text(json.dumps(printed), encoding="utf-8")
+
+    return shared(shared_base, "task-specification", make)
 
 
 @pytest.fixture(scope="module")
-def own(work: Workplace) -> dict[str, Any]:
+def printed(work: Workplace) -> dict[str, str]:
+    """What the commands of these runs printed, by run."""
+    said: dict[str, str] = json.loads((work.folder / "printed.json").read_text(encoding="utf-8"))
+    return said
+
+
+@pytest.fixture(scope="module")
+def own(printed: dict[str, str]) -> dict[str, Any]:
     """What the run on the package's own sentences prints with --json."""
-    printed: dict[str, Any] = work.json(*RUN, "--out", "own")
-    return printed
+    said: dict[str, Any] = json.loads(printed["own"])
+    return said
 
 
 @pytest.fixture(scope="module")
-def planted(work: Workplace) -> list[str]:
-    """What the run on the planted table prints, line by line."""
-    return work(*PLANTED, "--out", "planted").stdout.splitlines()
+def planted(printed: dict[str, str]) -> list[str]:
+    return printed["planted"].splitlines()
 
 
 @pytest.fixture(scope="module")
-def full(work: Workplace) -> list[str]:
-    """What a run with all its parts prints: five dates, sentences without any, one occupation over thirty."""
-    given = ["--plain", "--follow", "doctor", "--date-count", "5", "--limit", "200"]
-    return work(*RUN, *given, "--out", "full").stdout.splitlines()
+def full(printed: dict[str, str]) -> list[str]:
+    """Of a run with five dates, sentences without any, one occupation over thirty dates."""
+    return printed["full"].splitlines()
 
 
 def table_of(work: Workplace, run: str, name: str = "sentences") -> pd.DataFrame:
@@ -106,28 +118,21 @@ def moved(before: str) -> float:
 # The package's own sentences.
 
 
-def test_a_run_prints_one_json_object(own: dict[str, Any], work: Workplace) -> None:
+def test_run_prints_one_json_object_and_writes_its_folder(own: dict[str, Any], work: Workplace) -> None:
     assert (own["folder"], own["report"]) == ("own", "own/report.html")
     counts = {name: own["counts"][name] for name in ("items", "queries", "computed", "unscored")}
     assert counts == {"items": 960, "queries": 960, "computed": 960, "unscored": 0}
-    assert len(own["findings"]) == 7
     assert all(set(finding) == {"text", "found", "strength"} for finding in own["findings"])
-    assert (work.folder / "own/report.html").is_file()
-
-
-def test_the_run_folder_holds_its_parts(own: dict[str, Any], work: Workplace) -> None:
     folder = work.folder / "own"
     names = ["figures", "manifest.json", "observations.parquet", "report.html", "results.csv", "results.json", "tables"]
     assert sorted(path.name for path in folder.iterdir()) == names
     assert sorted(path.name for path in (folder / "tables").iterdir()) == ["occupations.csv", "sentences.csv"]
     figures = {f"{kind}_toy_undertow-schemas_date.{form}" for kind in ("occupations", "roc") for form in ("png", "svg")}
     assert {path.name for path in (folder / "figures").iterdir()} == figures
-    assert all((folder / "figures" / name).stat().st_size > 5000 for name in figures)
     manifest = manifest_of(work, "own")
     assert (manifest["probe"], manifest["model"], manifest["protocol"]) == ("task-specification", "toy", "exact")
     assert manifest["command"] == "undertow run task-specification -m toy"
     assert manifest["python"] == "undertow.run('task-specification', model='toy')"
-    assert len(manifest["code_sha256"]) == 64
 
 
 def test_every_sentence_is_asked_at_both_dates(own: dict[str, Any], work: Workplace) -> None:
@@ -199,20 +204,14 @@ def test_findings_say_what_was_measured_and_the_page_tells_them(own: dict[str, A
     area = {score: f"{100 * value:.0f}%" for score, value in values_of(work, "own", "auroc").items()}
     texts = [finding["text"] for finding in own["findings"]]
     assert [finding["found"] for finding in own["findings"]] == [True, *[False] * 6]
-    assert texts[0].startswith(
-        f"In undecided sentences female mass moves by {effect:+.1f} points on average between 1901 and 2016 (95% interval +"
-    )
-    assert texts[1].startswith(
-        f"On {area['total_variation']} of pairs, the movement between 1901 and 2016 (total variation)"
-    )
+    assert f"{effect:+.1f} points" in texts[0]
+    assert area["total_variation"] in texts[1]
     assert f"entropy alone does so on {area['entropy']} (" in texts[1]
-    assert any(f"rank {area['combined']} of pairs rightly" in text for text in texts)
-    assert any("the model prefers what it decides on in 50% of 120 sentences" in text for text in texts)
+    assert any(f"rank {area['combined']} of pairs" in text for text in texts)
     page = (work.folder / "own/report.html").read_text(encoding="utf-8")
     for text in texts:
         assert escape(re.sub(r"(?<=[ (])-(?=[.\d])", MINUS, text)) in page
-    for said in ("Task specification: toy", "Area under the ROC curve", "undertow run task-specification -m toy"):
-        assert said in page
+    assert "undertow run task-specification -m toy" in page
     assert page.count('src="data:image/svg+xml;base64,') == 2
 
 
@@ -223,42 +222,35 @@ def test_detection_that_never_fails_is_found(planted: list[str], work: Workplace
     """The toy moves *she* and *he* with the date, and *her* and *his* not: the table has the kinds so."""
     n_sentences = 2 * len(OCCUPATIONS)
     assert planted[0].startswith(f"Asked {2 * n_sentences} items (")
-    assert planted[1].startswith("* On 100% of pairs, the movement between 1901 and 2016 (total variation) ranks")
+    assert planted[1].startswith("* On 100% of pairs")
     areas = values_of(work, "planted", "auroc")
-    assert {score: areas[score] for score in ("delta_female", "total_variation", "combined")} == {
-        "delta_female": 1.0,
-        "total_variation": 1.0,
-        "combined": 1.0,
-    }
-    assert areas["delta_neutral"] == 0.5
+    assert [areas[score] for score in ("delta_female", "total_variation", "combined", "delta_neutral")] == [
+        1,
+        1,
+        1,
+        0.5,
+    ]
     for measure in ("tpr", "tnr", "balanced_accuracy", "held_out_balanced_accuracy"):
         assert values_of(work, "planted", measure)["total_variation"] == 1.0
     (effect,) = [row["value"] for row in work.results("planted") if row["measure"] == "w_effect"]
     expected = np.mean([moved(f"In {{w}}: The {who} said that") for who in OCCUPATIONS])
     assert effect == pytest.approx(expected)
-    assert f"female mass moves by {expected:+.1f} points on average between 1901 and 2016" in "\n".join(planted)
+    assert f"{expected:+.1f} points" in "\n".join(planted)
 
 
 # What was done is not done again.
 
 
-def test_a_finished_run_opens_at_once_and_is_left_alone(
-    own: dict[str, Any], planted: list[str], work: Workplace
-) -> None:
-    before = stamps(work.folder / "planted")
-    assert len(before) > 10
+def test_finished_run_opens_at_once_and_is_left_alone(own: dict[str, Any], planted: list[str], work: Workplace) -> None:
+    before = stamps(work.folder / "planted"), stamps(work.folder / "own")
     again = work(*PLANTED, "--out", "planted").stdout.splitlines()
-    assert (
-        again[0]
-        == f"Asked {4 * len(OCCUPATIONS)} items (0 of {4 * len(OCCUPATIONS)} queries computed now, 0 unscored)."
-    )
-    assert again[1:] == planted[1:]
-    assert stamps(work.folder / "planted") == before
-    before = stamps(work.folder / "own")
-    printed = work.json(*RUN, "--out", "own")
-    assert printed["counts"] == own["counts"] | {"computed": 0, "tokens": 0}
-    assert printed["findings"] == own["findings"]
-    assert stamps(work.folder / "own") == before
+    assert f"(0 of {4 * len(OCCUPATIONS)} queries computed now" in again[0]
+    assert again[1:-1] == planted[1:-1]
+    said = work.json(*RUN, "--out", "own")
+    assert said["counts"] == own["counts"] | {"computed": 0, "tokens": 0}
+    assert said["findings"] == own["findings"]
+    refused(work.attempt(*PLANTED, "--threshold", "2", "--out", "planted"), "planted", "--overwrite")
+    assert (stamps(work.folder / "planted"), stamps(work.folder / "own")) == before
 
 
 def without_report(folder: Path) -> None:
@@ -270,10 +262,6 @@ def of_other_code(folder: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest | {"code_sha256": "0" * 64}), encoding="utf-8")
 
 
-def without_figures(folder: Path) -> None:
-    shutil.rmtree(folder / "figures")
-
-
 def damaged(folder: Path) -> None:
     (folder / "observations.parquet").write_bytes(b"PAR1")
 
@@ -283,16 +271,9 @@ def left_as_it_is(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "more"),
-    [
-        (without_report, []),
-        pytest.param(without_figures, [], marks=(slow, pytest.mark.soak)),
-        pytest.param(of_other_code, [], marks=(slow, pytest.mark.soak)),
-        pytest.param(damaged, [], marks=(slow, pytest.mark.soak)),
-        pytest.param(left_as_it_is, ["--overwrite"], marks=slow),
-    ],
+    ("change", "more"), [(without_report, []), (of_other_code, []), (damaged, []), (left_as_it_is, ["--overwrite"])]
 )
-def test_a_run_that_is_not_whole_or_of_other_code_is_made_anew(
+def test_run_that_is_not_whole_or_of_other_code_is_made_anew(
     change: Any, more: list[str], planted: list[str], work: Workplace
 ) -> None:
     name = f"{change.__name__} copy"
@@ -300,47 +281,36 @@ def test_a_run_that_is_not_whole_or_of_other_code_is_made_anew(
     shutil.copytree(work.folder / "planted", folder)
     change(folder)
     before = stamps(folder)
-    said = work(*PLANTED, "--out", name, *more).stdout.splitlines()
+    said = work(*PLANTED, "--out", name, *more, told=True).stdout.splitlines()
     assert f"(0 of {4 * len(OCCUPATIONS)} queries computed now" in said[0]
     assert said[1:-1] == planted[1:-1]
-    after = stamps(folder)
     # Every file is a new one, made from stored answers.
-    files = [path.relative_to(folder) for path in after if path.is_file()]
-    assert all(after[folder / path] != before.get(folder / path) for path in files)
-    assert {path.name for path in files} >= {"report.html", "results.json", "sentences.csv"}
+    after = stamps(folder)
+    assert all(after[path] != before.get(path) for path in after if path.is_file())
     for part in ("results.json", "results.csv", "tables/sentences.csv", "tables/occupations.csv"):
         assert (folder / part).read_bytes() == (work.folder / "planted" / part).read_bytes()
     assert manifest_of(work, name)["code_sha256"] == manifest_of(work, "planted")["code_sha256"]
     assert len(observed(work, name)) == 4 * len(OCCUPATIONS)
 
 
-def test_another_run_is_not_put_in_its_place(cli: Cli, planted: list[str], work: Workplace) -> None:
-    before = stamps(work.folder / "planted")
-    done = cli(*PLANTED, "--threshold", "2", "--out", "planted", cwd=work.folder)
-    refused(done, "planted: holds another run", "--overwrite")
-    assert stamps(work.folder / "planted") == before
-
-
-@slow
-def test_score_and_report_make_the_same_again(own: dict[str, Any], work: Workplace) -> None:
-    printed = work.json("score", "own", "--out", "scored")
-    assert printed["findings"] == own["findings"]
+def test_score_and_report_make_the_same_again(planted: list[str], work: Workplace) -> None:
+    said = work("score", "planted", "--out", "scored", told=True).stdout.splitlines()
+    assert [line for line in said if line[:2] in ("* ", "- ")] == [line for line in planted if line[:2] in ("* ", "- ")]
     for part in ("results.json", "results.csv", "tables/sentences.csv", "tables/occupations.csv"):
-        assert (work.folder / "scored" / part).read_bytes() == (work.folder / "own" / part).read_bytes()
+        assert (work.folder / "scored" / part).read_bytes() == (work.folder / "planted" / part).read_bytes()
     page = (work.folder / "scored/report.html").read_bytes()
     shutil.rmtree(work.folder / "scored/figures")
     shutil.rmtree(work.folder / "scored/tables")
     (work.folder / "scored/report.html").unlink()
-    assert work("report", "scored").stdout == "scored/report.html\n"
+    assert work("report", "scored", told=True).stdout == "scored/report.html\n"
     assert (work.folder / "scored/report.html").read_bytes() == page
-    for path in (*(work.folder / "own/figures").iterdir(), *(work.folder / "own/tables").iterdir()):
+    for path in (*(work.folder / "planted/figures").iterdir(), *(work.folder / "planted/tables").iterdir()):
         assert (work.folder / "scored" / path.parent.name / path.name).read_bytes() == path.read_bytes()
 
 
 # All parts.
 
 
-@slow
 def test_more_dates_give_slopes_and_the_plain_sentence_its_entropy(full: list[str], work: Workplace) -> None:
     frame, table = observed(work, "full"), table_of(work, "full")
     years = ["1901", "1929", "1958", "1987", "2016"]
@@ -363,7 +333,6 @@ def test_more_dates_give_slopes_and_the_plain_sentence_its_entropy(full: list[st
     assert {"slope_female", "slope_neutral", "entropy_plain"} <= set(values_of(work, "full", "auroc"))
 
 
-@slow
 def test_an_occupation_is_followed_over_thirty_dates(full: list[str], work: Workplace) -> None:
     frame = observed(work, "full")
     followed = frame[frame["part"] == "follow"]
@@ -371,11 +340,6 @@ def test_an_occupation_is_followed_over_thirty_dates(full: list[str], work: Work
     assert followed["sentence"].nunique() == 8
     assert followed["w"].nunique() == 30
     assert (followed["w"].iloc[0], followed["w"].iloc[-1]) == ("1901", "2016")
-    figures = {path.name for path in (work.folder / "full/figures").iterdir()}
-    assert {"over-w_toy_undertow-schemas_date_doctor.svg", "over-w_toy_undertow-schemas_date_doctor.png"} <= figures
-    assert "The share of female words in every sentence of one occupation." in (
-        work.folder / "full/report.html"
-    ).read_text(encoding="utf-8")
     # What is followed is shown, and counts in no measure.
     assert values_of(work, "full", "auroc").keys() == {
         *(score for score in SCORES if score != "combined"),  # too few occupations decide anything to fit it
@@ -387,7 +351,6 @@ def test_an_occupation_is_followed_over_thirty_dates(full: list[str], work: Work
     assert {row["n"] for row in work.results("full") if row["measure"] == "auroc"} == {40}
 
 
-@slow
 def test_the_printed_command_repeats_the_run(full: list[str], work: Workplace) -> None:
     command = shlex.split(str(manifest_of(work, "full")["command"]))
     assert command[0] == "undertow"
@@ -395,28 +358,13 @@ def test_the_printed_command_repeats_the_run(full: list[str], work: Workplace) -
     said = work(*command[1:], "--out", "again").stdout.splitlines()
     assert "(0 of " in said[0]
     assert said[1:-1] == full[1:-1]
-    for part in ("results.json", "tables/sentences.csv"):
-        assert (work.folder / "again" / part).read_bytes() == (work.folder / "full" / part).read_bytes()
+    assert (work.folder / "again/results.json").read_bytes() == (work.folder / "full/results.json").read_bytes()
     assert manifest_of(work, "again")["run_key"] == manifest_of(work, "full")["run_key"]
 
 
 # Other W, other ways in, other sentences.
 
 
-@slow
-def test_places_move_nothing(work: Workplace) -> None:
-    said = work(*RUN, "--w", "place", "--limit", "400", "--out", "place").stdout
-    assert "between Afghanistan and Iceland" in said
-    frame, table = observed(work, "place"), table_of(work, "place")
-    assert (frame["w_name"].unique().tolist(), frame["w"].nunique(), len(table)) == (["place"], 20, 20)
-    # The toy's answers depend on a place by half a point of 80 at most, either way.
-    assert table["delta_female"].max() <= 1.25
-    assert table["delta_female"].max() > 0
-    (effect,) = [row for row in work.results("place") if row["measure"] == "w_effect"]
-    assert effect["low"] < 0 < effect["high"]
-
-
-@slow
 def test_two_lists_are_judged_apart(work: Workplace) -> None:
     printed = work.json(*PLANTED, "--w", "date,place", "--out", "two")
     rows = work.results("two")
@@ -428,83 +376,6 @@ def test_two_lists_are_judged_apart(work: Workplace) -> None:
     }
     assert areas == {"date": 1.0, "place": 1.0}  # *her* does not move at all
     assert any(finding["text"].startswith("date: on 100% of pairs") for finding in printed["findings"])
-    assert table_of(work, "two")["w_name"].value_counts().to_dict() == {
-        "date": 2 * len(OCCUPATIONS),
-        "place": 2 * len(OCCUPATIONS),
-    }
-
-
-@slow
-def test_behind_the_sentence_a_date_moves_nothing(work: Workplace) -> None:
-    """The toy reads what stands before the blank."""
-    work(*PLANTED, "--inject", "{text} It was {w}.", "--out", "behind")
-    frame, table = observed(work, "behind"), table_of(work, "behind")
-    assert frame["text"].tolist()[0] == "The baker said that ___ was late. It was 1901."
-    assert (frame["text"].str[-13:] == [f" It was {year}." for year in frame["w"]]).all()
-    assert table["delta_female"].to_numpy() == pytest.approx(np.zeros(len(table)), abs=1e-9)
-    assert values_of(work, "behind", "auroc")["total_variation"] == 0.5
-    assert manifest_of(work, "behind")["settings"]["inject"] == "{text} It was {w}."
-
-
-OWN_TABLE = [
-    ["id", "sentence", "cluster", "well_specified", "mood"],
-    ["a", "The door of the bank stood [MASK].", "bank", "no", "plain"],
-    ["b", "The door that they opened stood [MASK].", "bank", "yes", "plain"],
-    ["c", "The gate of the farm stood ___.", "farm", "No", "odd"],
-    ["d", "The gate that they closed stood {blank}.", "farm", "TRUE", "odd"],
-]
-
-
-def test_a_table_of_ones_own_with_words_of_ones_own(work: Workplace) -> None:
-    with (work.folder / "doors.csv").open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows(OWN_TABLE)
-    options = "open: open, ajar; shut: shut"
-    printed = work.json(*RUN, "--challenge", "doors.csv", "--options", options, "--out", "doors")
-    assert printed["counts"]["items"] == printed["counts"]["computed"] == 8
-    odds = {word: math.exp(-1 - unit(f" {word}")) for word in ("open", "ajar", "shut")}
-    expected = 100 * (odds["open"] + odds["ajar"]) / sum(odds.values())
-    frame, table = observed(work, "doors"), table_of(work, "doors")
-    assert frame["open"].to_numpy() == pytest.approx(np.full(8, expected))
-    assert frame["shut"].to_numpy() == pytest.approx(np.full(8, 100 - expected))
-    assert frame["unclaimed"].to_numpy() == pytest.approx(np.full(8, 100 * (1 - sum(odds.values()))))
-    assert table[["sentence", "cluster", "well_specified", "mood"]].to_numpy().tolist() == [
-        ["a", "bank", False, "plain"],
-        ["b", "bank", True, "plain"],
-        ["c", "farm", False, "odd"],
-        ["d", "farm", True, "odd"],
-    ]
-    assert list(values_of(work, "doors", "auroc")) == [
-        "delta_open",
-        "delta_shut",
-        "total_variation",
-        "jensen_shannon",
-        "entropy",
-    ]  # two groups of sentences are too few to fit anything to
-    assert set(values_of(work, "doors", "auroc").values()) == {0.5}
-    assert len(table_of(work, "doors", "occupations")) == 2
-    assert "open: open, ajar; shut: shut" in (work.folder / "doors/report.html").read_text(encoding="utf-8")
-
-
-def test_of_sentences_of_unknown_kind_only_the_share_that_moves_is_told(work: Workplace) -> None:
-    text = "sentence\n" + "".join(f"The {who} said that ___ was late.\n" for who in OCCUPATIONS)
-    (work.folder / "unknown.csv").write_text(text, encoding="utf-8")
-    printed = work.json(*RUN, "--challenge", "unknown.csv", "--threshold", "4.5", "--out", "unknown")
-    rows = work.results("unknown")
-    assert {row["measure"] for row in rows} == {"flagged"}
-    # Among eight pronouns the planted movement of she is smaller than among three, but every sentence shows it.
-    table = table_of(work, "unknown")
-    shares = {row["group"]["score"]: (row["value"], row["n"], row["detail"]) for row in rows}
-    assert shares["delta_female"] == ((table["delta_female"] > 4.5).mean(), len(OCCUPATIONS), {"threshold": 4.5})
-    assert table["delta_female"].min() > 4.5
-    assert shares["delta_neutral"][0] == 0.0
-    (finding,) = printed["findings"]
-    assert finding["found"] is True
-    assert finding["text"].startswith(
-        f"In 100% of {len(OCCUPATIONS)} sentences female mass moves by more than 4.5 points between 1901 and 2016"
-    )
-    assert finding["text"].endswith("; whether they decide their blank was not said.")
-    assert [path.name for path in (work.folder / "unknown/tables").iterdir()] == ["sentences.csv"]
-    assert "well_specified" not in table
 
 
 OWN_CHALLENGE = """
@@ -523,10 +394,9 @@ factors = { well_specified = true, gold = "female" }
 """
 
 
-@slow
 def test_a_challenge_file_without_a_place_for_w(work: Workplace) -> None:
     (work.folder / "late.toml").write_text(OWN_CHALLENGE, encoding="utf-8")
-    printed = work.json(*RUN, "--challenge", "late.toml", "--out", "late")
+    printed = work.json(*RUN, "--challenge", "late.toml", "--out", "late", told=True)
     assert printed["counts"]["items"] == 12
     frame, table = observed(work, "late"), table_of(work, "late")
     assert frame["text"].iloc[0] == "In 1901: The baker said that ___ was late."
@@ -537,11 +407,9 @@ def test_a_challenge_file_without_a_place_for_w(work: Workplace) -> None:
         for knows, who in zip(table["well_specified"], table["cluster"], strict=True)
     ]
     assert table["delta_female"].to_numpy() == pytest.approx(np.array(expected))
-    assert "Who was late" in (work.folder / "late/report.html").read_text(encoding="utf-8")
     assert len(table_of(work, "late", "occupations")) == 3
 
 
-@slow
 def test_w_goes_into_sentences_of_the_other_audit_too(work: Workplace) -> None:
     given = ["run", "spurious-correlation", "-m", "toy", "--challenge", "planted.csv", "--inject", "In {w}: "]
     work(*given, "--out", "drift")
@@ -551,11 +419,6 @@ def test_w_goes_into_sentences_of_the_other_audit_too(work: Workplace) -> None:
     assert slopes["female"] == pytest.approx(planted_slope, abs=0.03)
     assert slopes["male"] == pytest.approx(-planted_slope, abs=0.03)
     assert observed(work, "drift")["text"].iloc[0] == "In 1801: The baker said that ___ was late."
-    schemas = ["run", "spurious-correlation", "-m", "toy", "--challenge", "undertow-schemas", "--inject", "In {w}: "]
-    printed = work.json(*schemas, "--w", "place", "--limit", "100", "--out", "places")
-    assert printed["counts"]["items"] == 100
-    assert {row["group"]["challenge"] for row in work.results("places")} == {"undertow-schemas"}
-    assert {row["group"]["w_name"] for row in work.results("places")} == {"place"}
 
 
 # Sentences printed.
@@ -570,54 +433,35 @@ def test_sentences_are_printed_with_w_in_them(work: Workplace) -> None:
     assert lines[-1] == "9,600 texts; the blank takes female: she, her; male: he, his, him; neutral: they, their, them"
 
 
-@slow
-def test_sentences_with_one_person_are_printed_as_they_stand(work: Workplace) -> None:
-    printed = work.json("challenge", "simplified")
-    assert printed["challenge"] == "simplified"
-    texts = [row["text"] for row in printed["items"]]
-    assert len(texts) == len(set(texts)) == len(challenge.sentences("simplified").sentences)
-    assert len(texts) % 3 == 0
-    for start in range(0, len(texts), 3):
-        rows = printed["items"][start : start + 3]
-        who = rows[0]["occupation"]
-        assert [row["participant_class"] for row in rows] == ["female", "male", "unspecified"]
-        assert [row["well_specified"] for row in rows] == [True, True, False]
-        rest = texts[start].removeprefix(f"The female {who} said that ___")
-        assert texts[start : start + 3] == [f"The {sex}{who} said that ___{rest}" for sex in ("female ", "male ", "")]
-
-
-# What is refused.
-
-
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "word"),
     [
-        (["--challenge", "schemas"], ["no challenge called 'schemas'", "undertow-schemas"]),
-        (["--inject", "Once: "], ["has no place for the value", "write {w}"]),
-        pytest.param(["--inject", "{v} {w}: "], ["has a hole {v}"], marks=slow),
-        pytest.param(["--w", ","], ["--w names no W list"], marks=slow),
-        pytest.param(["--w", "date,date"], ["--w names two lists called 'date'", "name each once"], marks=slow),
-        pytest.param(["--date-count", "1"], ["date count 1 is too small", "at least 2 years"], marks=slow),
-        pytest.param(["--ends", "0"], ["--ends 0 is too small"], marks=slow),
-        pytest.param(["--ends", "2"], ["--ends 2 needs 4 W values", "--date-count"], marks=slow),
-        pytest.param(["--threshold", "-1"], ["--threshold -1.0 must be 0 or more"], marks=slow),
-        (["--follow", "wizard"], ["--follow 'wizard' is no occupation of undertow-schemas", "technician"]),
-        pytest.param(["--options", "a: b; c: d"], ["has word groups of its own", ".csv or .tsv"], marks=slow),
-        pytest.param(["--data-dir", "."], ["is not read from a folder"], marks=slow),
-        pytest.param(["--challenge", "nosuch.csv"], ["nosuch.csv: there is no such file of sentences"], marks=slow),
-        pytest.param(["--challenge", "mgc"], ["'mgc'", "has its own place for W"], marks=slow),
-        pytest.param(["--protocol", "paper"], ["toy", "no protocol 'paper'", "use exact"], marks=slow),
+        (["--challenge", "schemas"], "'schemas'"),
+        (["--challenge", "nosuch.csv"], "nosuch.csv"),
+        (["--challenge", "mgc"], "'mgc'"),
+        (["--inject", "Once: "], "{w}"),
+        (["--inject", "{v} {w}: "], "{v}"),
+        (["--w", ","], "--w"),
+        (["--w", "date,date"], "'date'"),
+        (["--date-count", "1"], "date count 1"),
+        (["--ends", "0"], "--ends 0"),
+        (["--ends", "2"], "--ends 2"),
+        (["--threshold", "-1"], "--threshold -1.0"),
+        (["--follow", "wizard"], "'wizard'"),
+        (["--options", "a: b; c: d"], "word groups"),
+        (["--data-dir", "."], "folder"),
+        (["--protocol", "paper"], "'paper'"),
     ],
 )
-def test_what_cannot_be_asked_is_said_before_anything_is(
-    arguments: list[str], words: list[str], cli: Cli, tmp_path: Path
+def test_what_cannot_be_asked_is_refused_before_anything_is(
+    arguments: list[str], word: str, cli: Cli, tmp_path: Path
 ) -> None:
-    refused(cli(*RUN, *arguments), *words)
+    refused(cli(*RUN, *arguments), word)
     assert list(tmp_path.iterdir()) == []
     assert not store_file().exists()
 
 
 def test_sentences_without_a_place_for_w_are_not_asked_about_drift(cli: Cli, tmp_path: Path) -> None:
     done = cli("run", "spurious-correlation", "-m", "toy", "--challenge", "undertow-schemas")
-    refused(done, "'undertow-schemas' has no place for W in its sentences", "--inject 'In {w}: '")
+    refused(done, "'undertow-schemas'", "--inject")
     assert list(tmp_path.iterdir()) == []
