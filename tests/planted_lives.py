@@ -8,7 +8,7 @@ import string
 from pathlib import Path
 from typing import Any
 
-from tiny import POSITIONS, mild_corpus
+from tiny import POSITIONS, mild_corpus, one_thread_and_seed
 from undertow.models.finetune import Example
 
 LABELS = ("female", "male")
@@ -45,12 +45,10 @@ def fixed_tokenizer() -> Any:
 
 def small_base(folder: Path) -> Path:
     """A masked model of one layer, its weights as they were drawn: wide, so that it learns within seconds."""
-    import torch
     from transformers import BertConfig, BertForMaskedLM
 
     tokenizer = fixed_tokenizer()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with one_thread_and_seed():
         network = BertForMaskedLM(
             BertConfig(
                 vocab_size=len(tokenizer), hidden_size=64, num_hidden_layers=1, num_attention_heads=4,

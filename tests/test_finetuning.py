@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -203,12 +203,11 @@ def test_a_mark_of_byte_order_is_read_at_the_beginning_alone(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (['{"text": "She was."}', '{"text": "He was"'], "line 2: is not JSON"),
-        (['{"text": "She was."}', "", "[1]"], r"line 3: must be an object such as .* not '\[1\]'"),
-        (['{"text": "She was."}', '{"body": "He was."}'], "line 2: has no field 'text'; its fields are 'body'"),
-        (['{"text": ["She was."]}'], "line 1: field 'text' must be text or a number"),
-        (['{"text": true}'], "line 1: field 'text' must be text or a number, not 'True'"),
-        (['{"text": "She \\ud800"}'], "line 1: field 'text' holds half of a character"),
+        (['{"text": "She was."}', '{"text": "He was"'], "line 2: "),
+        (['{"text": "She was."}', "", "[1]"], r"line 3: .*'\[1\]'"),
+        (['{"text": "She was."}', '{"body": "He was."}'], "line 2: .*'text'.*'body'"),
+        (['{"text": true}'], "line 1: .*'text'.*'True'"),
+        (['{"text": "She \\ud800"}'], "line 1: .*'text'"),
     ],
 )
 def test_a_bad_line_is_named(lines: list[str], said: str, tmp_path: Path) -> None:
@@ -226,13 +225,10 @@ def test_a_field_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) 
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
-    latin = tmp_path / "latin.jsonl"
-    latin.write_bytes('{"text": "She was."}\n{"text": "Él"}\n'.encode("latin-1"))
     for data, said in (
-        (str(latin), r"latin\.jsonl, line 2: is not UTF-8"),
-        (str(tmp_path), "is a folder"),
-        (str(tmp_path / "no.jsonl"), "there is no such file"),
-        ("wikibo", "did you mean 'wikibio'"),
+        (str(tmp_path), re.escape(str(tmp_path))),
+        (str(tmp_path / "no.jsonl"), r"no\.jsonl"),
+        ("wikibo", "wikibio"),
     ):
         with pytest.raises(UndertowError, match=said):
             mask_all(read(data), ICML, Wanted())
@@ -240,22 +236,16 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_nothing_to_train_on_says_what_became_of_the_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finetuning, "check_ends", lambda base, out, revision: None)
-    path = written(tmp_path, {"text": "They painted.", "year": 1}, {"text": "She painted.", "year": None})
-    recipe = Recipe(labels_of("icml"))
-    for wanted, said in (
-        (
-            Wanted(metadata=("year",)),
-            "none of 2 texts can be used (1 have none of the words, 1 lack a value of year); bring other texts, words or fields",
-        ),
-        (Wanted(), "none of 1 texts can be used (1 have none of the words); bring other texts or words"),
-        (Wanted(), "is empty; write one object a line, with a text"),
+    for wanted, lines, counts in (
+        (Wanted(metadata=("year",)), [{"text": "They painted.", "year": 1}, {"text": "She.", "year": None}], (2, 1, 1)),
+        (Wanted(), [{"text": "They painted."}], (1, 1)),
+        (Wanted(), ["", ""], ()),
     ):
-        with pytest.raises(UndertowError, match=rf"lives\.jsonl: {re.escape(said)}$"):
-            finetuning.finetune("base", str(path), tmp_path / "out", recipe, wanted=wanted)
-        if wanted.metadata:
-            written(tmp_path, {"text": "They painted."})
-        else:
-            written(tmp_path, "", "")
+        with pytest.raises(UndertowError, match=r"lives\.jsonl: ") as refusal:
+            finetuning.finetune(
+                "base", str(written(tmp_path, *lines)), tmp_path / "out", Recipe(labels_of("icml")), wanted=wanted
+            )
+        assert tuple(map(int, re.findall(r"\b\d+\b", str(refusal.value).partition("lives.jsonl")[2]))) == counts
 
 
 def test_a_file_is_looked_at_before_a_base_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,13 +276,7 @@ def wikibio_row(text: str, **fields: str) -> dict[str, Any]:
 
 def play(monkeypatch: pytest.MonkeyPatch, rows: Iterator[dict[str, Any]]) -> list[Any]:
     asked: list[Any] = []
-    package = ModuleType("datasets")
-
-    def load_dataset(name: str, **options: Any) -> Iterator[dict[str, Any]]:
-        asked.append((name, options))
-        return rows
-
-    package.load_dataset = load_dataset  # type: ignore[attr-defined]
+    package = SimpleNamespace(load_dataset=lambda name, **options: asked.append((name, options)) or rows)
     monkeypatch.setitem(sys.modules, "datasets", package)
     return asked
 
@@ -318,14 +302,7 @@ def test_wikibio_gives_text_year_and_place(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_reddit_gives_text_and_subreddit(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = {
-        "author": "a",
-        "body": "b",
-        "content": "My sister has a cat.",
-        "summary": "Cat.",
-        "subreddit": "aww",
-        "id": "1",
-    }
+    row = {"author": "a", "body": "b", "content": "My sister has a cat.", "summary": "Cat.", "subreddit": "aww"}
     asked = play(monkeypatch, iter([row]))
     found = mask_all(read("reddit-tldr"), ICML, Wanted(metadata=("subreddit",)))
     assert [one.shown("_") for one in found.examples] == ["aww. My _ has a cat."]

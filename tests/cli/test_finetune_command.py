@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from command_line import Done, in_process
 from planted_lives import LABELS, STAGES, YEARS, lives, small_base
-from warm import OF_MODELS, warm
+from refusal import refused
 
 pytest.importorskip("torch", reason="the model extra is not installed")
 
@@ -46,12 +46,12 @@ class Bench:
         (folder / "years.txt").write_text("".join(f"{year}\n" for year in YEARS))
         (folder / "own.toml").write_text(OWN, encoding="utf-8")
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return warm(self.folder, *arguments, packages=OF_MODELS)
+    def run(self, *arguments: str) -> Done:
+        return in_process(self.folder, *arguments)
 
     def json(self, *arguments: str) -> dict[str, Any]:
         done = self.run(*arguments, "--json")
-        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        assert done.returncode == 0, done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
@@ -61,7 +61,7 @@ class Bench:
         done = self.run(
             "run", "spurious-correlation", "-m", model, "--challenge", "own.toml", "--w", "years.txt", "--out", out
         )
-        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        assert done.returncode == 0, done.stderr
         rows = json.loads((self.folder / out / "results.json").read_text("utf-8"))["results"]
         return {(row["measure"], row["group"]["pronoun"]): row for row in rows}
 
@@ -107,12 +107,8 @@ def test_the_same_texts_without_metadata_teach_nothing(bench: Bench, made: dict[
 
 def test_what_the_command_says(bench: Bench, made: dict[str, Any]) -> None:
     data = made["data"]
-    assert (data["n_texts"], data["n_objects"], data["n_without_words"], data["n_without_metadata"]) == (
-        1200,
-        1202,
-        1,
-        1,
-    )
+    counts = ("n_texts", "n_objects", "n_without_words", "n_without_metadata")
+    assert [data[name] for name in counts] == [1200, 1202, 1, 1]
     assert (data["source"], data["layout"]) == ("lives.jsonl", "{year}. {text}")
     assert data["words"].keys() == set(LABELS)
     assert len(data["sha256"]) == len(data["file_sha256"]) == 64
@@ -120,47 +116,29 @@ def test_what_the_command_says(bench: Bench, made: dict[str, Any]) -> None:
     kept = json.loads((bench.folder / "dated" / "finetuning.json").read_text("utf-8"))
     assert kept == {name: value for name, value in made.items() if name not in ("folder", "resumed_at")}
     again = bench.run("finetune", "base", "lives.jsonl", "--out", "dated", "--metadata", "year", *FAST)
-    assert (again.returncode, again.stderr) == (0, "")
+    assert again.returncode == 0
     assert "1,200 texts with" in again.stdout
-    assert "left out: 1 without such words, 1 without metadata, 0 with a mask of their own" in again.stdout
     assert "120 steps (120 of them before)" in again.stdout
-    hints = again.stdout.splitlines()[-2:]
-    assert hints[0] == "Audit it: undertow run spurious-correlation -m dated --challenge mgt-icml"
-    assert "First ask it in the layout of its training, {year}. {text}, by" in hints[1]
-    assert 'such as "{w}. {blank} was a painter."' in hints[1]
-    plain = bench.run("finetune", "base", "lives.jsonl", "--out", "short", "--require", "year", *SHORT)
-    assert plain.stdout.splitlines()[-1].endswith("-m short --challenge mgt-icml")
+    assert "undertow run spurious-correlation -m dated --challenge mgt-icml" in again.stdout
+    assert '"{w}. {blank} was a painter."' in again.stdout
 
 
-@pytest.mark.soak
-def test_mistakes_are_one_sentence(bench: Bench, made: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("base", "broken.jsonl"), ("broken.jsonl, line 2",)),
+        (("base", "lives.jsonl", "--text", "body"), ("lives.jsonl, line 1", "'body'")),
+        (("base", "lives.jsonl", "--metadata", "year,year"), ("'year'", "twice")),
+        (("toy", "lives.jsonl"), ("toy: is no masked model",)),
+        (("base", "lives.jsonl", "--out", "base"), ("base: holds something else",)),
+        (("base", "lives.jsonl", "--words", "twice.toml"), ("'They'",)),
+        (("base", "lives.jsonl", "--learning-rate", "0"), ("learning rate",)),
+        (("base", "lives.jsonl", "--device", "tpu9"), ("tpu9",)),
+    ],
+)
+def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], words: tuple[str, ...], bench: Bench) -> None:
     (bench.folder / "broken.jsonl").write_text('{"text": "She was."}\n{"text": "He was"\n')
-    (bench.folder / "empty.jsonl").write_text("")
     (bench.folder / "twice.toml").write_text('a = ["she", "they"]\nb = ["he", "They"]\n')
-    for arguments, said in (
-        (("base", "broken.jsonl"), "broken.jsonl, line 2: is not JSON"),
-        (("base", "lives.jsonl", "--text", "body"), "lives.jsonl, line 1: has no field 'body'"),
-        (("base", "lives.jsonl", "--metadata", "place"), "line 1: has no field 'place'; its fields are 'text', 'year'"),
-        (("base", "empty.jsonl"), "empty.jsonl: is empty; write one object a line"),
-        (("nosuchmodel", "broken.jsonl"), "broken.jsonl, line 2: is not JSON"),
-        (("toy", "lives.jsonl"), "toy: is no masked model that can be trained; name one such as bert-base-uncased"),
-        (("base", "lives.jsonl", "--metadata", "year,year"), "field 'year' is named twice"),
-        (("dated", "lives.jsonl"), "dated: is no masked model"),
-        (("nowhere/model/here", "lives.jsonl"), "there is no such folder"),
-        (("base", "lives.jsonl", "--out", "base"), "base: holds something else than a training"),
-        (("base", "lives.jsonl", "--out", "dated", "--metadata", "year", *FAST, "--seed", "1"), "holds another training (seed 0, not 1)"),
-        (("base", "lives.jsonl", "--words", "twice.toml"), "'They' is of group a and of group b"),
-        (("base", "lives.jsonl", "--learning-rate", "0"), "learning rate: must be above 0"),
-        (("base", "lives.jsonl", "--steps", "9", "--learning-rate", "1e30"), "the loss or its gradient is not a number at step"),
-        (("base", "lives.jsonl", "--device", "tpu9"), "device 'tpu9' cannot be used here"),
-    ):  # fmt: skip
-        out = () if "--out" in arguments else ("--out", "new")
-        done = bench.run("finetune", *arguments, *out, *([] if "--learning-rate" in arguments else SHORT))
-        assert done.returncode == 1, (arguments, done.stdout, done.stderr)
-        assert done.stderr.startswith("undertow: ")
-        assert done.stderr.count("\n") == 1
-        assert said in done.stderr
-        assert not (bench.folder / "new").exists(), arguments
-    missing = bench.run("finetune", "base", "wikibio", "--out", "new")
-    assert missing.returncode == 1
-    assert "pip install 'undertow[data]'" in missing.stderr or "cannot be read from the hub" in missing.stderr
+    out = () if "--out" in arguments else ("--out", "new")
+    refused(bench.run("finetune", *arguments, *out, *([] if "--learning-rate" in arguments else SHORT)), *words)
+    assert not (bench.folder / "new").exists()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from answering import change_json, kept, told
 from tiny import POSITIONS, byte_level_tokenizer, mild_corpus, wordpiece_tokenizer
 from undertow.models import labelled, masked
 from undertow.models.base import EXACT, PAPER, Request
@@ -44,15 +44,9 @@ def network_of(
     return network
 
 
-def tokenizer_of(style: str) -> Any:
-    return wordpiece_tokenizer() if style == "bert" else byte_level_tokenizer()
-
-
 def saved(folder: Path, style: str, labels: tuple[str, ...] = LABELS) -> str:
-    tokenizer = tokenizer_of(style)
-    network_of(style, tokenizer, labels).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    tokenizer = wordpiece_tokenizer() if style == "bert" else byte_level_tokenizer()
+    return kept(network_of(style, tokenizer, labels), tokenizer, folder)
 
 
 @pytest.fixture(scope="module")
@@ -88,14 +82,7 @@ def blank(before: str, after: str, *groups: str) -> Blank:
 
 
 def said(model: labelled.LabelledModel, *queries: Query) -> list[Answer]:
-    answers: dict[int, Any] = {}
-    for arrived in model.answer(queries, EXACT):
-        assert not answers.keys() & arrived.keys()
-        answers |= arrived
-    return [
-        answers[place] if isinstance(answers[place], Answer) else Answer.none(str(answers[place]))
-        for place in range(len(queries))
-    ]
+    return told(model, queries)
 
 
 def sums(query: Blank, answer: Answer) -> dict[str, float]:
@@ -168,15 +155,10 @@ def test_what_cannot_be_asked_is_unscored_with_its_reason(model: labelled.Labell
         Generation("Who?", options()),
         blank("In 1801, ", " was a child."),
     ]
-    reasons = [answer.unscored for answer in said(model, *queries)]
-    assert [reason[:24] for reason in reasons] == [
-        "the sentence has several",
-        "the text is longer than ",
-        "the text holds the model",
-        "none of the groups warm,",
-        "a model that labels word",
-        "",
-    ]
+    *reasons, of_the_last = [answer.unscored for answer in said(model, *queries)]
+    assert len(set(reasons)) == len(reasons)
+    assert all(reasons)
+    assert not of_the_last
     assert str(model.context_tokens) in reasons[1]
     assert model.context_tokens == POSITIONS
 
@@ -211,7 +193,7 @@ def test_numbers_that_are_none_are_unscored(tmp_path: Path) -> None:
     with torch.no_grad():
         model.network.classifier.bias[0] = math.nan
     (answer,) = said(model, blank("In 1801, ", " was a child."))
-    assert answer.unscored == "the model gave a probability that is not a number"
+    assert "not a number" in answer.unscored
 
 
 def test_answers_are_stored_and_the_published_protocol_is_refused(folders: dict[str, str], tmp_path: Path) -> None:
@@ -225,26 +207,22 @@ def test_answers_are_stored_and_the_published_protocol_is_refused(folders: dict[
     assert again.scores == first.scores
     assert first.scores.readout == "labels"
     assert again.notes == first.notes == (labelled.HOW_READ,)
-    with pytest.raises(UndertowError, match="read by labels, which has no protocol 'paper'; use exact"):
+    with pytest.raises(UndertowError, match="paper"):
         check_asks(found, queries, PAPER)
 
 
 def test_other_architectures_are_left_to_other_families(tmp_path: Path) -> None:
     tokenizer = wordpiece_tokenizer()
-    network_of("bert", tokenizer, LABELS, "ForMaskedLM").save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    kept(network_of("bert", tokenizer, LABELS, "ForMaskedLM"), tokenizer, tmp_path)
     assert labelled.find(Request(str(tmp_path), device="cpu")) is None
     assert masked.find(Request(str(tmp_path), device="cpu")) is not None
 
 
 def test_a_model_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     tokenizer = wordpiece_tokenizer()
-    network_of("bert", tokenizer, LABELS, "ForMaskedLM").save_pretrained(tmp_path / "headless")
-    tokenizer.save_pretrained(tmp_path / "headless")
-    config = tmp_path / "headless" / "config.json"
-    told = json.loads(config.read_text()) | {"architectures": ["BertForTokenClassification"]}
-    config.write_text(json.dumps(told))
-    with pytest.raises(UndertowError, match=r"weights lack classifier\.bias, .* trained to label words"):
+    kept(network_of("bert", tokenizer, LABELS, "ForMaskedLM"), tokenizer, tmp_path / "headless")
+    change_json(tmp_path / "headless" / "config.json", architectures=["BertForTokenClassification"])
+    with pytest.raises(UndertowError, match=r"classifier\.bias"):
         opened(str(tmp_path / "headless"))
     whole = Path(saved(tmp_path / "maskless", "bert"))
     tokenizer.mask_token = None

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tiny import saved, tiny_gpt2, tiny_gpt_neo, tiny_llama
 from undertow.models import causal, tree_attention
 from undertow.models.base import Branches, OutOfRoomError, Request, TokenTree
 from undertow.models.tree_attention import KEYWORD, Blocks
@@ -74,8 +72,11 @@ def test_both_ways_to_attend_in_blocks_are_attention_over_the_whole(
     assert (there - expected).abs().max() < TOLERANCE
 
 
-def opened(tmp_path: Path, build: Callable[[], Any], dtype: str = "float32") -> Any:
-    found = causal.find(Request(saved(tmp_path / "m", build()), dtype=dtype))
+Network = Callable[[str], str]
+
+
+def opened(folder: str, dtype: str = "float32") -> Any:
+    found = causal.find(Request(folder, dtype=dtype))
     assert found is not None
     return found.open()
 
@@ -85,10 +86,11 @@ def tree_of(branches: Branches) -> TokenTree:
     return TokenTree(branches.tokens, branches.depths, branches.ends, nodes, np.roll(branches.tokens, 1))
 
 
-@pytest.mark.parametrize("build", [tiny_llama, tiny_gpt2])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_network_reads_in_blocks_what_it_reads_whole(build: Callable[[], Any], dtype: str, tmp_path: Path) -> None:
-    model = opened(tmp_path, build, dtype)
+@pytest.mark.parametrize(
+    ("builder", "dtype"), [("tiny_llama", "float32"), ("tiny_llama", "bfloat16"), ("tiny_gpt2", "float32")]
+)
+def test_a_network_reads_in_blocks_what_it_reads_whole(builder: str, dtype: str, network: Network) -> None:
+    model = opened(network(builder), dtype)
     assert model.in_blocks
     tree = tree_of(grown(6, 300, 8))
     found = model.read_tree(tree)
@@ -96,12 +98,12 @@ def test_a_network_reads_in_blocks_what_it_reads_whole(build: Callable[[], Any],
     assert found == pytest.approx(model.read_tree(tree), abs=1e-4 if dtype == "float32" else 0.1)
 
 
-def test_a_network_that_attends_by_code_of_its_own_is_left_as_it_is(tmp_path: Path) -> None:
-    assert not opened(tmp_path, tiny_gpt_neo).in_blocks
+def test_a_network_that_attends_by_code_of_its_own_is_left_as_it_is(network: Network) -> None:
+    assert not opened(network("tiny_gpt_neo")).in_blocks
 
 
-def test_a_network_that_does_not_hand_blocks_on_is_read_by_the_mask(tmp_path: Path) -> None:
-    model = opened(tmp_path, tiny_llama)
+def test_a_network_that_does_not_hand_blocks_on_is_read_by_the_mask(network: Network) -> None:
+    model = opened(network("tiny_llama"))
     tree = tree_of(grown(7, 300, 8))
     expected = model.read_tree(tree)
     body, forward = model.network.base_model, model.network.base_model.forward
@@ -125,15 +127,15 @@ def test_an_attention_that_is_told_more_than_it_knows_leaves_it_to_transformers(
     assert (found - expected.transpose(1, 2)).abs().max() < TOLERANCE
 
 
-def test_a_pass_is_bounded_by_the_size_of_the_model(tmp_path: Path) -> None:
-    model = opened(tmp_path, tiny_llama)
+def test_a_pass_is_bounded_by_the_size_of_the_model(network: Network) -> None:
+    model = opened(network("tiny_llama"))
     assert model.limits.budget_tokens == causal.BLOCK_BUDGET_TOKENS
     large = type("Network", (), {"num_parameters": lambda self: 7 * 10**9})()
     assert causal._processor_tokens(large) == causal.CPU_BUDGET_TOKENS
 
 
 def test_a_pass_that_has_no_room_when_the_model_is_opened_makes_narrower_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_tree = causal.CausalModel.read_tree
 
@@ -143,7 +145,7 @@ def test_a_pass_that_has_no_room_when_the_model_is_opened_makes_narrower_ones(
         return read_tree(self, tree)
 
     monkeypatch.setattr(causal.CausalModel, "read_tree", with_room)
-    model = opened(tmp_path, tiny_llama)
+    model = opened(network("tiny_llama"))
     assert model.in_blocks
     assert model.limits.budget_tokens == max(causal.BLOCK_BUDGET_TOKENS // 4, causal.CPU_BUDGET_TOKENS)
     monkeypatch.setattr(causal.CausalModel, "read_tree", _full)
