@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -57,7 +58,17 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     return add
 
 
+def tell_nothing(*_: object) -> Callable[[Path], None]:
+    """In place of `audit.tell_with`: an empty page, and no figure."""
+
+    def tell(folder: Path) -> None:
+        (folder / "figures").mkdir()
+        (folder / "report.html").touch()
+
+    return tell
+
+
 @pytest.fixture
 def untold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures and page have tests of their own, and take most of the time."""
-    monkeypatch.setattr(audit, "tell_with", lambda *_: lambda folder: None)
+    """Runs are written without figures and page, which have tests of their own and take most of the time."""
+    monkeypatch.setattr(audit, "tell_with", tell_nothing)

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 import undertow.comparing
 from conftest import ROOT
 from hostile import PAYLOADS as PAGES
-from undertow import gates
 from undertow.gates import ERROR, FAILED, PASSED, SKIPPED, Judged, check, read_rules, write_junit, write_refusal
 from undertow.gates.words import labels, printable, shown
 from undertow.records import Record, write_record
@@ -57,11 +56,8 @@ PAYLOADS = [
 
 def run_folder(folder: Path, results: Sequence[Result] = RESULTS, **manifest: object) -> Path:
     """A run folder with these results."""
-    write_record(
-        Record({**MANIFEST, **manifest}, pd.DataFrame({"item": ["a"], "unscored": [""]}), results),
-        folder,
-        lambda _: None,
-    )
+    frame = pd.DataFrame({"item": ["a"], "unscored": [""]})
+    write_record(Record({**MANIFEST, **manifest}, frame, results), folder, lambda _: None)
     return folder
 
 
@@ -115,23 +111,13 @@ def place(tmp_path: Path) -> Place:
 # Which number is judged.
 
 
-@pytest.mark.parametrize(
-    ("of", "number"),
-    [
-        ("value", 1.25),
-        ("low", 1.0),
-        ("high", 1.5),
-        ("magnitude", 1.25),
-        ("magnitude_low", 1.0),
-        ("magnitude_high", 1.5),
-        ("p", 0.04),
-        ("q", 0.06),
-        ("n", 90.0),
-        ("n_unscored", 10.0),
-        ("unscored_percent", 10.0),
-        ("detectable_slope", 0.2),
-    ],
-)
+NUMBERS = {
+    "value": 1.25, "low": 1.0, "high": 1.5, "magnitude": 1.25, "magnitude_low": 1.0, "magnitude_high": 1.5, "p": 0.04, "q": 0.06,
+    "n": 90.0, "n_unscored": 10.0, "unscored_percent": 10.0, "detectable_slope": 0.2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("of", "number"), NUMBERS.items())
 def test_each_number_is_judged_by_both_thresholds_which_themselves_pass(of: str, number: float, place: Place) -> None:
     for keys, outcome in [
         ({"at_most": number}, PASSED),
@@ -167,40 +153,22 @@ def test_magnitudes_are_distances_from_neutral(
 
 
 @pytest.mark.parametrize(
-    ("keys", "sentence"),
+    ("keys", "words"),
     [
-        (
-            {"at_most": 0.5},
-            "slope gap (date, female-male) of M is 1.25 percent per step, and rule 'gap' allows at most 0.5",
-        ),
-        (
-            {"of": "magnitude_high", "at_most": 0.5},
-            "slope gap (date, female-male) of M is up to 1.5 percent per step from neutral (0), by its interval, and rule 'gap' "
-            "allows at most 0.5",
-        ),
-        (
-            {"of": "low", "at_least": 2, "at_most": 3},
-            "the low end of the 95% interval of slope gap (date, female-male) of M is 1 percent per step, and rule 'gap' allows "
-            "2 to 3",
-        ),
-        (
-            {"of": "unscored_percent", "at_most": 5},
-            "the unscored share of slope gap (date, female-male) of M is 10 percent, and rule 'gap' allows at most 5",
-        ),
-        (
-            {"of": "q", "at_most": 0.05},
-            "q of slope gap (date, female-male) of M is 0.06, and rule 'gap' allows at most 0.05",
-        ),
-        (
-            {"of": "detectable_slope", "at_most": 0.1},
-            "detectable_slope of slope gap (date, female-male) of M is 0.2, and rule 'gap' allows at most 0.1",
-        ),
+        ({"at_most": 0.5}, ["1.25 percent per step", "at most 0.5"]),
+        ({"of": "magnitude_high", "at_most": 0.5}, ["1.5 percent per step", "neutral (0)", "at most 0.5"]),
+        ({"of": "low", "at_least": 2, "at_most": 3}, ["low end", "1 percent per step", "2 to 3"]),
+        ({"of": "unscored_percent", "at_most": 5}, ["10 percent", "at most 5"]),
+        ({"of": "q", "at_most": 0.05}, ["q of", "0.06", "at most 0.05"]),
+        ({"of": "detectable_slope", "at_most": 0.1}, ["detectable_slope", "0.2", "at most 0.1"]),
     ],
 )
-def test_a_failure_says_what_is_and_what_is_allowed(keys: dict[str, object], sentence: str, place: Place) -> None:
+def test_a_failure_says_what_is_and_what_is_allowed(keys: dict[str, object], words: list[str], place: Place) -> None:
     text = rule(**{"name": "gap", "measure": "slope_gap", "where": WHERE, **keys})
     (judged,) = place.judged(text)
-    assert (judged.outcome, judged.sentence, judged.name) == (FAILED, sentence, "gap[date-female-male]")
+    assert (judged.outcome, judged.name) == (FAILED, "gap[date-female-male]")
+    for word in ("slope gap (date, female-male) of M", "rule 'gap'", *words):
+        assert word in judged.sentence
 
 
 @given(
@@ -211,13 +179,6 @@ def test_a_number_is_shown_on_its_own_side_of_a_threshold(number: float, thresho
     for at in (threshold, math.nextafter(number, math.inf), math.nextafter(number, -math.inf), number):
         said = float(shown(number, [at]))
         assert (said > at, said < at) == (number > at, number < at)
-
-
-def test_digits_are_those_that_are_needed() -> None:
-    assert [shown(one) for one in (0.0, 90.0, 1834.0, 1834.6, 0.123456, -1.2e-9)] == [
-        *("0", "90", "1834", "1835", "0.123", "-1.2e-09"),
-    ]
-    assert shown(0.50004, [0.5]) == "0.50004"
 
 
 def test_a_rule_is_asked_of_every_result_that_it_matches(place: Place) -> None:
@@ -235,12 +196,11 @@ def test_of_a_list_any_level_will_do_and_each_must_be_there(place: Place) -> Non
     assert [one.label for one in judged] == ["date-female-male", "date-neutral-male"]
     judged = place.judged(gap_rule(where={**where, "pronoun": ["female-male", "neutral-mal"]}))
     assert [one.outcome for one in judged] == [ERROR, PASSED]
-    assert "'neutral-mal', which slope_gap of" in judged[0].sentence
     assert "(did you mean 'neutral-male'?)" in judged[0].sentence
     # Each level is there, but not together with the others.
     judged = place.judged(gap_rule(where={**where, "w_name": "place"}))
     assert [one.outcome for one in judged] == [ERROR, PASSED]
-    assert "no slope_gap with pronoun 'neutral-male' and the other levels of the rule together" in judged[0].sentence
+    assert "together" in judged[0].sentence
 
 
 def test_numbers_and_empty_levels_can_be_named(tmp_path: Path) -> None:
@@ -272,14 +232,12 @@ def test_labels_tell_results_apart() -> None:
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"measure": "slope_gp"}, ["no measure 'slope_gp' (did you mean 'slope_gap'?)", "it has slope_gap, mean_mass"]),
-        ({"where": {"w_nam": "date"}}, ["where.w_nam is no key of slope_gap", "(did you mean 'w_name'?)"]),
-        ({"where": {"w_name": "dat"}}, ["where.w_name is 'dat'", "(did you mean 'date'?)", "it has date, place"]),
-        ({"where": {"model": "N"}}, ["where.model is 'N'", "it has M"]),
-        ({"where": {"w_name": "place", "pronoun": "neutral-male"}}, ["no slope_gap with", "together"]),
-        ({"probe": "spurious-corelation"}, ["(did you mean 'spurious-correlation'?)"]),
-        ({"of": "detectable_slop"}, ["of is 'detectable_slop'", "(did you mean 'detectable_slope'?)"]),
-        ({"of": "magnitud"}, ["(did you mean 'magnitude'?)"]),
+        ({"measure": "slope_gp"}, ["did you mean 'slope_gap'?", "it has slope_gap, mean_mass"]),
+        ({"where": {"w_nam": "date"}}, ["where.w_nam", "did you mean 'w_name'?"]),
+        ({"where": {"w_name": "dat"}}, ["where.w_name", "did you mean 'date'?", "it has date, place"]),
+        ({"where": {"w_name": "place", "pronoun": "neutral-male"}}, ["together"]),
+        ({"probe": "spurious-corelation"}, ["did you mean 'spurious-correlation'?"]),
+        ({"of": "detectable_slop"}, ["did you mean 'detectable_slope'?"]),
     ],
 )
 def test_a_rule_that_tests_nothing_is_an_error(keys: dict[str, object], words: list[str], place: Place) -> None:
@@ -298,7 +256,7 @@ def test_a_measure_without_neutral_value_has_no_magnitude(place: Place) -> None:
     keys: dict[str, Any] = {"name": "x", "measure": "mean_mass", "of": "magnitude", "at_most": 5, "allow_missing": True}
     (judged,) = place.judged(rule(**keys))
     assert judged.outcome == ERROR
-    assert "has no neutral value to be far from, so no magnitude; judge another number" in judged.sentence
+    assert "no neutral value" in judged.sentence
 
 
 @pytest.mark.parametrize(
@@ -360,52 +318,47 @@ def test_a_failure_is_the_status_even_where_another_rule_could_not_be_judged(pla
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", ["holds no rule", "[[rule]]"]),
-        ("rule = [", ["is not valid TOML"]),
-        ("[[rules]]\nname = 'a'\n", ["'rules' is not known (did you mean 'rule'?)"]),
-        ("[rule]\nname = 'a'\n", ["rule must be a list of tables", "[[rule]]"]),
-        ("rule = [1]", ["rule must be a list of tables"]),
-        ("schema = 2\n" + gap_rule(), ["newer Undertow (schema 2)"]),
-        ("schema = '1'\n" + gap_rule(), ["schema is '1'"]),
+        ("", ["[[rule]]"]),
+        ("rule = [", ["TOML"]),
+        ("[[rules]]\nname = 'a'\n", ["'rules'", "did you mean 'rule'?"]),
+        ("[rule]\nname = 'a'\n", ["[[rule]]"]),
+        ("rule = [1]", ["list of tables"]),
+        ("schema = 2\n" + gap_rule(), ["newer Undertow"]),
         ("schema = true\n" + gap_rule(), ["schema is True"]),
-        ("description = 3\n" + gap_rule(), ["description is 3; it must be text"]),
-        (rule(measure="slope", at_most=1), ["rule 1: name is missing"]),
-        (gap_rule(name=" "), ["name is empty"]),
-        (gap_rule(name=3), ["rule 1: name is 3; it must be text"]),
-        (gap_rule(name="a\nb"), ["name holds a line break"]),
-        (gap_rule(name="a\x1b[31m"), ["name holds a line break or a sign that cannot be shown"]),
-        (rule(name="x", at_most=1), ["rule 1 ('x'): measure is missing"]),
-        (gap_rule() + gap_rule(), ["rule 2 ('gap'): has the name of rule 1"]),
-        (gap_rule(at_mos=3), ["rule 1 ('gap'): 'at_mos' is not known (did you mean 'at_most'?)"]),
-        (gap_rule(at_most="3"), ["at_most is '3'; it must be a number"]),
-        (gap_rule(at_most=True), ["at_most is True; it must be a number"]),
-        (gap_rule().replace("= 10", "= nan"), ["at_most is nan; it must be a finite number"]),
-        (gap_rule().replace("= 10", "= -inf"), ["at_most is -inf; it must be a finite number"]),
-        (gap_rule(at_most=10**400), ["at_most is 1000", "it must be a finite number"]),
-        (gap_rule().replace("= 10", "= 1" + "0" * 5000), ["is not valid TOML"]),
-        (rule(name="x", measure="slope"), ["sets no threshold; give at_most, at_least or both"]),
-        (gap_rule(at_least=11), ["at_least 11 is above at_most 10, so nothing can pass"]),
-        (gap_rule(of="p", at_most=1), ["p lies between 0 and 1, so at most 1 is something that nothing can fail"]),
-        (
-            gap_rule(of="q", at_most=-0.1),
-            ["q lies between 0 and 1, so at most -0.1 is something that nothing can pass"],
-        ),
-        (gap_rule(of="magnitude", at_most=-1), ["magnitude is never below 0, so at most -1"]),
-        (rule(name="x", measure="slope", of="n", at_least=0), ["n is never below 0", "nothing can fail"]),
-        (gap_rule(of="unscored_percent", at_least=101, at_most=102), ["101 to 102 is something that nothing can pass"]),
+        ("description = 3\n" + gap_rule(), ["description"]),
+        (rule(measure="slope", at_most=1), ["rule 1", "name"]),
+        (gap_rule(name=" "), ["name"]),
+        (gap_rule(name=3), ["rule 1", "name"]),
+        (gap_rule(name="a\nb"), ["name"]),
+        (gap_rule(name="a\x1b[31m"), ["name"]),
+        (rule(name="x", at_most=1), ["rule 1 ('x')", "measure"]),
+        (gap_rule() + gap_rule(), ["rule 2 ('gap')", "rule 1"]),
+        (gap_rule(at_mos=3), ["rule 1 ('gap')", "did you mean 'at_most'?"]),
+        (gap_rule(at_most="3"), ["at_most is '3'"]),
+        (gap_rule(at_most=True), ["at_most is True"]),
+        (gap_rule().replace("= 10", "= nan"), ["at_most is nan"]),
+        (gap_rule().replace("= 10", "= -inf"), ["at_most is -inf"]),
+        (gap_rule(at_most=10**400), ["at_most is 1000"]),
+        (gap_rule().replace("= 10", "= 1" + "0" * 5000), ["TOML"]),
+        (rule(name="x", measure="slope"), ["at_most", "at_least"]),
+        (gap_rule(at_least=11), ["at_least 11", "at_most 10", "nothing can pass"]),
+        (gap_rule(of="p", at_most=1), ["nothing can fail"]),
+        (gap_rule(of="q", at_most=-0.1), ["nothing can pass"]),
+        (gap_rule(of="magnitude", at_most=-1), ["at most -1"]),
+        (rule(name="x", measure="slope", of="n", at_least=0), ["nothing can fail"]),
+        (gap_rule(of="unscored_percent", at_least=101, at_most=102), ["nothing can pass"]),
         (gap_rule(of=""), ["of is empty"]),
-        (gap_rule(of=["p"]), ["of is ['p']; it must be text"]),
-        (gap_rule(against="base"), ["against is 'base'; it must be 'baseline'"]),
-        (gap_rule(optional=1), ["optional is 1; it must be true or false"]),
-        (gap_rule(allow_missing="yes"), ["allow_missing is 'yes'; it must be true or false"]),
-        (gap_rule(where="date"), ["where is 'date'; it must be a table"]),
-        (gap_rule(where={"w_name": []}), ["where.w_name is []", "a list of levels"]),
+        (gap_rule(of=["p"]), ["of is ['p']"]),
+        (gap_rule(against="base"), ["against is 'base'"]),
+        (gap_rule(optional=1), ["optional is 1"]),
+        (gap_rule(where="date"), ["where is 'date'"]),
+        (gap_rule(where={"w_name": []}), ["where.w_name is []"]),
         (gap_rule(where={"w_name": [True]}), ["where.w_name is [True]"]),
         (gap_rule(where={"w_name": 1.5}), ["where.w_name is 1.5"]),
-        ("a = " + "[" * 20_000, ["rules.toml: is no"]),
+        ("a = " + "[" * 20_000, ["rules.toml"]),
     ],
 )
-def test_what_is_wrong_with_rules_is_one_sentence(text: str, words: list[str], tmp_path: Path) -> None:
+def test_bad_rules_are_refused_with_file_rule_and_key(text: str, words: list[str], tmp_path: Path) -> None:
     with pytest.raises(UndertowError) as refused:
         check([tmp_path / "no such run"], Place(tmp_path).rules(text))
     said = str(refused.value)
@@ -417,12 +370,12 @@ def test_what_is_wrong_with_rules_is_one_sentence(text: str, words: list[str], t
 
 def test_a_file_of_rules_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
-    for content, word in [(b"\xff", "byte 0 is not UTF-8"), (b" " * (2**20 + 1), "1 MiB is too large")]:
+    for content, word in [(b"\xff", "UTF-8"), (b" " * (2**20 + 1), "1 MiB")]:
         path.write_bytes(content)
         with pytest.raises(UndertowError, match=word):
             read_rules(path)
     for missing in (tmp_path / "nosuch.toml", tmp_path):
-        with pytest.raises(UndertowError, match=r"cannot be read .*; check the path"):
+        with pytest.raises(UndertowError, match="cannot be read"):
             read_rules(missing)
     path.write_bytes(b"\xef\xbb\xbf" + gap_rule().encode())
     assert read_rules(path).rules[0].name == "gap"
@@ -430,26 +383,16 @@ def test_a_file_of_rules_that_is_none(tmp_path: Path) -> None:
 
 def test_runs_are_named_once_and_at_all(place: Place) -> None:
     rules = place.rules(gap_rule())
-    with pytest.raises(UndertowError, match="is named twice"):
-        check([place.run, place.run], rules)
-    with pytest.raises(UndertowError, match="no run is named"):
-        check([], rules)
-    with pytest.raises(UndertowError, match="there is no such run folder"):
-        check([place.folder / "nosuch"], rules)
+    for runs, word in (([place.run, place.run], "twice"), ([], "no run"), ([place.folder / "nosuch"], "nosuch")):
+        with pytest.raises(UndertowError, match=word):
+            check(runs, rules)
 
 
-def test_the_example_and_the_rules_of_the_page_are_read() -> None:
+def test_rules_of_the_example_and_of_the_page_are_read(tmp_path: Path) -> None:
     assert len(read_rules(ROOT / "examples/rules.toml").rules) == 5
-
-
-def test_the_rules_of_the_page_are_read(tmp_path: Path) -> None:
     page = (ROOT / "docs/gates.md").read_text(encoding="utf-8")
     text, settings = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert [one.name for one in read_rules(Place(tmp_path).rules(text)).rules] == [
-        "answers were had",
-        "she and he hardly move with the date",
-        "no gap becomes wider",
-    ]
+    assert len(read_rules(Place(tmp_path).rules(text)).rules) == 3
     assert "undertow_rules" in settings
 
 
@@ -523,17 +466,14 @@ def test_numbers_of_a_change(of: str, number: float, changed: Any) -> None:
 
 
 def test_a_change_is_told_with_its_baseline(changed: Any, place: Place) -> None:
-    base = place.folder / "base"
-    judged = changed(change(1.0, (0.25, 0.5, 0.75)), at_most=0.25)
-    assert judged.sentence == (
-        f"the change of slope gap (date, female-male) of M against {base} is 0.5 percent per step, and rule 'gap' allows at most 0.25"
-    )
-    assert judged.group == DATE
-    judged = changed(change(1.0, (0.25, 0.5, 0.75)), of="magnitude_high", at_most=0)
-    assert judged.sentence == (
-        f"slope gap (date, female-male) of M is up to 0.75 percent per step farther from neutral (0) than in {base}, by the interval "
-        "of the change, and rule 'gap' allows at most 0"
-    )
+    for keys, words in (
+        ({"at_most": 0.25}, ["0.5 percent per step", "at most 0.25"]),
+        ({"of": "magnitude_high", "at_most": 0}, ["0.75 percent per step", "neutral (0)", "at most 0"]),
+    ):
+        judged = changed(change(1.0, (0.25, 0.5, 0.75)), **keys)
+        assert judged.group == DATE
+        for word in ("slope gap (date, female-male) of M", str(place.folder / "base"), "rule 'gap'", *words):
+            assert word in judged.sentence
 
 
 def test_each_run_is_as_far_as_it_is_from_its_own_neutral_value(changed: Any, place: Place) -> None:
@@ -552,17 +492,15 @@ def test_the_model_of_the_run_can_be_named(changed: Any) -> None:
 def test_a_change_that_is_missing_fails(changed: Any) -> None:
     lost = change(1.0, (math.nan, math.nan, math.nan), note="No item was asked of both.")
     assert changed(lost).outcome == FAILED
-    assert "is missing (No item was asked of both), and rule 'gap' needs it" in changed(lost, of="magnitude").sentence
+    assert "No item was asked of both" in changed(lost, of="magnitude").sentence
 
 
 def test_a_baseline_is_needed_and_used(place: Place) -> None:
-    with pytest.raises(
-        UndertowError, match=r"rule 1 \('gap'\): judges the change against a baseline, and none is given"
-    ):
+    with pytest.raises(UndertowError, match=r"rule 1 \('gap'\): .*baseline"):
         check([place.run], place.rules(gap_rule(against="baseline")))
     (judged,) = place.judged(gap_rule(against="baseline", optional=True))
     assert judged.outcome == SKIPPED
-    with pytest.raises(UndertowError, match="no rule judges a change against the baseline"):
+    with pytest.raises(UndertowError, match="baseline"):
         check([place.run], place.rules(gap_rule()), place.run)
 
 
@@ -601,17 +539,11 @@ def test_a_junit_file_has_a_suite_for_each_run_and_a_case_for_each_rule_and_resu
     assert root.attrib["failures"] == "2"
     first, second = root
     assert [first.attrib["name"], second.attrib["name"]] == [str(run) for run in runs]
-    assert [case.attrib["name"] for case in first.findall("testcase")] == [
-        "passes[date-female-male]",
-        "fails[date-female-male]",
-        "errs",
-        "skips",
-    ]
+    names = ["passes[date-female-male]", "fails[date-female-male]", "errs", "skips"]
+    assert [case.attrib["name"] for case in first.findall("testcase")] == names
     failure = first.find("testcase/failure")
     assert failure is not None
-    assert failure.attrib["message"].startswith(
-        "slope gap (date, female-male) of M is 1.25 percent per step, and rule 'fails'"
-    )
+    assert "1.25 percent per step" in failure.attrib["message"]
     assert failure.text == failure.attrib["message"] + "\nBecause\nwe said so."
     assert {case.attrib["classname"] for case in second.iter("testcase")} == {
         "undertow.spurious-correlation.org/Model-1_7B"
@@ -628,12 +560,10 @@ def test_a_junit_file_has_a_suite_for_each_run_and_a_case_for_each_rule_and_resu
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_whatever_a_name_holds_the_file_is_xml_and_the_name_is_text(payload: str, tmp_path: Path) -> None:
     group = {**DATE, "model": payload, "w_name": payload}
-    written = payload.encode("utf-8", "replace").decode(
-        "utf-8"
-    )  # a run folder is UTF-8, so half a sign cannot come from one
-    run_folder(
-        tmp_path / "run", [replace(GAP, group={key: one.replace(payload, written) for key, one in group.items()})]
-    )
+    # A run folder is UTF-8, so half a sign cannot come from one.
+    written = payload.encode("utf-8", "replace").decode("utf-8")
+    levels = {key: one.replace(payload, written) for key, one in group.items()}
+    run_folder(tmp_path / "run", [replace(GAP, group=levels)])
     gate = check([tmp_path / "run"], Place(tmp_path).rules(rule(name="x", measure="slope_gap", at_most=1)))
     run = replace(gate.runs[0], folder=Path(payload.replace("\x00", "")), model=payload)
     judged = [replace(one, rule=replace(one.rule, name=payload, why=payload)) for one in run.judged]
@@ -675,7 +605,7 @@ def test_a_junit_file_that_cannot_be_written(place: Place) -> None:
     gate = check([place.run], place.rules(gap_rule()))
     (place.folder / "file").touch()
     for out in (place.folder, place.folder / "file" / "gate.xml", place.folder / ("x" * 300)):
-        with pytest.raises(UndertowError, match=r"cannot be written .*--junit"):
+        with pytest.raises(UndertowError, match="--junit"):
             write_junit(gate, out)
     assert sorted(path.name for path in place.folder.iterdir()) == ["file", "rules.toml", "run"]
 
@@ -685,7 +615,3 @@ def test_others_may_read_the_file_as_any_other(place: Place) -> None:
     (place.folder / "plain").touch()
     modes = {oct((place.folder / name).stat().st_mode) for name in ("gate.xml", "plain")}
     assert len(modes) == 1
-
-
-def test_what_is_public_is_there() -> None:
-    assert all(hasattr(gates, name) for name in gates.__all__)

@@ -236,6 +236,7 @@ def test_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(len(values) <= N_SAMPLED for values in of_one.values())
 
 
+@pytest.mark.soak
 def test_memory_does_not_grow_with_the_draws() -> None:
     model = models.load(models.SUM)
     peaks = []
