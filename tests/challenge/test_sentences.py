@@ -79,28 +79,15 @@ def test_injected_sentences_go_by_list_then_value_then_sentence() -> None:
         "In Rome: ___ left early.",
         "In Rome: The woman lost ___ coat.",
     ]
-    assert [item.id for item in items[1:5]] == [
-        "pair/season/spring/coat",
-        "pair/season/fall/left",
-        "pair/season/fall/coat",
-        "pair/town/Rome/left",
-    ]
-    assert items[3].factors == {
-        "challenge": "pair",
-        "w_name": "season",
-        "w_index": 1,
-        "w": "fall",
-        "sentence": "coat",
-        "depth": 3,
-    }
+    ids = ["pair/season/spring/coat", "pair/season/fall/left", "pair/season/fall/coat", "pair/town/Rome/left"]
+    assert [item.id for item in items[1:5]] == ids
+    told = {"challenge": "pair", "w_name": "season", "w_index": 1, "w": "fall", "sentence": "coat", "depth": 3}
+    assert items[3].factors == told
     assert [(item.cluster, item.gold) for item in items[:2]] == [("walks", None), ("coats", "female")]
 
 
 def test_no_w_list_makes_no_sentence() -> None:
     assert PAIR.injected(challenge.Injection.parse("In {w}: "), []) == []
-
-
-def test_groups_are_those_of_the_words() -> None:
     assert PAIR.groups == ("female", "male", "neutral")
 
 
@@ -232,16 +219,9 @@ def test_a_verb_agrees_with_they() -> None:
     assert {option.fills for option in query.options} == {("she", "was"), ("he", "was"), ("they", "were")}
 
 
-def test_several_verbs_agree_each_in_its_place() -> None:
+def test_several_verbs_agree_each_in_its_place_also_before_the_pronoun() -> None:
     query = pronoun_blank("{blank} {verb:is|are} sure that {blank} {verb:has|have} {{it}}.", "nominative")
-    assert query.texts() == [
-        "She is sure that she has {it}.",
-        "He is sure that he has {it}.",
-        "They are sure that they have {it}.",
-    ]
-
-
-def test_a_verb_may_stand_before_its_pronoun_and_be_of_several_words() -> None:
+    assert query.texts()[1:] == ["He is sure that he has {it}.", "They are sure that they have {it}."]
     query = pronoun_blank("{verb:does not|do not} {blank} sing?", "nominative")
     assert query.texts() == ["Does not she sing?", "Does not he sing?", "Do not they sing?"]
 
@@ -261,26 +241,17 @@ def test_a_pronoun_at_the_start_of_a_sentence_has_a_capital(text: str, expected:
     assert pronoun_blank(text, "nominative").texts()[0] == expected
 
 
-def test_words_of_any_groups_fill_a_blank() -> None:
-    query = group_blank("Soup {verb:is|are} {blank}.", [("warm", "hot"), ("warm", "boiling"), ("cold", "icy")])
-    assert [(option.group, option.fills) for option in query.options] == [
-        ("warm", ("is", "hot")),
-        ("warm", ("is", "boiling")),
-        ("cold", ("is", "icy")),
-    ]
+def test_words_of_any_groups_fill_a_blank_once_each() -> None:
+    query = group_blank("Soup {verb:is|are} {blank}.", [("warm", "hot"), ("warm", "hot"), ("cold", "icy")])
+    fills = [(option.group, option.fills) for option in query.options]
+    assert fills == [("warm", ("is", "hot")), ("cold", ("is", "icy"))]
 
 
 def test_verbs_agree_with_the_group_that_is_said_to_be_plural() -> None:
     forms = [("one", "the cat"), ("many", "the cats")]
-    assert group_blank("{blank} {verb:sleeps|sleep}.", forms, plural="many").texts() == [
-        "The cat sleeps.",
-        "The cats sleep.",
-    ]
+    plural = group_blank("{blank} {verb:sleeps|sleep}.", forms, plural="many")
+    assert plural.texts() == ["The cat sleeps.", "The cats sleep."]
     assert group_blank("{blank} {verb:sleeps|sleep}.", forms).texts()[1] == "The cats sleeps."
-
-
-def test_a_word_twice_in_one_group_counts_once() -> None:
-    assert group_blank("It is {blank}.", [("a", "x"), ("a", "x"), ("b", "y")]).texts() == ["It is x.", "It is y."]
 
 
 @pytest.mark.parametrize(
@@ -310,20 +281,13 @@ def test_a_challenge_file_without_w_is_a_set_of_sentences(tmp_path: Path) -> Non
     chosen = challenge.sentences(write(tmp_path, OWN))
     assert (chosen.name, chosen.title, chosen.source) == ("own", "Own", "this test")
     assert chosen.words == {"female": ("she", "the queen"), "male": ("he",)}
-    assert [sentence.id for sentence in chosen.sentences] == [
-        "template 0/sang",
-        "template 0/slept",
-        "template 1/sang",
-        "template 1/slept",
-    ]
+    ids = [f"template {template}/{verb}" for template in (0, 1) for verb in ("sang", "slept")]
+    assert [sentence.id for sentence in chosen.sentences] == ids
     assert chosen.sentences[0].query.texts() == ["She sang alone.", "The queen sang alone.", "He sang alone."]
     assert [sentence.gold for sentence in chosen.sentences] == [None, None, "male", "male"]
     assert [sentence.cluster for sentence in chosen.sentences] == ["sang", "slept", "sang", "slept"]
-    assert chosen.sentences[3].factors == {
-        "template": "The king said that {blank} {verb}.",
-        "verb": "slept",
-        "decided": True,
-    }
+    told = {"template": "The king said that {blank} {verb}.", "verb": "slept", "decided": True}
+    assert chosen.sentences[3].factors == told
 
 
 def test_a_challenge_file_whose_gold_is_no_group_is_refused(tmp_path: Path) -> None:
@@ -341,10 +305,8 @@ def test_a_challenge_file_without_w_takes_any_injection(tmp_path: Path) -> None:
     chosen = challenge.sentences(write(tmp_path, OWN))
     items = chosen.injected(challenge.Injection.parse("{text} It was {w}."), [SEASONS])
     assert len({item.id for item in items}) == len(items) == 8
-    assert (items[0].id, shown(items[0])) == (
-        "own/season/spring/template 0/sang",
-        "___ sang alone. It was spring.",
-    )
+    assert items[0].id == "own/season/spring/template 0/sang"
+    assert shown(items[0]) == "___ sang alone. It was spring."
     assert (items[-1].gold, shown(items[-1])) == ("male", "The king said that ___ slept. It was fall.")
 
 
@@ -356,26 +318,10 @@ def test_a_place_for_w_is_either_in_the_challenge_or_in_the_injection(tmp_path: 
         assert_refused(("{w}", "--inject"), challenge.sentences, name)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("undertow-schemas", True),
-        ("simplified", True),
-        ("winogender", True),
-        ("simplified-winogender", True),
-        ("own.csv", True),
-        ("own.tsv", True),
-        ("own.toml", False),
-        ("mgc", False),
-    ],
-)
-def test_which_names_are_those_of_sentences(name: str, expected: bool) -> None:
-    assert challenge.is_sentences(name) is expected
-
-
-def test_every_summary_is_of_a_name() -> None:
+def test_which_names_are_those_of_sentences() -> None:
+    known = ("undertow-schemas", "simplified", "winogender", "simplified-winogender", "own.csv", "own.tsv")
+    assert [name for name in (*known, "own.toml", "mgc") if challenge.is_sentences(name)] == list(known)
     assert set(challenge.SUMMARIES) < set(names())
-    assert all("\n" not in summary for summary in challenge.SUMMARIES.values())
 
 
 @pytest.mark.parametrize("name", ["undertow-schemas", "simplified"])

@@ -55,29 +55,27 @@ def test_a_clause_that_can_be_said_alone_is_taken(template: str, expected: str) 
 
 
 @pytest.mark.parametrize(
-    "template",
+    ("word", "template"),
     [
-        pytest.param("The {occupation} gave {participant} the vase that {blank} had made.", id="relative that"),
-        pytest.param(
-            "The {occupation} saw {participant} drop the vases that {blank} sold.", id="relative that, plural"
-        ),
-        pytest.param("The {occupation} sold {participant} a vase, which {blank} had made.", id="relative which"),
-        pytest.param("The {occupation} helped {participant} so that {blank} could leave.", id="so that"),
-        pytest.param("The {occupation} left {participant} because the rain made {blank} sad.", id="an object"),
-        pytest.param("The {occupation} praised {participant} for {blank} new mugs.", id="for"),
-        pytest.param("The {occupation} hid a vase from {participant} because {blank} loved it.", id="it"),
-        pytest.param("{participant} watched the {occupation} as {blank} broke its handle.", id="its"),
-        pytest.param("The {occupation} denied {participant} a vase because {blank} had only one.", id="one"),
-        pytest.param("{participant} sold the {occupation} mugs when {blank} had no other ones.", id="ones"),
-        pytest.param("The {occupation} met {participant} in Rome because {blank} lived there.", id="there"),
-        pytest.param("The {occupation} bought mugs from {participant} but {blank} broke them.", id="them"),
-        pytest.param("{blank} was glad when the {occupation} met {participant}.", id="before both"),
-        pytest.param("The {occupation} paused because {blank} had seen {participant}.", id="names the participant"),
-        pytest.param("{participant} slept while {blank} {verb:was|were} the {occupation}.", id="names the occupation"),
+        ("that", "The {occupation} gave {participant} the vase that {blank} had made."),
+        ("that, plural", "The {occupation} saw {participant} drop the vases that {blank} sold."),
+        ("which", "The {occupation} sold {participant} a vase, which {blank} had made."),
+        ("so that", "The {occupation} helped {participant} so that {blank} could leave."),
+        ("an object", "The {occupation} left {participant} because the rain made {blank} sad."),
+        ("for", "The {occupation} praised {participant} for {blank} new mugs."),
+        ("it", "The {occupation} hid a vase from {participant} because {blank} loved it."),
+        ("its", "{participant} watched the {occupation} as {blank} broke its handle."),
+        ("one", "The {occupation} denied {participant} a vase because {blank} had only one."),
+        ("ones", "{participant} sold the {occupation} mugs when {blank} had no other ones."),
+        ("there", "The {occupation} met {participant} in Rome because {blank} lived there."),
+        ("them", "The {occupation} bought mugs from {participant} but {blank} broke them."),
+        ("before both", "{blank} was glad when the {occupation} met {participant}."),
+        ("names the participant", "The {occupation} paused because {blank} had seen {participant}."),
+        ("names the occupation", "{participant} slept while {blank} {verb:was|were} the {occupation}."),
     ],
 )
-def test_a_clause_that_leans_on_what_is_dropped_is_not_taken(template: str) -> None:
-    assert clause(template) == ""
+def test_a_clause_that_leans_on_what_is_dropped_is_not_taken(word: str, template: str) -> None:
+    assert clause(template) == "", word
 
 
 def test_a_schema_of_the_participant_is_not_taken() -> None:
@@ -88,22 +86,11 @@ def test_a_schema_of_the_participant_is_not_taken() -> None:
 
 def test_each_schema_gives_three_sentences() -> None:
     chosen = simplified(potter("The {occupation} hid from {participant} because {blank} {verb:was|were} poor."))
+    clauses = ("she was poor", "he was poor", "they were poor")
     assert [(sentence.id, sentence.query.texts(), sentence.gold) for sentence in chosen.sentences] == [
-        (
-            "potter/female/0",
-            [f"The female potter said that {clause}." for clause in ("she was poor", "he was poor", "they were poor")],
-            "female",
-        ),
-        (
-            "potter/male/0",
-            [f"The male potter said that {clause}." for clause in ("she was poor", "he was poor", "they were poor")],
-            "male",
-        ),
-        (
-            "potter/unspecified/0",
-            [f"The potter said that {clause}." for clause in ("she was poor", "he was poor", "they were poor")],
-            None,
-        ),
+        ("potter/female/0", [f"The female potter said that {clause}." for clause in clauses], "female"),
+        ("potter/male/0", [f"The male potter said that {clause}." for clause in clauses], "male"),
+        ("potter/unspecified/0", [f"The potter said that {clause}." for clause in clauses], None),
     ]
     assert chosen.sentences[1].factors == {
         "occupation": "potter",
@@ -194,19 +181,16 @@ def test_published_schemas_are_simplified_by_the_same_rule(reference_data: Path)
 def test_the_published_table_has_three_sentences_of_48_occupations(reference_data: Path) -> None:
     chosen = challenge.sentences(str(reference_data / "simplified" / "simplified_sentences.tsv"))
     assert chosen.name == "simplified"
-    assert len({sentence.id for sentence in chosen.sentences}) == len(chosen.sentences) == 144
+    assert chosen.words == FORMS
     occupations = {sentence.factors["occupation"] for sentence in chosen.sentences}
+    assert len({sentence.id for sentence in chosen.sentences}) == len(chosen.sentences) == 144
     assert len(occupations) == 48
     assert occupations <= set(own_shares())
     assert Counter((sentence.cluster, sentence.factors["participant_class"]) for sentence in chosen.sentences) == {
         (occupation, sex): 1 for occupation in occupations for sex in ("female", "male", "unspecified")
     }
-    assert Counter(sentence.factors["well_specified"] for sentence in chosen.sentences) == {True: 96, False: 48}
-    assert Counter(sentence.gold for sentence in chosen.sentences) == {"female": 48, "male": 48, None: 48}
-
-
-def test_the_published_table_says_what_each_sentence_is(reference_data: Path) -> None:
-    chosen = challenge.sentences(str(reference_data / "simplified" / "simplified_sentences.tsv"))
+    # The table tells no case, so every form may fill a blank.
+    expected = [(group, (form,)) for group, forms in FORMS.items() for form in forms]
     for sentence in chosen.sentences:
         occupation, sex, coreferent = sentence.id.split("_")
         assert sentence.factors == {
@@ -219,13 +203,6 @@ def test_the_published_table_says_what_each_sentence_is(reference_data: Path) ->
         }
         assert (sentence.cluster, coreferent) == (occupation, "0")
         assert sentence.gold == (None if sex == "unspecified" else sex)
-
-
-def test_the_published_table_tells_no_case_so_every_form_may_fill_it(reference_data: Path) -> None:
-    chosen = challenge.sentences(str(reference_data / "simplified" / "simplified_sentences.tsv"))
-    assert chosen.words == FORMS
-    expected = [(group, (form,)) for group, forms in FORMS.items() for form in forms]
-    for sentence in chosen.sentences:
         assert isinstance(sentence.query, Blank)
         assert len(sentence.query.pieces) == 2
         assert not any("MASK" in piece for piece in sentence.query.pieces)

@@ -127,13 +127,10 @@ def test_options_fill_the_blank_and_are_the_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("case", "forms"),
     [
-        ("nominative", ["she", "he", "they"]),
-        ("accusative", ["her", "him", "them"]),
-        ("possessive", ["her", "his", "their"]),
-        ("any", PRONOUNS),
-        ("", PRONOUNS),
+        ("nominative", ["she", "he", "they"]), ("accusative", ["her", "him", "them"]),
+        ("possessive", ["her", "his", "their"]), ("any", PRONOUNS), ("", PRONOUNS),
     ],
-)
+)  # fmt: skip
 def test_the_case_of_a_pronoun(case: str, forms: list[str], tmp_path: Path) -> None:
     sentence = one_row(tmp_path, "pronoun_case", case)
     assert sentence.query.texts() == [f"It was {form}." for form in forms]
@@ -150,28 +147,16 @@ def test_other_columns_are_factors_and_stay_text(tmp_path: Path) -> None:
     sentence = one_row(tmp_path, "weather,degrees,empty", "rain,12,")
     assert sentence.factors == {"weather": "rain", "degrees": "12", "empty": ""}
     (item,) = challenge.SentenceSet("own", "", "", {}, (sentence,)).plain()
-    assert {name: item.factors[name] for name in ("sentence", "weather", "degrees")} == {
-        "sentence": "row",
-        "weather": "rain",
-        "degrees": "12",
-    }
+    assert item.factors.items() >= {"sentence": "row", "weather": "rain", "degrees": "12"}.items()
 
 
-@pytest.mark.parametrize(
-    ("said", "meant"),
-    [
-        ("yes", True),
-        ("Yes", True),
-        ("TRUE", True),
-        ("1", True),
-        ("no", False),
-        ("NO", False),
-        ("False", False),
-        ("0", False),
-    ],
-)
-def test_whether_a_sentence_decides_is_said_in_many_ways(said: str, meant: bool, tmp_path: Path) -> None:
-    assert one_row(tmp_path, "well_specified", said).factors["well_specified"] is meant
+def test_whether_a_sentence_decides_and_coreferent_are_said_in_many_ways(tmp_path: Path) -> None:
+    for words, meant in (("yes Yes TRUE 1", True), ("no NO False 0", False)):
+        for said in words.split():
+            assert one_row(tmp_path, "well_specified", said).factors["well_specified"] is meant
+    for said in ("0", "1"):
+        coreferent = one_row(tmp_path, "coreferent", said).factors["coreferent"]
+        assert (coreferent, type(coreferent)) == (int(said), int)
 
 
 @pytest.mark.parametrize(
@@ -209,23 +194,14 @@ def test_gold_may_be_any_group_that_is_asked(tmp_path: Path) -> None:
     assert one_row(tmp_path, "participant_class", "female", WEATHER).gold is None
 
 
-@pytest.mark.parametrize(("said", "meant"), [("0", 0), ("1", 1)])
-def test_coreferent_is_a_whole_number(said: str, meant: int, tmp_path: Path) -> None:
-    coreferent = one_row(tmp_path, "coreferent", said).factors["coreferent"]
-    assert (coreferent, type(coreferent)) == (meant, int)
-
-
 @pytest.mark.parametrize(
     ("columns", "cells", "cluster"),
     [
-        ("cluster", "east", "east"),
-        ("cluster", "", "row"),
-        ("occupation", "potter", "potter"),
-        ("cluster,occupation", "east,potter", "east"),
-        ("cluster,occupation", ",potter", "potter"),
+        ("cluster", "east", "east"), ("cluster", "", "row"), ("occupation", "potter", "potter"),
+        ("cluster,occupation", "east,potter", "east"), ("cluster,occupation", ",potter", "potter"),
         ("weather", "rain", "row"),
     ],
-)
+)  # fmt: skip
 def test_whose_errors_go_together(columns: str, cells: str, cluster: str, tmp_path: Path) -> None:
     sentence = one_row(tmp_path, columns, cells)
     assert sentence.cluster == cluster
@@ -243,7 +219,10 @@ def test_the_share_of_women_is_a_number_or_known_by_occupation(tmp_path: Path) -
 
 
 def test_ids_of_the_published_form_say_what_the_sentence_is(tmp_path: Path) -> None:
-    text = "sentid\tsentence\nnurse_female_0\tThe female nurse said MASK won.\nroofer_unspecified_0\tThe roofer met MASK.\n"
+    text = (
+        "sentid\tsentence\nnurse_female_0\tThe female nurse said MASK won.\n"
+        "roofer_unspecified_0\tThe roofer met MASK.\n"
+    )
     chosen = read(tmp_path, text, "any.tsv")
     assert (chosen.name, chosen.source) == ("simplified", "any.tsv")
     nurse, roofer = chosen.sentences
@@ -270,21 +249,14 @@ def test_one_sentence_alone() -> None:
     assert [option.fills for option in case.sentences[0].query.options] == [("she",), ("he",), ("they",)]
 
 
-@pytest.mark.parametrize(
-    "options", ["warm: hot, mild; cold: icy", {"warm": ["hot", "mild"], "cold": ["icy"]}], ids=["text", "table"]
-)
-def test_one_sentence_with_words_of_its_own(options: str | dict[str, list[str]]) -> None:
-    own = challenge.single("mine", "Soup is [MASK].", options)
-    assert own.words == {"warm": ("hot", "mild"), "cold": ("icy",)}
-    assert own.sentences[0].query.texts() == ["Soup is hot.", "Soup is mild.", "Soup is icy."]
-
-
-def test_words_may_stand_in_whatever_holds_them_in_order() -> None:
+def test_one_sentence_with_words_of_its_own() -> None:
     words = ["hot", "mild"]
-    for held in (tuple(words), np.array(words), pd.Series(words), pd.Index(words)):
-        own = challenge.single("mine", "Soup is [MASK].", {"warm": held, "cold": ["icy"]})
+    tables = [{"warm": held, "cold": ["icy"]} for held in (words, tuple(words), np.array(words), pd.Series(words))]
+    for options in ("warm: hot, mild; cold: icy", *tables):
+        own = challenge.single("mine", "Soup is [MASK].", options)
         assert own.words == {"warm": ("hot", "mild"), "cold": ("icy",)}
         assert {type(word) for forms in own.words.values() for word in forms} == {str}
+        assert own.sentences[0].query.texts() == ["Soup is hot.", "Soup is mild.", "Soup is icy."]
 
 
 def given_out() -> Iterator[str]:
