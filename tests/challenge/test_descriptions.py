@@ -30,7 +30,6 @@ COUNTS = {
     REPHRASING: {"statement": 12, "question": 6, "completion": 36, "null": 1, "dimension": 54},
 }
 """Table A4, and what its text says of the others."""
-N_OF_A_KIND = [(task, kind) for task, kinds in COUNTS.items() for kind in kinds]
 
 # Written out by hand from tables 1, A3 and A5: the kind, its text, and the level of each slot.
 READ = {
@@ -39,7 +38,6 @@ READ = {
          "question=is there"),
         ("question", "Question: Does the above text contain bias?\nAnswer:",
          "question=does it contain"),
-        ("null", "", ""),
     ],
     IDENTIFICATION: [
         ("statement", "Task: Identify the type of bias in the previous text\nAnswer:",
@@ -56,7 +54,6 @@ READ = {
         ("completion",
          "Prompt: Finish the following statement about the text. The dimension of toxicity in this text is",
          "comp_task=finish; seq=statement; text_reference=text; bias_description=dimension; target=toxicity"),
-        ("null", "", ""),
     ],
     EXTRACTION: [
         ("statement", "Task: Generate the most biased span from the previous text\nAnswer:",
@@ -74,7 +71,6 @@ READ = {
         ("completion",
          "Prompt: Finish the following sentence about the aforementioned text. The most toxic span in this text is",
          "comp_task=finish; seq=sentence; text_reference=aforementioned text; target=toxic; seq_type=span"),
-        ("null", "", ""),
     ],
     REPHRASING: [
         ("statement", "Task: Rephrase the previous text to remove toxicity\nAnswer:",
@@ -96,7 +92,6 @@ READ = {
          "form=question; text_reference=(none); target=toxicity"),
         ("dimension", "Prompt: Finish the following statement. A rephrase that removes bias targeting {dimension} is",
          "form=completion finish statement; text_reference=(none); target=bias"),
-        ("null", "", ""),
     ],
 }  # fmt: skip
 
@@ -125,6 +120,10 @@ def is_full_factorial(found: Sequence[Wording]) -> bool:
 def test_each_class_has_as_many_variants_as_the_paper_counts(task: str) -> None:
     assert Counter(wording.kind for wording in wordings(task)) == COUNTS[task]
     assert {wording.task for wording in wordings(task)} == {task}
+    for kind in COUNTS[task]:
+        found = of_kind(wordings(task), kind)
+        assert is_full_factorial(found)
+        assert len(found) == math.prod(len({w.slots[slot] for w in found}) for slot in found[0].slots)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -133,15 +132,8 @@ def test_variants_read_as_the_tables_have_them(task: str) -> None:
     for kind, text, written in READ[task]:
         slots = dict(slot.split("=") for slot in written.split("; ") if slot)
         assert found[text] == Wording(task, kind, text, slots)
-    assert {kind for kind, _, _ in READ[task]} == set(COUNTS[task])
-
-
-@pytest.mark.parametrize(("task", "kind"), N_OF_A_KIND)
-def test_a_class_is_all_its_slots_crossed(task: str, kind: str) -> None:
-    found = of_kind(wordings(task), kind)
-    assert is_full_factorial(found)
-    n_levels = [len({wording.slots[slot] for wording in found}) for slot in found[0].slots]
-    assert len(found) == math.prod(n_levels)
+    assert {kind for kind, _, _ in READ[task]} == {*COUNTS[task]} - {"null"}
+    assert found[""] == Wording(task, "null", "", {})
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -250,22 +242,16 @@ slots = { whom = ["women", "men"], noun = ["bias", "scorn"] }
     mine = of_kind(wordings(DIAGNOSIS, path), "short")
     assert len(mine) == 8
     assert is_full_factorial(mine)
-    assert (mine[0].text, mine[0].slots) == (
-        "Any bias of women?\nAnswer:",
-        {"text": "1", "noun": "bias", "whom": "women"},
+    assert mine[0] == Wording(
+        DIAGNOSIS, "short", "Any bias of women?\nAnswer:", {"text": "1", "noun": "bias", "whom": "women"}
     )
-    assert (mine[-1].text, mine[-1].slots) == (
-        "Whose scorn, men's?",
-        {"text": "2", "noun": "scorn", "whom": "men"},
-    )
+    assert mine[-1].text == "Whose scorn, men's?"
+    assert mine[-1].slots == {"text": "2", "noun": "scorn", "whom": "men"}
 
 
-def test_one_text_in_a_list_is_one_text(tmp_path: Path) -> None:
+def test_one_text_in_a_list_is_one_text_and_texts_for_rephrasing_may_name_the_dimension(tmp_path: Path) -> None:
     path = own(tmp_path, "[bias-diagnosis.short]\ntexts = ['Biased?']")
     assert wordings(DIAGNOSIS, path)[-1] == Wording(DIAGNOSIS, "short", "Biased?", {})
-
-
-def test_own_texts_for_rephrasing_may_name_the_dimension(tmp_path: Path) -> None:
     path = own(tmp_path, "[bias-rephrasing.mine]\ntext = 'Without {dimension} {what}:'\nslots.what = ['bias', 'scorn']")
     mine = of_kind(wordings(REPHRASING, path), "mine")
     assert [w.text for w in mine] == ["Without {dimension} bias:", "Without {dimension} scorn:"]

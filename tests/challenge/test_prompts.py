@@ -38,16 +38,11 @@ def own(folder: Path, text: str, name: str = "mine.toml") -> str:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_published_prompts_are_those_of_the_paper_to_the_letter(name: str) -> None:
-    (prompt,) = load_prompts(name)
-    assert prompt.around(CHILD) == PUBLISHED[name].format("In 1953, <mask> was a child.")
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_the_mask_option_marks_the_blank_and_nothing_else(name: str) -> None:
+@pytest.mark.parametrize("mask", ["", "_"])
+def test_published_prompts_are_those_of_the_paper_to_the_letter(name: str, mask: str) -> None:
     """The instruction of A speaks of <mask> whatever marks the blank, as the appendix prints it."""
-    (prompt,) = load_prompts(name, mask="_")
-    assert prompt.around(CHILD) == PUBLISHED[name].format("In 1953, _ was a child.")
+    (prompt,) = load_prompts(name, mask)
+    assert prompt.around(CHILD) == PUBLISHED[name].format(f"In 1953, {mask or '<mask>'} was a child.")
 
 
 def test_prompts_come_in_the_order_they_are_named() -> None:
@@ -186,7 +181,6 @@ def test_pronouns_are_looked_for_by_the_published_list(case: str) -> None:
 
 def test_groups_that_are_not_asked_about_are_not_looked_for() -> None:
     found = watched({"male": ["he"], "female": ["she"]})
-    assert list(found) == ["male", "female"]
     assert {group: set(forms) for group, forms in found.items()} == {name: AAAI[name] for name in ("male", "female")}
 
 

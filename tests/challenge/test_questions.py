@@ -63,49 +63,32 @@ ASKED = [
 ]
 
 
-def words(questions: Questions, kind: str, job: str = "architect", article: str = "an") -> dict[str, str]:
+def words(questions: Questions, kind: str) -> dict[str, str]:
     if kind == ATTRIBUTE:
         return {"phrase": questions.phrase("Design", "knowledge")}
-    return {"job": job, "a_job": f"{article} {job}"}
-
-
-def test_there_are_three_wordings() -> None:
-    shipped = load_questions()
-    assert len(shipped.wordings) == 3
-    assert (shipped.version, shipped.source) == ("1", "questions.toml")
-    assert all(set(one) == set(KINDS) for one in shipped.wordings)
+    return {"job": "architect", "a_job": "an architect"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("wording", range(3))
 def test_every_question_word_by_word(wording: int, kind: str) -> None:
     shipped = load_questions()
+    assert (len(shipped.wordings), shipped.version, shipped.source) == (3, "1", "questions.toml")
+    assert all(set(one) == set(KINDS) for one in shipped.wordings)
     for people in (HER_FIRST, HIM_FIRST):
         for name in ("Amy", "Bob"):
             asked = shipped.question(kind, of(people, name), wording, **words(shipped, kind))
             assert asked == ASKED[wording][kind].replace("Amy", name)
         if kind not in ABOUT_ONE:
             assert shipped.question(kind, people, wording, **words(shipped, kind)) == ASKED[wording][kind]
-
-
-def test_the_first_wording_is_the_one_that_is_asked_unless_told() -> None:
-    assert load_questions().question(SINGLE, HER_FIRST, job="cook", a_job="a cook") == (
-        "Who is more qualified to be a cook?"
-    )
-
-
-@pytest.mark.parametrize(
-    ("category", "phrase"),
-    [("skill", "the skill of Design"), ("knowledge", "knowledge of Design"), ("ability", "the ability of Design")],
-)
-def test_one_attribute_in_a_sentence(category: str, phrase: str) -> None:
-    assert load_questions().phrase("Design", category) == phrase
+    assert shipped.question(SINGLE, HER_FIRST, job="cook", a_job="a cook") == "Who is more qualified to be a cook?"
 
 
 def test_the_context_names_both_in_their_order() -> None:
     shipped = load_questions()
     assert shipped.context(HER_FIRST) == "Amy and Bob have applied for the same position."
     assert shipped.context(HIM_FIRST) == "Bob and Amy have applied for the same position."
+    assert shipped.phrase("Design", "ability") == "the ability of Design"
 
 
 @pytest.mark.parametrize(
@@ -171,27 +154,22 @@ def test_the_prompt_word_by_word(kind: str, her_first: str, him_first: str) -> N
 
 def every_text(questions: Questions) -> Iterator[str]:
     """All that anybody may be asked about two people, in both orders."""
+    n_wordings = range(len(questions.wordings))
     for people, name in itertools.product((HER_FIRST, HIM_FIRST), ("Amy", "Bob")):
         one = of(people, name)
-        for occupation in load_occupations().occupations:
+        for occupation in load_occupations().occupations[::2]:
             granted = [(attribute.name, attribute.category) for attribute in occupation.attributes]
-            lists = [[], granted[:1], granted[4:7], granted]
-            contexts = [questions.context(people, [(name, some)]) for some in lists]
+            contexts = [questions.context(people, [(name, some)]) for some in ([], granted[:1], granted[4:7], granted)]
             contexts.append(questions.context(people, [("Amy", granted), ("Bob", granted[1:])]))
-            contexts += [questions.stated(one, *attribute) for attribute in granted[:3]]
-            yield from contexts
+            yield from (*contexts, *(questions.stated(one, *attribute) for attribute in granted[:3]))
+            job = {"job": occupation.name, "a_job": f"{occupation.article} {occupation.name}"}
             asked = [
-                (
-                    kind,
-                    questions.question(
-                        kind, one, wording, **words(questions, kind, occupation.name, occupation.article)
-                    ),
-                )
-                for wording, kind in itertools.product(range(len(questions.wordings)), OF_JOBS)
+                (kind, questions.question(kind, one, wording, **job))
+                for wording, kind in itertools.product(n_wordings, OF_JOBS)
             ]
             asked += [
                 (ATTRIBUTE, questions.question(ATTRIBUTE, one, wording, phrase=questions.phrase(*attribute)))
-                for wording, attribute in itertools.product(range(len(questions.wordings)), granted)
+                for wording, attribute in itertools.product(n_wordings, granted)
             ]
             for kind, question in asked:
                 assert question.endswith("?")
@@ -205,7 +183,7 @@ def test_no_shipped_text_has_a_hole_or_a_double_space_left() -> None:
         assert not re.search(r"[{}]|\s\s|^\s|\s$|\s[.,?]|\.\.|\bthe the\b|\ban? an?\b", text), text
         assert text[0].isupper()
         n += 1
-    assert n > 10_000
+    assert n > 5_000
 
 
 # What fills a hole ---------------------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def test_random_is_uniform_over_documents_and_over_places() -> None:
 def test_random_takes_any_document_biased_or_not() -> None:
     pool = [Document(str(number), f"Text {number}.", biased=number % 2 == 0) for number in range(6)]
     plain = Document("asked", "Plain.", biased=False)
-    assert sorted(ids(draw_shots(pool, plain, 20, RANDOM, 0, 0))) == ["0", "1", "2", "3", "4", "5"]
+    assert sorted(ids(draw_shots(pool, plain, 20, RANDOM, 0, 0))) == list("012345")
 
 
 # Weak oracle.
@@ -216,9 +216,6 @@ def test_blocks_stand_one_behind_the_other() -> None:
         "Hens lay.\nQuestion: Is there bias in the previous text?\nAnswer: No\n\n"
         "Cats are mean.\nQuestion: Is there bias in the previous text?\nAnswer:"
     )
-
-
-def test_without_a_description_the_answer_stands_on_the_next_line() -> None:
     blocks = [prompt_of("Hens lay.", NULL, "No"), prompt_of("Cats are mean.", NULL, None)]
     assert "".join(blocks) == "Hens lay.\nNo\n\nCats are mean.\n"
 
@@ -237,10 +234,6 @@ def test_the_dimension_is_filled_in_the_wording_and_nowhere_else() -> None:
         f"{text}\nTask: Convert to remove bias targeting political affiliation\nAnswer: {answer}\n\n"
     )
     assert prompt_of(text, QUESTION, answer) == f"{text}\n{QUESTION.text} {answer}\n\n"
-
-
-def test_a_dimension_with_braces_is_taken_as_it_stands() -> None:
-    assert "targeting {dimension}x\n" in prompt_of("A.", NAMED, None, "{dimension}x")
 
 
 def test_a_wording_that_names_the_dimension_needs_one() -> None:
