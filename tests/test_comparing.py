@@ -15,11 +15,12 @@ import pytest
 from scipy import stats
 
 import undertow
-from tiny import saved, tiny_llama
-from undertow import probes
+from made_once import made_once
+from scripted import tell_nothing
+from undertow import audit, probes
 from undertow.comparing import Comparison, compare, differences
-from undertow.comparing.pairing import ANSWERED_BEFORE, NO_ANSWER, Names, pair
-from undertow.comparing.replicates import by_key, columns_known, point_results
+from undertow.comparing.pairing import NO_ANSWER, Names, pair
+from undertow.comparing.replicates import by_key, point_results
 from undertow.comparing.runs import JSON, PAGE, TABLE, Runs
 from undertow.comparing.runs import compare as compare_folders
 from undertow.probes.base import Evidence
@@ -28,22 +29,40 @@ from undertow.stats import point_estimates
 from undertow.types import Result, UndertowError
 
 PROBE = "spurious-correlation"
-
-
-class OutsideProbe:
-    """What a probe from outside has beside its measures: no options, and nothing to say of its questions."""
-
-    Settings = dict
-
-    @staticmethod
-    def design(settings: Any) -> Mapping[str, Any]:
-        return {}
+pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 DESIGN: dict[str, Any] = {
     "groups": ["female", "male"], "gaps": [["female", "male"]], "words": {"female": ["she"], "male": ["he"]}, "title": "A set",
     "source": "", "protocol": "exact", "readout": "likelihood", "normalised": True, "prompts": {},
 }  # fmt: skip
+ASKED: Mapping[str, dict[str, Any]] = {
+    PROBE: {"limit": 240},
+    "task-specification": {"limit": 80},
+    "bias-diagnosis": {"limit": 60},
+    "bias-identification": {"limit": 60, "wordings": 2},
+    "bias-extraction": {"limit": 120},
+    "bias-rephrasing": {"limit": 60},
+    "occupation-checklist": {"pairs": 3, "only": "nurse,pilot,cook", "contexts": "without", "negated": False},
+}
+"""Every audit, asked little."""
+RunOf = Callable[..., Record]
+
+
+@pytest.fixture
+def run_of(shared_base: Path) -> RunOf:
+    """Reads a run of an audit, made once and without a page."""
+
+    def read(probe: str, model: str = "toy") -> Record:
+        def make(folder: Path) -> None:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
+                patch.setattr(audit, "tell_with", tell_nothing)
+                undertow.run(probe, model, out=folder / "run", **ASKED[probe])
+
+        return read_record(made_once(shared_base, f"compared-{probe}-{model}", make) / "run")
+
+    return read
 
 
 def table(female: Mapping[str, Sequence[float]], model: str = "one", w_name: str = "date") -> pd.DataFrame:
@@ -108,19 +127,15 @@ def numbers(result: Result) -> list[float]:
 
 def test_a_difference_by_hand() -> None:
     """Slopes are 10 and 13; without a they are 10 and 14, without b 10 and 12."""
-    found = difference(compare(record(table(FIRST)), record(table(SECOND, "two"))), "slope")
+    of = compare(record(table(FIRST)), record(table(SECOND, "two")))
+    found = difference(of, "slope")
     half = stats.t.ppf(0.975, 1)
     assert numbers(found) == pytest.approx([3, 3 - half, 3 + half, 0.5])
     assert found.detail == {"baseline": pytest.approx(10), "candidate": pytest.approx(13), "n_clusters": 2}
     assert (found.n, found.n_unscored, found.neutral, found.unit) == (6, 0, 0.0, "percentage points per step")
     assert found.group == {"challenge": "set", "prompt": "", "w_name": "date", "pronoun": "female"}
-
-
-def test_a_gap_is_twice_that() -> None:
-    of = compare(record(table(FIRST)), record(table(SECOND, "two")))
-    slope, gap = difference(of, "slope"), difference(of, "slope_gap", "female-male")
-    assert numbers(gap)[:3] == pytest.approx([2 * number for number in numbers(slope)[:3]])
-    assert gap.p == slope.p
+    gap = difference(of, "slope_gap", "female-male")
+    assert numbers(gap) == pytest.approx([6, 6 - 2 * half, 6 + 2 * half, 0.5])
 
 
 def test_q_is_over_all_that_is_tested() -> None:
@@ -278,18 +293,18 @@ def other_text(frame: pd.DataFrame) -> pd.DataFrame:
 
 SHOTS = {"given_shots": 5}
 REFUSED: Mapping[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], dict[str, Any], str]] = {
-    "probe": (lambda f: f, {"probe": "task-specification"}, "a run of spurious-correlation, the second one of task-specification"),
-    "protocol": (lambda f: f, {"protocol": "paper"}, "under protocol exact, the second under paper"),
-    "groups": (lambda f: f, {"design": {"gaps": []}}, r"gaps is \[\['female', 'male'\]\] in the first"),
-    "readout": (lambda f: f, {"design": {"readout": "mask"}}, "shares of what the listed words have.*in their place"),
-    "options": (lambda f: f, {"challenge_sha256": "b", "settings": {"challenge": "c"}}, "challenge is 'set' in the first and 'c'"),
-    "file": (lambda f: f, {"challenge_sha256": "b"}, "a file or the set has changed between them"),
-    "seed": (lambda f: f.assign(**SHOTS), {"challenge_sha256": "b", "seed": 4}, "drawn with seed 0 in the first and 4"),
+    "probe": (lambda f: f, {"probe": "task-specification"}, "task-specification"),
+    "protocol": (lambda f: f, {"protocol": "paper"}, "paper"),
+    "groups": (lambda f: f, {"design": {"gaps": []}}, "gaps"),
+    "readout": (lambda f: f, {"design": {"readout": "mask"}}, "shares"),
+    "options": (lambda f: f, {"challenge_sha256": "b", "settings": {"challenge": "c"}}, "challenge"),
+    "file": (lambda f: f, {"challenge_sha256": "b"}, "changed"),
+    "seed": (lambda f: f.assign(**SHOTS), {"challenge_sha256": "b", "seed": 4}, "seed 0"),
     "texts": (other_text, {"challenge_sha256": "b", "limit": 3}, "text is 'In 1900, ___ was at a"),
-    "items": (lambda f: f.assign(item="x" + f["item"]), {"challenge_sha256": "b", "limit": 3}, "they share no item"),
-    "answers": (lambda f: f.assign(unscored="gone"), {}, "none has an answer in both"),
-    "twice": (lambda f: f.assign(item="x"), {}, "item 'x' of two is there twice"),
-}  # fmt: skip
+    "items": (lambda f: f.assign(item="x" + f["item"]), {"challenge_sha256": "b", "limit": 3}, "no item"),
+    "answers": (lambda f: f.assign(unscored="gone"), {}, "answer"),
+    "twice": (lambda f: f.assign(item="x"), {}, "item 'x'"),
+}
 
 
 @pytest.mark.parametrize(("change", "changed", "said"), REFUSED.values(), ids=list(REFUSED))
@@ -301,7 +316,6 @@ def test_what_is_not_comparable_is_refused(
     with pytest.raises(UndertowError, match=said) as refusal:
         compare(record(table(FIRST)), second)
     assert "two" in str(refusal.value)
-    assert ";" in str(refusal.value), "it says how to mend it"
 
 
 def test_a_run_that_does_not_say_how_masses_were_read_is_not_taken_for_a_recorded_table() -> None:
@@ -310,13 +324,22 @@ def test_a_run_that_does_not_say_how_masses_were_read_is_not_taken_for_a_recorde
     silent = replace(silent, manifest={**silent.manifest, "design": design})
     for readout in ("likelihood", "mask"):
         said = record(table(FIRST), design={"readout": readout})
-        with pytest.raises(UndertowError, match=r"whose design does not say how.*; run the older one again") as refusal:
+        with pytest.raises(UndertowError, match="does not say how") as refusal:
             compare(said, silent)
         assert "recorded" not in str(refusal.value)
     told = replace(silent, manifest={**silent.manifest, "recorded": "own.csv"})
-    with pytest.raises(UndertowError, match="as they were recorded; compare models that are read alike"):
+    with pytest.raises(UndertowError, match="recorded"):
         compare(record(table(FIRST), design={"readout": "likelihood"}), told)
     assert compare(silent, silent).identical
+
+
+def test_one_run_and_a_negative_seed_are_refused(tmp_path: Path) -> None:
+    run = record(table(FIRST))
+    with pytest.raises(UndertowError, match="seed -1"):
+        compare(run, run, seed=-1)
+    for folders in ([tmp_path], [tmp_path / "a", tmp_path / "b"]):
+        with pytest.raises(UndertowError, match="run folder"):
+            compare_folders(*folders)
 
 
 def test_several_models_without_a_common_name_are_refused() -> None:
@@ -325,15 +348,9 @@ def test_several_models_without_a_common_name_are_refused() -> None:
         compare(record(table(FIRST)), record(several))
 
 
-def test_a_negative_seed_is_refused() -> None:
-    run = record(table(FIRST))
-    with pytest.raises(UndertowError, match="seed -1 is negative"):
-        compare(run, run, seed=-1)
-
-
-def test_ways_of_reading_do_not_matter_where_shares_are_measured(toys: Path) -> None:
+def test_ways_of_reading_do_not_matter_where_shares_are_measured(run_of: RunOf) -> None:
     """Detection of unspecified sentences takes shares between groups: the toy gives likelihoods, uniform probabilities."""
-    first, second = (read_record(toys / name) for name in ("task-specification", "uniform"))
+    first, second = run_of("task-specification"), run_of("task-specification", "uniform")
     assert [run.manifest["design"]["normalised"] for run in (first, second)] == [True, False]
     paired = pair(first, second, probes.load("task-specification"), Names("x", "y"))
     assert paired.n_answered == len(first.observations)
@@ -341,33 +358,10 @@ def test_ways_of_reading_do_not_matter_where_shares_are_measured(toys: Path) -> 
 
 # Runs of models.
 
-ASKED = {
-    "spurious-correlation": {"limit": 240},
-    "task-specification": {"limit": 80},
-    "bias-diagnosis": {"limit": 60},
-    "bias-identification": {"limit": 60, "wordings": 2},
-    "bias-extraction": {"limit": 160},
-    "bias-rephrasing": {"limit": 60},
-    "occupation-checklist": {"pairs": 3, "only": "nurse,pilot,cook", "contexts": "without", "negated": False},
-}
-"""Every audit, asked little."""
-
-
-@pytest.fixture(scope="module")
-def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of every audit with the toy, and one of uniform."""
-    folder = tmp_path_factory.mktemp("toys")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
-        for probe, options in ASKED.items():
-            undertow.run(probe, "toy", out=folder / probe, **options)  # type: ignore[arg-type]
-        undertow.run("task-specification", "uniform", limit=80, out=folder / "uniform")
-    return folder
-
 
 @pytest.mark.parametrize("probe", ASKED)
-def test_point_estimates_are_the_values_of_every_audit(toys: Path, probe: str) -> None:
-    run = read_record(toys / probe)
+def test_point_estimates_are_the_values_of_every_audit(run_of: RunOf, probe: str) -> None:
+    run = run_of(probe)
     evidence = Evidence(run.observations, run.manifest["design"])
     plain = {key: one for key, one in by_key(run.results).items() if one.group.get("model") != ""}
     with point_estimates():
@@ -382,8 +376,8 @@ def test_point_estimates_are_the_values_of_every_audit(toys: Path, probe: str) -
 
 
 @pytest.mark.parametrize("probe", ASKED)
-def test_every_audit_differs_from_itself_in_nothing(toys: Path, probe: str) -> None:
-    run = read_record(toys / probe)
+def test_every_audit_differs_from_itself_in_nothing(run_of: RunOf, probe: str) -> None:
+    run = run_of(probe)
     of = compare(run, run)
     finite = [one for one in of.differences if math.isfinite(one.value)]
     assert finite
@@ -411,27 +405,17 @@ def changed_answers(run: Record) -> Record:
         ("occupation-checklist", "pair"),
     ],
 )
-def test_a_column_of_an_audit_that_runs_lack_is_named(toys: Path, probe: str, column: str) -> None:
-    whole = read_record(toys / probe)
+def test_a_column_of_an_audit_that_runs_lack_is_named(run_of: RunOf, probe: str, column: str) -> None:
+    whole = run_of(probe)
     lacking = replace(whole, observations=whole.observations.drop(columns=column))
-    told = rf": the run is damaged or of another version \(its observations have no column {column!r}, which its audit needs\); run"
     for first, place in ((whole, "two"), (lacking, "one")):
-        with pytest.raises(UndertowError, match=f"^{place}{told}"):
+        with pytest.raises(UndertowError, match=f"^{place}.*{column!r}"):
             compare(first, lacking, names=("one", "two"))
 
 
-def test_columns_that_runs_have_are_known_of_our_audits_and_from_runs_of_others() -> None:
-    empty = Evidence(pd.DataFrame(), {"groups": ["female", "male"]})
-    assert columns_known(PROBE, [empty]) >= set(table(FIRST))
-    assert columns_known("occupation-checklist", [empty]) >= {"pair", "stage", *ANSWERED_BEFORE}
-    assert "pair" not in columns_known(PROBE, [empty]), "of another audit"
-    held = Evidence(pd.DataFrame({"item": ["a"], "score": [1.0]}), {"groups": 5})
-    assert columns_known("outside", [held, empty]) == {"item", "score"}
-
-
 @pytest.mark.parametrize("probe", ["bias-diagnosis", "bias-extraction", "occupation-checklist"])
-def test_other_answers_differ_in_every_audit(toys: Path, probe: str) -> None:
-    run = read_record(toys / probe)
+def test_other_answers_differ_in_every_audit(run_of: RunOf, probe: str) -> None:
+    run = run_of(probe)
     of = compare(run, changed_answers(run))
     assert not of.identical
     finite = [one for one in of.differences if math.isfinite(one.low)]
@@ -445,9 +429,9 @@ def test_other_answers_differ_in_every_audit(toys: Path, probe: str) -> None:
     )
 
 
-def test_the_checklist_is_clustered_by_pairs_and_by_occupations(toys: Path) -> None:
+def test_the_checklist_is_clustered_by_pairs_and_by_occupations(run_of: RunOf) -> None:
     """One occupation answered otherwise: the pairs agree on it, so that they alone would take it for certain."""
-    run = read_record(toys / "occupation-checklist")
+    run = run_of("occupation-checklist")
     frame = run.observations.copy()
     one = frame["soc_code"] == next(code for code in frame["soc_code"] if code)
     frame.loc[one, "female"], frame.loc[one, "male"] = 90.0, 10.0
@@ -460,16 +444,16 @@ def test_the_checklist_is_clustered_by_pairs_and_by_occupations(toys: Path) -> N
     assert found.low < 0 < found.high
 
 
-def test_a_part_of_a_run_is_compared_on_the_items_of_both(toys: Path, tmp_path: Path) -> None:
+def test_a_part_of_a_run_is_compared_on_the_items_of_both(run_of: RunOf, untold: None, tmp_path: Path) -> None:
     part = undertow.run(PROBE, "toy", limit=120, out=tmp_path / "part").record
-    of = compare(read_record(toys / PROBE), part)
+    of = compare(run_of(PROBE), part)
     assert of.identical
     assert of.n_items + of.n_alone[0] == 240
     assert of.n_items + of.n_alone[1] == len(part.observations)
     assert any("was asked were left out" in note for note in of.notes)
 
 
-def test_recorded_tables_are_compared_by_what_was_asked(tmp_path: Path) -> None:
+def test_recorded_tables_are_compared_by_what_was_asked(untold: None, tmp_path: Path) -> None:
     """Their models stand in the names of their items, which are therefore not looked at."""
     rows = "".join(
         f"{{model}},date,{at},{1900 + at},s{s},{30 + 5 * at + s},{60 - 5 * at}\n" for at in range(4) for s in range(5)
@@ -487,55 +471,59 @@ def test_recorded_tables_are_compared_by_what_was_asked(tmp_path: Path) -> None:
     assert found.low < found.value < found.high
 
 
-def test_a_probe_from_outside_is_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It knows nothing of point estimates, says nothing of what is unscored, and is measured as it is."""
+def outside(scores: Sequence[float], model: str = "m") -> Record:
+    """A run of a probe from outside, with a score for each of its clusters."""
+    rows = [{"item": str(at), "model": model, "cluster": f"c{at}", "score": one} for at, one in enumerate(scores)]
+    return record(pd.DataFrame(rows), probe="outside", design={"groups": []})
 
-    class Outside(OutsideProbe):
-        @staticmethod
-        def measure(evidence: Evidence, seed: int) -> list[Result]:
-            frame = evidence.frame
-            return [Result("mean", {"model": str(frame["model"].iloc[0])}, float(frame["score"].mean()), n=len(frame))]
 
-    def run(model: str, scores: Sequence[float]) -> Record:
-        rows = [
-            {"item": str(at), "model": model, "cluster": f"c{at}", "score": score} for at, score in enumerate(scores)
-        ]
-        return record(pd.DataFrame(rows), probe="outside", design={"groups": []})
+@pytest.fixture
+def load_outside(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes every probe one that knows nothing of point estimates: a mean score, for which a cluster may be needed."""
 
-    monkeypatch.setattr(probes, "load", lambda name: Outside)
+    def load(needed: str) -> None:
+        class Outside:
+            Settings = dict
+
+            @staticmethod
+            def design(settings: Any) -> Mapping[str, Any]:
+                return {}
+
+            @staticmethod
+            def measure(evidence: Evidence, seed: int) -> list[Result]:
+                if not set(evidence.frame["cluster"]) >= set(needed.split()):
+                    raise UndertowError("there is too little to be measured; ask more")
+                return [Result("mean", {}, float(evidence.frame["score"].mean()), n=len(evidence.frame))]
+
+        monkeypatch.setattr(probes, "load", lambda name: Outside)
+
+    return load
+
+
+def test_a_probe_from_outside_is_compared_too(load_outside: Callable[[str], None]) -> None:
+    load_outside("")
     rng = np.random.default_rng(3)
     first, second = rng.normal(size=10), rng.normal(1.0, size=10)
-    (found,) = compare(run("x", first.tolist()), run("y", second.tolist())).differences
+    (found,) = compare(outside(first.tolist(), "x"), outside(second.tolist(), "y")).differences
     expected = stats.ttest_rel(second, first)
     assert found.value == pytest.approx((second - first).mean())
     assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
     assert found.p == pytest.approx(expected.pvalue, abs=0.03)
 
 
-def test_what_cannot_be_measured_without_a_cluster_has_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Outside(OutsideProbe):
-        @staticmethod
-        def measure(evidence: Evidence, seed: int) -> list[Result]:
-            if "c3" not in set(evidence.frame["cluster"]):
-                raise UndertowError("there is too little to be measured; ask more")
-            return [Result("mean", {}, float(evidence.frame["score"].mean()), n=len(evidence.frame))]
-
-    def run(scores: Sequence[float]) -> Record:
-        rows = [{"item": str(at), "cluster": f"c{at}", "score": score} for at, score in enumerate(scores)]
-        return record(pd.DataFrame(rows).assign(model="m"), probe="outside", design={"groups": []})
-
-    monkeypatch.setattr(probes, "load", lambda name: Outside)
-    (found,) = compare(run([1.0, 2, 3, 4, 5]), run([2.0, 2, 4, 4, 5])).differences
+def test_what_cannot_be_measured_without_a_cluster_has_no_interval(load_outside: Callable[[str], None]) -> None:
+    load_outside("c3")
+    (found,) = compare(outside([1.0, 2, 3, 4, 5]), outside([2.0, 2, 4, 4, 5])).differences
     assert found.value == pytest.approx(0.4)
     assert math.isnan(found.low)
     assert "Without some of its clusters" in found.note
 
 
 @pytest.mark.slow
-def test_float32_and_bfloat16_differ_a_little(tmp_path: Path) -> None:
-    folder = saved(tmp_path / "tiny", tiny_llama())
+def test_float32_and_bfloat16_differ_a_little(network: Callable[[str], str], untold: None, tmp_path: Path) -> None:
+    folder = network("tiny_llama")
     for dtype in ("float32", "bfloat16"):
-        undertow.run(PROBE, folder, dtype=dtype, w="date", date_count=5, out=tmp_path / dtype)
+        undertow.run(PROBE, folder, dtype=dtype, w="date", date_count=3, limit=60, out=tmp_path / dtype)
     compared = compare_folders(tmp_path / "float32", tmp_path / "bfloat16")
     (of,) = compared.comparisons
     assert (of.baseline, of.candidate) == ("float32", "bfloat16")
@@ -597,21 +585,21 @@ def written(run: Record, folder: Path) -> Path:
     return folder
 
 
-def test_a_comparison_is_written_and_read(tmp_path: Path) -> None:
-    first, second = (
-        written(record(table(FIRST)), tmp_path / "a"),
-        written(record(table(SECOND, "two"), run_key="l"), tmp_path / "b"),
-    )
+@pytest.fixture
+def two_runs(tmp_path: Path) -> list[Path]:
+    """The folders of two runs, in tmp_path."""
+    second = record(table(SECOND, "two"), run_key="l")
+    return [written(record(table(FIRST)), tmp_path / "a"), written(second, tmp_path / "b")]
+
+
+def test_a_comparison_is_written_and_read(two_runs: list[Path], tmp_path: Path) -> None:
+    first, second = two_runs
     compared = compare_folders(first, second)
     page = compared.write(tmp_path / "out")
     assert {entry.name for entry in (tmp_path / "out").iterdir()} == {PAGE, TABLE, JSON}
     html = page.read_text(encoding="utf-8")
     assert "two" in html
     assert "undertow compare" in html
-    assert "What was compared" in html
-    assert "when the two runs are exchanged" in html, "p is not that of the runs"
-    assert "when the values of W are shuffled" not in html
-    assert "Differences of Slope" in html, "the figure is told in words"
     told = pd.read_csv(tmp_path / "out" / TABLE)
     assert set(told["candidate_run"]) == {"two"}
     assert told["value"].tolist() == pytest.approx(
@@ -626,11 +614,8 @@ def test_a_comparison_is_written_and_read(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 3, "no draft is left"
 
 
-def test_nothing_else_is_overwritten(tmp_path: Path) -> None:
-    first, second = (
-        written(record(table(FIRST)), tmp_path / "a"),
-        written(record(table(SECOND, "two"), run_key="l"), tmp_path / "b"),
-    )
+def test_nothing_else_is_overwritten(two_runs: list[Path], tmp_path: Path) -> None:
+    first, second = two_runs
     compared = compare_folders(first, second)
     with pytest.raises(UndertowError, match="holds no comparison"):
         compared.write(first)
@@ -656,39 +641,21 @@ def test_names_are_models_or_folders_and_never_alike(tmp_path: Path) -> None:
     assert Runs.read([places[0], other]).folder(0).name.startswith("comparison_run_c_")
 
 
-def test_more_runs_are_held_against_the_first(tmp_path: Path) -> None:
-    folders = [
-        written(record(table(values, name), run_key=name), tmp_path / name)
-        for name, values in (("one", FIRST), ("two", SECOND), ("three", FIRST))
-    ]
-    compared = compare_folders(*folders)
+def test_more_runs_are_held_against_the_first(two_runs: list[Path], tmp_path: Path) -> None:
+    third = written(record(table(FIRST, "three"), run_key="three"), tmp_path / "c")
+    compared = compare_folders(*two_runs, third)
     assert [(one.baseline, one.candidate) for one in compared.comparisons] == [("one", "two"), ("one", "three")]
     assert [one.identical for one in compared.comparisons] == [False, True]
-    rows = compared.table()
-    assert set(rows["candidate_run"]) == {"two", "three"}
-    told = compared.findings
-    assert any(text.startswith("three against one: All answers") for text in (one.text for one in told))
-    html = compared.write(tmp_path / "out").read_text(encoding="utf-8")
-    assert "two and three against one" in html
-    assert "two: 6 items" in html
+    assert set(compared.table()["candidate_run"]) == {"two", "three"}
+    assert any("three against one" in one.text for one in compared.findings)
+    assert "three" in compared.write(tmp_path / "out").read_text(encoding="utf-8")
 
 
-def test_a_notebook_shows_a_table(tmp_path: Path) -> None:
-    first, second = (
-        written(record(table(FIRST, "<b>one</b>")), tmp_path / "a"),
-        written(record(table(SECOND, "two")), tmp_path / "b"),
-    )
-    html = compare_folders(first, second)._repr_html_()
+def test_a_notebook_shows_a_table(two_runs: list[Path], tmp_path: Path) -> None:
+    html = compare_folders(written(record(table(FIRST, "<b>one</b>")), tmp_path / "c"), two_runs[1])._repr_html_()
     assert "<table" in html
     assert "<b>one" not in html
     assert "&lt;b&gt;one" in html
-
-
-def test_one_run_is_no_comparison(tmp_path: Path) -> None:
-    with pytest.raises(UndertowError, match="two run folders or more"):
-        compare_folders(tmp_path)
-    with pytest.raises(UndertowError, match="there is no such run folder"):
-        compare_folders(tmp_path / "a", tmp_path / "b")
 
 
 def test_rows_without_an_answer_are_marked_and_not_moved() -> None:
