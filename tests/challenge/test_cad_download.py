@@ -8,11 +8,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import random
-import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +20,6 @@ from refusals import refusal
 from undertow.challenge import _cad_download as download
 from undertow.challenge._cad_download import FULL, RECORD, SPLITS
 from undertow.challenge.document_sources import load_documents
-from undertow.types import UndertowError
 
 MODULE, ARCHIVE = "undertow.challenge._cad_download", "data.zip?download=1"
 DEV = "cad_v1_1_dev.tsv"
@@ -195,16 +191,12 @@ def flipped(archive: bytes, name: str) -> bytes:
 
 DAMAGED: dict[str, Callable[[bytes], bytes]] = {
     "nothing": lambda _: b"",
-    "a page": lambda _: b"<html><title>Blocked</title></html>",
-    "cut off": lambda archive: archive[: len(archive) // 2],
     "without its last byte": lambda archive: archive[:-1],
     "a wrong byte": lambda archive: flipped(archive, FULL),
     "a wrong byte in a split file": lambda archive: flipped(archive, DEV),
     "packed in an unknown way": lambda archive: in_directory(archive, 10, b"\x63\0"),
-    "packed as bzip2 it says": lambda archive: in_directory(archive, 10, b"\x0c\0"),
     "a patch": lambda archive: in_directory(archive, 8, b"\x20\0"),
     "encrypted": lambda archive: in_directory(archive, 8, b"\x01\0"),
-    "a member at the end": lambda archive: in_directory(archive, 42, (len(archive) - 9).to_bytes(4, "little")),
     "a member beyond the end": lambda archive: in_directory(archive, 42, b"\xff\xff\xff\x7f"),
     "longer than it says": lambda archive: in_directory(archive, 24, b"\x09\0\0\0"),
     "a name that is not UTF-8": lambda archive: in_directory(archive, 8, b"\0\x08").replace(
@@ -223,31 +215,14 @@ def test_a_damaged_archive_is_refused_and_not_kept(case: str, site: Site, cache:
     assert len(load_documents("cad").evaluation) == 3
 
 
-def test_whatever_bytes_are_damaged_the_files_are_right_or_refused(site: Site, cache: Path) -> None:
-    whole, right, draw = site.files[ARCHIVE], load_documents("cad"), random.Random(7)
-    n_refused, n = 0, 80
-    for _ in range(n):
-        shutil.rmtree(folder_of(cache), ignore_errors=True)
-        damaged = bytearray(whole)
-        for _ in range(draw.choice((1, 1, 3))):
-            damaged[draw.randrange(len(damaged))] = draw.choice((0, 1, 255, draw.randrange(256)))
-        site.files[ARCHIVE] = bytes(damaged)
-        try:
-            assert load_documents("cad") == right
-        except UndertowError:
-            n_refused += 1
-    assert 0 < n_refused < n
-
-
 Pack = Callable[[dict[str, bytes]], bytes]
 OTHERS: dict[str, tuple[Pack, tuple[str, ...]]] = {
-    **{f"no {name}": (partial(lambda left, files: packed({k: v for k, v in files.items() if k != left}), name), (name,))
-       for name in (DEV, FULL)},
+    "no full file": (lambda files: packed({name: files[name] for name in SPLITS}), (FULL,)),
+    "no split file": (lambda files: packed({FULL: files[FULL]}), ("data/cad_v1_1_train.tsv",)),
     "another folder": (lambda files: packed(files, folder=""), ("data/cad_v1_1_train.tsv",)),
     "many zeros": (lambda files: packed({**files, FULL: bytes(65 * 2**20)}), (FULL, "64 MiB")),
-    **{f"another {name}": (partial(lambda of, files: packed({**files, of: files[of] + b"\n"}), name), (name, "SHA-256"))
-       for name in SPLITS},
-}  # fmt: skip
+    "another split file": (lambda files: packed({**files, DEV: files[DEV] + b"\n"}), (DEV, "SHA-256")),
+}
 
 
 @pytest.mark.parametrize("case", OTHERS)
@@ -256,7 +231,6 @@ def test_an_archive_of_other_files_is_refused_and_not_kept(
 ) -> None:
     pack, named = OTHERS[case]
     site.files[ARCHIVE] = pack(files)
-    assert len(site.files[ARCHIVE]) < 2**20
     assert_cad_refused("cad", download.SOURCE_URL, *named)
     assert kept(cache) == {}
 
@@ -283,11 +257,8 @@ OTHER_FULL: dict[str, tuple[Callable[[], bytes], str]] = {
     "22 columns": (lambda: full_file(ROWS, COLUMNS[:-2] + COLUMNS[-1:]), "22 columns"),
     "a column of another name": (lambda: replaced(b"info_id\t", b"info_di\t"), "'info_id'"),
     "without an entry": (lambda: full_file([one for one in ROWS if one["info_id"] != "c2"]), "1 of the 7"),
-    "an entry that is excluded": (lambda: replaced(b"test\t\"NA\"\tThat", b"exclude_lang\t\"NA\"\tThat"), "1 of the 7"),
     "another split": (lambda: replaced(b"test\t\"NA\"\tThat", b"train\t\"NA\"\tThat"), "6 of the 7"),
     "another text": (lambda: replaced(b"It is noon.", b"It is nine."), "6 of the 7"),
-    "another category": (lambda: replaced(b"CounterSpeech", b"Neutral"), "6 of the 7"),
-    "an entry too many": (lambda: full_file([*ROWS, entry("d1", "test", "Neutral", "It is late.")]), "7 of the 8"),
     "a category that is none": (lambda: replaced(b"CounterSpeech", b"Countered"), "line 10"),
     "a line break": (lambda: replaced(b"It is noon.", b"It is\nnoon."), "line 10"),
     "not UTF-8": (lambda: replaced(b"It is noon.", b"It is n\xf6on."), "line 9"),
@@ -348,22 +319,18 @@ def test_a_damaged_record_is_not_taken_for_none(damage: bytes, site: Site, cache
     assert len(site.asked) == 2
 
 
-@pytest.mark.parametrize(("name", "content"), [(DEV, None), (FULL, b"changed"), (FULL, None), (DEV, b"changed")])
-def test_a_kept_file_that_is_gone_or_changed_is_fetched_again(
-    name: str, content: bytes | None, site: Site, cache: Path
-) -> None:
-    first, before = load_documents("cad"), kept(cache)
-    path = folder_of(cache) / name
-    if content is None:
-        path.unlink()
-    else:
-        path.write_bytes(content)
+@pytest.mark.parametrize("name", [DEV, FULL])
+def test_a_kept_file_that_is_gone_or_changed_is_fetched_again(name: str, site: Site, cache: Path) -> None:
+    first, before, path = load_documents("cad"), kept(cache), folder_of(cache) / name
+    path.unlink()
+    assert load_documents("cad") == first
+    path.write_bytes(b"changed")
     assert load_documents("cad") == first
     assert kept(cache) == before
-    assert len(site.asked) == 2
+    assert len(site.asked) == 3
 
 
-@pytest.mark.parametrize("stopped_at", [DEV, FULL, RECORD])
+@pytest.mark.parametrize("stopped_at", [FULL, RECORD])
 def test_a_fetch_that_is_stopped_leaves_nothing_that_is_taken_for_whole(
     stopped_at: str, site: Site, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
