@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import socket
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -215,19 +216,16 @@ def test_a_worker_with_other_versions_is_refused(tmp_path: Path, monkeypatch: py
     worker = Worker(str(tmp_path / "not there"), "1")
     there = {"undertow": "0.1.0 (files 111111111111)", "torch": "2.9.0"}
     for expected, words in (
-        (there, ""),
-        (there | {"torch": "2.8.0"}, "torch on HERE is 2.9.0, and 2.8.0 where the run was started"),
-        (
-            there | {"undertow": "0.1.0 (files 222222222222)"},
-            "undertow on HERE is 0.1.0 (files 111111111111), and 0.1.0 (fil",
-        ),
-        (there | {"transformers": "5.0"}, "transformers on HERE is not installed, and 5.0 where the run was started"),
+        (there, ()),
+        (there | {"torch": "2.8.0"}, ("torch", "2.9.0", "2.8.0")),
+        (there | {"undertow": "0.1.0 (files 222222222222)"}, ("undertow", "111111111111", "222222222222")),
+        (there | {"transformers": "5.0"}, ("transformers", "5.0")),
     ):
         placed, said = worker.open(toy_found, toy_found().card.key(EXACT), lambda: there, expected)
         assert isinstance(placed, distributed.Placed)
         if words:
             assert isinstance(said, distributed.Refused)
-            assert said.sentence.startswith(words.replace("HERE", placed.where))
+            assert all(word in said.sentence for word in (placed.where, *words))
         else:
             assert isinstance(said, Opened)
 
@@ -369,21 +367,14 @@ def test_a_machine_lost_while_its_workers_are_idle_does_not_tell_against_what_th
 
 
 @pytest.mark.parametrize(
-    ("dies", "words", "n_hired"),
-    [
-        ({"open": 1}, "while it opened the model", STRIKES),
-        ({"hear": 0}, "as it was sent the queries", STRIKES),
-        ({"plan": 1}, "while it planned what to ask", STRIKES),
-        ({"answer": 1}, "over the same 60 questions", STRIKES),
-        ({"answer": 0}, "before it could answer anything", STRIKES),
-    ],
+    "dies", [{"open": 1}, {"hear": 0}, {"plan": 1}, {"answer": 1}, {"answer": 0}], ids=lambda dies: next(iter(dies))
 )
-def test_what_kills_every_worker_ends_the_run(crew: Any, dies: dict[str, int], words: str, n_hired: int) -> None:
+def test_what_kills_every_worker_ends_the_run(crew: Any, dies: dict[str, int]) -> None:
     ray = crew(*20 * [dies])
     with Cluster(n_workers=1) as cluster, pytest.raises(UndertowError) as error:
         asked_of(cluster, sentences(60))
-    assert f"a worker was lost 3 times in a row {words} (RayError: killed)" in str(error.value)
-    assert len(ray.actors) == n_hired
+    assert "RayError: killed" in str(error.value)
+    assert len(ray.actors) == STRIKES
 
 
 def test_a_place_where_no_worker_can_open_the_model_is_given_up_and_told(crew: Any) -> None:
@@ -417,20 +408,46 @@ def test_another_address_than_that_of_the_cluster_a_program_is_in_is_refused(cre
     for address in ("", "auto", "localhost:6379", "127.0.0.1:6379"):
         with Cluster(address, 1) as cluster:
             assert len(asked_of(cluster, sentences(30))) == 30
-    with (
-        Cluster("127.0.0.1:6380", 1) as cluster,
-        pytest.raises(
-            UndertowError, match=r"joined the Ray cluster at 127.0.0.1:6379, and --address 127.0.0.1:6380 is a"
-        ),
-    ):
+    with Cluster("127.0.0.1:6380", 1) as cluster, pytest.raises(UndertowError, match=r"127.0.0.1:6380"):
         asked_of(cluster, sentences(30))
 
 
-def test_a_ray_that_cannot_be_started_is_a_sentence_with_a_remedy() -> None:
-    said = distributed._not_joined("", OSError("No space left on device."))
-    assert said.startswith(
-        "Ray cannot be started on this machine (No space left on device); run `pip install --upgrade"
-    )
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [("", "No space left"), ("auto", "nothing there"), ("127.0.0.1:1", "127.0.0.1:1"), ("mute", "is no Ray")],
+)
+def test_a_cluster_that_cannot_be_started_or_joined_is_one_sentence(
+    crew: Any, address: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(n_cpus: int) -> None:
+        raise OSError("No space left on device.")
+
+    crew().is_initialized = lambda: False
+    monkeypatch.setattr(distributed, "start", full)
+    monkeypatch.setattr(distributed, "leave", lambda: None)
+    monkeypatch.setattr(distributed, "JOIN_S", 2.0 if address == "mute" else 120.0)
+    tried = "import time; time.sleep(600)" if address == "mute" else "import sys; sys.exit('OSError: nothing there')"
+    monkeypatch.setattr(distributed, "TRY", tried)
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        address = f"127.0.0.1:{mute.getsockname()[1]}" if address == "mute" else address
+        with Cluster(address, 1) as cluster, pytest.raises(UndertowError) as error:
+            asked_of(cluster, sentences(30))
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_files_of_the_users_folder_are_not_run_as_ray(
+    crew: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew().is_initialized = lambda: False
+    (tmp_path / "no_ray.py").write_text("raise SystemExit('OSError: this file was run')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(distributed, "leave", lambda: None)
+    monkeypatch.setattr(distributed, "TRY", "import no_ray")
+    with Cluster("auto", 1) as cluster, pytest.raises(UndertowError, match="No module named 'no_ray'"):
+        asked_of(cluster, sentences(30))
 
 
 # A cluster, divided.
@@ -462,25 +479,11 @@ def test_a_cluster_is_divided(nodes: list[dict[str, float]], n_workers: int, on_
 
 
 @pytest.mark.parametrize(
-    ("nodes", "n_workers", "on_gpu", "words"),
-    [
-        (LAPTOP, 9, True, "9 workers are more than the 8 processors of the cluster; give --workers 8 or fewer"),
-        (
-            GPUS,
-            7,
-            True,
-            "7 workers are more than the 6 GPUs of the cluster; give --workers 6 or fewer, or --device cpu",
-        ),
-        ([{"GPU": 1.0, "CPU": 1.0}], 2, True, "2 workers are more than the 1 GPU of the cluster"),
-        ([{"memory": 1.0}], 0, True, "the cluster has no processor"),
-    ],
+    ("nodes", "n_workers"), [(LAPTOP, 9), (GPUS, 7), ([{"GPU": 1.0, "CPU": 1.0}], 2), ([{"memory": 1.0}], 0)]
 )
-def test_more_workers_than_places_are_refused(
-    nodes: list[dict[str, float]], n_workers: int, on_gpu: bool, words: str
-) -> None:
-    with pytest.raises(UndertowError) as error:
-        shares(nodes, n_workers, on_gpu=on_gpu)
-    assert words in str(error.value)
+def test_more_workers_than_places_are_refused(nodes: list[dict[str, float]], n_workers: int) -> None:
+    with pytest.raises(UndertowError):
+        shares(nodes, n_workers, on_gpu=True)
 
 
 @pytest.mark.parametrize("address", ["", "auto", "10.0.0.1:6379", "head.example.org:1"])
@@ -492,23 +495,33 @@ def test_addresses(address: str) -> None:
     "address", ["head", ":6379", "head:", "head:port", "head:0", "head:65536", "http://head:6379/"]
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(UndertowError, match="is no address; write auto, or HOST:PORT"):
+    with pytest.raises(UndertowError, match="HOST:PORT"):
         check_address(address)
 
 
-def test_the_reason_that_ray_gives_is_found_on_its_page() -> None:
-    page = (
-        "The actor died unexpectedly before finishing this task.\n\tclass_name: Worker\nThe actor is dead because its worker "
-        "process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error "
-        "code 2. End of file. Some common causes include: (1) the process was killed by the OOM killer"
-    )
-    assert (
-        distributed._reason(Exception(page)) == "Worker unexpectedly exits with a connection error code 2. End of file"
-    )
-    assert distributed._reason(Exception("The actor died.\n  at work\n\nImportError: no such module.")) == (
-        "The actor died. ImportError: no such module"
-    )
-    assert distributed._reason(Exception("")) == "no reason given"
+RAY_PAGE = (
+    "The actor died unexpectedly before finishing this task.\n\tclass_name: Worker\nThe actor is dead because its worker "
+    "process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error "
+    "code 2. End of file. Some common causes include: (1) the process was killed by the OOM killer"
+)
+
+
+@pytest.mark.parametrize(
+    ("page", "reason"),
+    [
+        (RAY_PAGE, "Worker unexpectedly exits with a connection error code 2. End of file"),
+        ("The actor died.\n  at work\n\nImportError: no such module.", "The actor died. ImportError: no such module"),
+    ],
+)
+def test_the_reason_that_ray_gives_is_found_on_its_page(
+    crew: Any, page: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew(*STRIKES * [{"open": 1}])
+    monkeypatch.setattr(RayError, "__str__", lambda error: page)
+    with Cluster(n_workers=1) as cluster, pytest.raises(UndertowError) as error:
+        asked_of(cluster, sentences(30))
+    assert f"{reason})" in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 # Choices that are refused before anything is asked.
@@ -517,15 +530,13 @@ def test_the_reason_that_ray_gives_is_found_on_its_page() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"engine": "spark"}, "engine 'spark' is not known; use here or ray"),
-        ({"address": "auto"}, "--address is for --engine ray; add that, or leave it out"),
-        ({"workers": 2}, "--workers is for --engine ray; add that, or leave it out"),
-        ({"engine": "ray", "workers": -1}, "workers -1 is negative; leave it out to have one on every GPU or machine"),
-        (
-            {"engine": "ray", "address": "ray://head:10001"},
-            "cannot stream answers; run the command on a machine of the cluster",
-        ),
-        ({"engine": "ray", "device": "cuda:1"}, "device 'cuda:1' cannot be that of every worker"),
+        ({"engine": "spark"}, "'spark'"),
+        ({"address": "auto"}, "--address"),
+        ({"workers": 2}, "--workers"),
+        ({"engine": "ray", "workers": -1}, "-1"),
+        ({"engine": "ray", "address": "ray://head:10001"}, "cluster"),
+        ({"engine": "ray", "device": "cuda:1"}, "'cuda:1'"),
+        ({"engine": "ray", "model": "openai:m", "base_url": "http://localhost:1/v1", "prompts": "A"}, "openai:m"),
     ],
 )
 @pytest.mark.parametrize("call", [undertow.run, audit.dry_run])
@@ -534,21 +545,13 @@ def test_choices_that_cannot_be(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     with pytest.raises(UndertowError) as error:
-        call(PROBE, "toy", w="date", limit=90, **options)
+        call(PROBE, **{"model": "toy", "w": "date", "limit": 90} | options)
     assert words in str(error.value)
-
-
-def test_a_model_that_a_server_runs_is_not_shared_out() -> None:
-    pytest.importorskip("ray")
-    with pytest.raises(
-        UndertowError, match=r"openai:m is run by its server, so workers would gain nothing; .*raise --concurrency"
-    ):
-        undertow.run(PROBE, "openai:m", base_url="http://localhost:1/v1", prompts="A", w="date", limit=90, engine="ray")
 
 
 def test_without_ray_the_command_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UndertowError, match=r"--engine ray needs Ray: run `pip install 'undertow\[ray\]'`"):
+    with pytest.raises(UndertowError, match=r"undertow\[ray\]"):
         undertow.run(PROBE, "toy", w="date", limit=90, engine="ray")
 
 

@@ -52,7 +52,7 @@ def read_batch(batch: TokenBatch) -> Floats:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150)
 @given(encoded_queries(), st.integers(1, 40), st.integers(0, 8))
 def test_any_plan_returns_the_original_order_and_the_values_of_one_at_a_time(
     queries: list[Encoded], budget: int, tree_depth: int
@@ -72,7 +72,7 @@ def test_any_plan_returns_the_original_order_and_the_values_of_one_at_a_time(
                 assert reads.tolist() == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60)
 @given(encoded_queries(), st.integers(1, 30))
 def test_a_tree_holds_each_prefix_once_and_batches_hold_one_length(queries: list[Encoded], budget: int) -> None:
     tree, _ = grow_tree(queries)
@@ -89,7 +89,7 @@ def test_a_tree_holds_each_prefix_once_and_batches_hold_one_length(queries: list
     assert distinct == {path.tokens for query in queries for path in query.paths}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20)
 @given(encoded_queries(), st.integers(5, 40))
 def test_the_plan_depends_on_the_queries_alone(queries: list[Encoded], budget: int) -> None:
     limits = Limits(budget, 8)
@@ -120,7 +120,7 @@ def test_ends_are_those_of_the_picture() -> None:
         assert getattr(tree, name).tolist() == array.tolist()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60)
 @given(encoded_queries(), st.integers(1, 30), st.booleans())
 def test_what_has_no_room_is_read_in_halves(queries: list[Encoded], room: int, as_tree: bool) -> None:
     """A device with room for so many tokens: the values are those of one that holds all, or one query has no room."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import sqlite3
 import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +34,6 @@ from undertow.scoring.ask import Asked, Estimate, ask, estimate
 from undertow.scoring.plan import cut_batches
 from undertow.scoring.store import SCHEMA_VERSION, AnswerStore
 from undertow.types import (
-    BLANK,
     GENERATION,
     LIKELIHOOD,
     PROMPT,
@@ -150,13 +147,8 @@ def test_progress_counts_what_arrives_and_ends_at_all(place: Path) -> None:
     calls: list[tuple[int, int]] = []
     asked(Server(), place, PROMPTS[:2])
     with AnswerStore(place) as store:
-        ask(
-            Server(replies={3: LostError("gone")}).found,
-            PROMPTS,
-            store,
-            EXACT,
-            lambda done, total: calls.append((done, total)),
-        )
+        found = Server(replies={3: LostError("gone")}).found
+        ask(found, PROMPTS, store, EXACT, lambda done, total: calls.append((done, total)))
     assert calls == [(2, 7), (3, 7), (5, 7), (7, 7)]
 
 
@@ -196,7 +188,7 @@ def test_prompts_that_have_no_room_are_asked_in_halves_and_none_twice(place: Pat
 
 
 def test_a_prompt_that_has_no_room_by_itself_ends_the_run_and_the_others_are_kept(place: Path) -> None:
-    with pytest.raises(UndertowError, match="memory ran out"):
+    with pytest.raises(UndertowError, match="memory"):
         asked(Crowded(room=0), place)
     assert stored(place)
 
@@ -294,14 +286,9 @@ def test_blanks_and_prompts_go_their_own_ways_and_come_back_in_order(place: Path
 
 def test_a_model_refuses_what_it_cannot_be_asked_before_it_is_opened(place: Path) -> None:
     server = Server()
-    with (
-        pytest.raises(
-            UndertowError, match=r"^m: cannot be asked a sentence with a blank; it can be asked a prompt to answer"
-        ),
-        AnswerStore(place) as store,
-    ):
-        ask(server.found, ASKED_BOTH, store, EXACT, lambda done, total: None)
-    with pytest.raises(UndertowError, match=r"^m: is read by prompts, which has no protocol 'exactly'; use exact or"):
+    with pytest.raises(UndertowError, match=r"^m: .*blank"):
+        asked(server, place, ASKED_BOTH)
+    with pytest.raises(UndertowError, match=r"^m: .*'exactly'"):
         asked(server, place, protocol="exactly")
     assert server.n_opened == 0
 
@@ -338,15 +325,7 @@ def test_an_estimate_of_blanks_and_prompts_is_the_sum_of_both(place: Path) -> No
 
 # The store: what whole answers bring.
 
-TEXTS = [
-    "",
-    " she.",
-    "two\nlines\t",
-    "élan 她 \N{NERD FACE}",
-    "nul \0 in it",
-    "'; DROP TABLE answers; --",
-    "x" * 70_000,
-]
+TEXTS = ["", "two\nlines\t", "élan 她 \N{NERD FACE}", "nul \0 in it", "'; DROP TABLE answers; --", "x" * 70_000]
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
@@ -480,48 +459,6 @@ def test_an_upgrade_that_fails_leaves_the_file_as_it_was(place: Path, monkeypatc
     assert len(old_answers(place)) == 601
 
 
-def test_both_ways_lead_to_the_same_tables(place: Path, tmp_path: Path) -> None:
-    old_store(place)
-    shapes = []
-    for at in (place, tmp_path / "new.sqlite"):
-        AnswerStore(at).close()
-        database = sqlite3.connect(at)
-        shapes.append([database.execute(f"PRAGMA table_info({name})").fetchall() for name in ("models", "answers")])
-        database.close()
-    assert shapes[0] == shapes[1]
-
-
-def _open_at_once(place: Path, number: int, ready: Barrier) -> None:
-    ready.wait()
-    with AnswerStore(place) as store:
-        assert len(store.get(OLD.key(EXACT), list(OLD_ANSWERS))) == len(OLD_ANSWERS)
-        store.put(OLD, EXACT, {f"new {number}": said(number)})
-
-
-def test_two_processes_upgrade_at_once(place: Path) -> None:
-    """Both find the first schema, since a third holds the file until they wait for it."""
-    old_store(place)
-    spawn = multiprocessing.get_context("spawn")
-    ready = spawn.Barrier(3)
-    openers = [spawn.Process(target=_open_at_once, args=(place, number, ready)) for number in (1, 2)]
-    for opener in openers:
-        opener.start()
-    holder = sqlite3.connect(place, isolation_level=None)
-    holder.execute("BEGIN IMMEDIATE")
-    ready.wait(60)
-    for opener in openers:
-        opener.join(0.4)
-        assert opener.exitcode is None
-    holder.execute("COMMIT")
-    holder.close()
-    for opener in openers:
-        opener.join(60)
-    assert [opener.exitcode for opener in openers] == [0, 0]
-    assert columns(place) == (SCHEMA_VERSION, 7)
-    with AnswerStore(place) as store:
-        assert store.get(OLD.key(EXACT), ["new 1", "new 2"]) == {"new 1": said(1), "new 2": said(2)}
-
-
 @pytest.mark.parametrize("old", [True, False])
 def test_a_file_that_another_process_is_making_is_waited_for(old: bool, place: Path) -> None:
     """Two first runs at once: while one turns the new file's journal to WAL, the other waits, as for any lock."""
@@ -573,7 +510,7 @@ def read(batch: TokenBatch) -> list[float]:
     return values
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100)
 @given(encoder_queries(), st.integers(1, 40))
 def test_an_encoder_is_fed_each_source_once_and_every_read_comes_back(queries: list[Encoded], budget: int) -> None:
     batches, lookup = cut_batches(queries, budget)
@@ -610,8 +547,3 @@ def test_an_encoder_is_fed_each_source_once_and_every_read_comes_back(queries: l
     assert set(fed) == {(path.source, path.tokens) for query in queries for path in query.paths}
     shapes = [(len(source), len(tokens)) for source, tokens in fed]
     assert shapes == sorted(shapes, reverse=True)
-
-
-def test_asks_say_which_kinds_there_are() -> None:
-    """What the toy can be asked is what `suited` and the refusals go by."""
-    assert {BLANK, GENERATION} <= toy_found().asks.keys()
