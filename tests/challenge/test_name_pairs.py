@@ -21,13 +21,8 @@ def write(folder: Path, text: str, name: str = "pairs.tsv") -> str:
 
 def test_the_packages_own_pairs_are_those_of_the_word_lists(reference_data: Path) -> None:
     lists = [(reference_data / "names" / f"{sex}.txt").read_text().split() for sex in ("female", "male")]
-    assert load_pairs() == [NamePair(*names) for names in zip(*lists, strict=True)]
-
-
-def test_the_packages_own_pairs() -> None:
     pairs = load_pairs()
-    assert len(pairs) == 70
-    assert pairs[0] == NamePair("Mary", "James")
+    assert pairs == [NamePair(*names) for names in zip(*lists, strict=True)]
     assert pairs[0].name == "Mary/James"
     assert len({pair.name for pair in pairs}) == 70
     assert not {pair.female for pair in pairs} & {pair.male for pair in pairs}
@@ -70,24 +65,13 @@ def test_a_bad_pair_is_refused_by_its_line(row: str, named: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("name", "text", "named"),
     [
-        ("pairs.tsv", "", "empty"), ("pairs.tsv", "female\tmale\n", "no rows"), ("pairs.tsv", "female\nMary\n", "'male'"),
-        ("pairs.tsv", "femal\tmale\nMary\tJames\n", "did you mean 'femal'"),
-        ("pairs.tsv", "female,male\nMary,James\n", "'female'"),
-        ("pairs.tsv", "female\tmale\tmale\na\tb\tc\n", "'male'"),
-        ("pairs.tsv", "female\tmale\tmales\na\tb\tc\n", "'males'"), ("pairs.txt", "female\tmale\na\tb\n", ".tsv"),
-        ("pairs.csv", 'female,male\n"Mary,James\n', "line 2"),
+        ("pairs.tsv", "female\nMary\n", "'male'"), ("pairs.txt", "female\tmale\na\tb\n", ".tsv"),
+        ("pairs.tsv", "female\tmale\tmales\na\tb\tc\n", "'males'"),
     ],
 )  # fmt: skip
-def test_a_bad_table_is_refused(name: str, text: str, named: str, tmp_path: Path) -> None:
+def test_a_table_of_other_columns_is_refused(name: str, text: str, named: str, tmp_path: Path) -> None:
     path = write(tmp_path, text, name)
     assert_refused((path, named), load_pairs, path)
-
-
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "latin.tsv"
-    assert_refused((path,), load_pairs, str(path))
-    path.write_bytes("female\tmale\nZoë\tPaul\n".encode("latin-1"))
-    assert_refused((f"{path}, line 2", "byte 14"), load_pairs, str(path))
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\t\n"), max_size=12)

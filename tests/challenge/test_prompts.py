@@ -190,7 +190,8 @@ def test_groups_that_are_not_asked_about_are_not_looked_for() -> None:
         ({"warm": ["hot", "mild"], "cold": ["icy"]}, {"warm": ["hot", "mild", "Hot", "Mild"], "cold": ["icy", "Icy"]}),
         ({"xe": ["xe"], "they": ["they"]}, {"xe": ["xe", "Xe"], "they": ["they", "They"]}),
         # One word more than the published list knows, or a pronoun under another name: a list of one's own.
-        ({"female": ["she", "woman"], "male": ["he"]}, {"female": ["she", "woman", "She", "Woman"], "male": ["he", "He"]}),
+        ({"female": ["she", "woman"], "male": ["he"]},
+         {"female": ["she", "woman", "She", "Woman"], "male": ["he", "He"]}),
         ({"female": ["he"], "male": ["she"]}, {"female": ["he", "He"], "male": ["she", "She"]}),
         ({"elle": ["elle"], "il": ["il"]}, {"elle": ["elle", "Elle"], "il": ["il", "Il"]}),
         ({"a": ["Already", "éa"], "b": ["USA"]}, {"a": ["Already", "éa", "Éa"], "b": ["USA"]}),
