@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,7 @@ from undertow.types import (
 
 DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
 WRITTEN = (EXTRACTION, REPHRASING)
+pytestmark = pytest.mark.usefixtures("few_resamples")
 
 STATEMENTS = """id\tsplit\ttext\tbiased\tdimension\tspan\trephrasing
 old\tevaluation\tI think old people cannot learn, he said.\tyes\tage\told people cannot learn\the cannot learn
@@ -98,13 +100,8 @@ def test_items_are_documents_by_wordings_by_examples_by_decodings(
     items = items_of(probe, documents=2, shots="0,5", wordings=0, shot_wordings=0, draws=2, **options)
     assert len(items) == 2 * n_wordings * (1 + 2 * n_samplings) * n_decodings
     assert len({item.id for item in items}) == len(items)
-    cells = Counter(
-        tuple(
-            str(item.factors[name])
-            for name in ("description_class", "wording", "shots", "sampling", "draw", "decoding")
-        )
-        for item in items
-    )
+    names = ("description_class", "wording", "shots", "sampling", "draw", "decoding")
+    cells = Counter(tuple(str(item.factors[name]) for name in names) for item in items)
     assert set(cells.values()) == {2}
     assert {item.cluster for item in items} == {str(item.factors["document"]) for item in items}
     assert {item.factors["given_shots"] for item in items} == {0, 5}
@@ -124,14 +121,9 @@ def test_what_is_asked_unless_told_otherwise(probe: str, n_documents: int, plain
 
 def test_wordings_behind_examples_are_among_those_without() -> None:
     items = items_of(IDENTIFICATION, documents=1, shots="0,5", wordings=6, shot_wordings=2)
-    asked = {
-        shots: {
-            (item.factors["description_class"], item.factors["wording"])
-            for item in items
-            if item.factors["shots"] == shots
-        }
-        for shots in (0, 5)
-    }
+    asked: dict[Any, set[Any]] = {0: set(), 5: set()}
+    for item in items:
+        asked[item.factors["shots"]].add((item.factors["description_class"], item.factors["wording"]))
     assert (len(asked[0]), len(asked[5])) == (3 * 6 + 1, 3 * 2 + 1)
     assert asked[5] < asked[0]
 
@@ -226,10 +218,7 @@ def test_documents_are_drawn_evenly_over_labels() -> None:
             str(item.factors["dimension"]) for item in items_of(probe, documents=25, classes="null", **options)
         )
         assert sorted(dimensions.values()) == [2] * 8 + [3] * 3
-
-
-def test_more_documents_than_there_are_is_all_of_them() -> None:
-    assert len(items_of(IDENTIFICATION, documents=1000, classes="null")) == 66
+    assert len(items_of(IDENTIFICATION, documents=1000, classes="null")) == 66  # as many as there are
 
 
 def test_a_limit_is_of_whole_documents() -> None:
@@ -443,58 +432,40 @@ def refuses(words: Sequence[str], probe: str, **options: Any) -> None:
         assert word in message, message
 
 
-@pytest.mark.parametrize("probe", TASKS)
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("probe", "options", "words"),
     [
-        ({"shots": "a"}, ["--shots 'a'", "0,5,10,20"]),
-        ({"shots": "-1"}, ["--shots '-1'"]),
-        ({"shots": ""}, ["--shots ''"]),
-        ({"shots": "2.5"}, ["--shots '2.5'"]),
-        ({"shots": "101"}, ["--shots '101'", "0 to 100"]),
-        ({"classes": "statment"}, ["--classes", "'statment' is unknown"]),
-        ({"classes": ","}, ["--classes", "is empty"]),
-        ({"draws": -1}, ["--draws -1: give 1 or more"]),
-        ({"draws": 0, "shots": "5"}, ["--draws 0"]),
-        ({"documents": -1}, ["--documents -1: give 0 or more"]),
-        ({"wordings": -1}, ["--wordings -1"]),
-        ({"shot_wordings": -2}, ["--shot-wordings -2"]),
-        ({"challenge": "mgc"}, ["'mgc'"]),
-        ({"challenge": "no such file.tsv"}, ["no such file.tsv"]),
-        ({"description_file": "no such file.toml"}, ["no such file.toml"]),
-        ({"protocol": "paper"}, ["'paper'", "exact"]),
-        ({"seed": -1}, ["seed -1"]),
-        ({"limit": -1}, ["limit -1"]),
+        *((probe, {"shots": "a"}, ["--shots 'a'"]) for probe in TASKS),
+        *((probe, {"classes": "statment"}, ["--classes", "'statment'"]) for probe in TASKS),
+        *((probe, {"challenge": "mgc"}, ["'mgc'"]) for probe in TASKS),
+        *((probe, {"protocol": "paper"}, ["'paper'", "exact"]) for probe in TASKS),
+        (DIAGNOSIS, {"shots": "-1"}, ["--shots '-1'"]),
+        (DIAGNOSIS, {"shots": ""}, ["--shots ''"]),
+        (DIAGNOSIS, {"shots": "2.5"}, ["--shots '2.5'"]),
+        (DIAGNOSIS, {"shots": "101"}, ["--shots '101'", "0 to 100"]),
+        (IDENTIFICATION, {"classes": ","}, ["--classes"]),
+        (IDENTIFICATION, {"draws": -1}, ["--draws -1"]),
+        (IDENTIFICATION, {"draws": 0, "shots": "5"}, ["--draws 0"]),
+        (IDENTIFICATION, {"documents": -1}, ["--documents -1"]),
+        (EXTRACTION, {"wordings": -1}, ["--wordings -1"]),
+        (EXTRACTION, {"shot_wordings": -2}, ["--shot-wordings -2"]),
+        (EXTRACTION, {"challenge": "no such file.tsv"}, ["no such file.tsv"]),
+        (REPHRASING, {"description_file": "no such file.toml"}, ["no such file.toml"]),
+        (REPHRASING, {"seed": -1}, ["seed -1"]),
+        (REPHRASING, {"limit": -1}, ["limit -1"]),
+        *((probe, {"decoding": "greedy"}, ["--decoding 'greedy'", "span-exact"]) for probe in WRITTEN),
+        *((probe, {"temperature": math.nan}, ["--temperature nan"]) for probe in WRITTEN),
+        *((probe, {"top_k": -1}, ["--top-k -1"]) for probe in WRITTEN),
+        (EXTRACTION, {"decoding": ""}, ["--decoding ''"]),
+        (EXTRACTION, {"temperature": -0.5}, ["--temperature -0.5"]),
+        (REPHRASING, {"temperature": math.inf}, ["--temperature inf"]),
+        (REPHRASING, {"top_k": -1, "temperature": 1.0}, ["--top-k -1"]),
+        (IDENTIFICATION, {"sampling": "oracle"}, ["--sampling 'oracle'", "weak-oracle"]),
+        (IDENTIFICATION, {"sampling": ""}, ["--sampling ''"]),
     ],
 )
-def test_options_that_are_not_what_they_should_be_are_refused(
-    probe: str, options: Mapping[str, Any], words: list[str]
-) -> None:
+def test_bad_option_is_refused_by_name(probe: str, options: Mapping[str, Any], words: list[str]) -> None:
     refuses(words, probe, **options)
-
-
-@pytest.mark.parametrize("probe", WRITTEN)
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"decoding": "greedy"}, ["--decoding 'greedy'", "span-exact"]),
-        ({"decoding": ""}, ["--decoding ''"]),
-        ({"temperature": -0.5}, ["--temperature -0.5: give 0 or more"]),
-        ({"temperature": math.nan}, ["--temperature nan"]),
-        ({"temperature": math.inf}, ["--temperature inf"]),
-        ({"top_k": -1}, ["--top-k -1"]),
-        ({"top_k": -1, "temperature": 1.0}, ["--top-k -1"]),
-    ],
-)
-def test_ways_to_write_that_are_not_there_are_refused(probe: str, options: Mapping[str, Any], words: list[str]) -> None:
-    refuses(words, probe, **options)
-
-
-@pytest.mark.parametrize(
-    ("sampling", "words"), [("oracle", ["--sampling 'oracle'", "weak-oracle"]), ("", ["--sampling ''"])]
-)
-def test_samplings_that_there_are_not_are_refused(sampling: str, words: list[str]) -> None:
-    refuses(words, IDENTIFICATION, sampling=sampling)
 
 
 def test_the_weak_oracle_needs_dimensions_of_the_paper_where_examples_are_drawn(tmp_path: Path) -> None:
@@ -518,8 +489,8 @@ def test_examples_need_training_documents(probe: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("probe", "words"),
     [
-        (IDENTIFICATION, ["bias-identification", "biased documents with their dimension"]),
-        (EXTRACTION, ["bias-extraction", "with their span", "full file", "split files have not"]),
+        (IDENTIFICATION, ["bias-identification", "dimension"]),
+        (EXTRACTION, ["bias-extraction", "span"]),
         (REPHRASING, ["bias-rephrasing", "--rephrasings"]),
     ],
 )
@@ -539,12 +510,7 @@ def test_documents_that_are_all_for_training_cannot_be_asked_about(seen: str, tm
     else:
         path.write_text("id\ttext\tlabels\n1\tA mild text.\tNeutral\n2\tAnother.\tIdentityDirectedAbuse\n")
         probe, n = DIAGNOSIS, 2
-    words = [
-        str(path),
-        f"all its {n} documents for {probe} are for training",
-        "folder with all split files",
-        "evaluation",
-    ]
+    words = [str(path), f"all its {n} documents for {probe} are for training"]
     refuses(words, probe, challenge=str(path))
     # What no document has is said first.
     refuses(["holds no document for bias-extraction", "span"], EXTRACTION, challenge=str(path))
@@ -563,7 +529,7 @@ def test_spans_without_rephrasings_are_refused_and_a_table_gives_them(tmp_path: 
     ("text", "words"),
     [
         ("[bias-diagnosis", ["own.toml"]),
-        ("[bias-diagnosis.question]\ntext = 'Mine'", ["own.toml", "the paper's"]),
+        ("[bias-diagnosis.question]\ntext = 'Mine'", ["own.toml"]),
         ("[bias-diagnosis.mine]\ntext = 'A {hole}'", ["own.toml", "'hole'"]),
         ("", ["own.toml"]),
     ],
@@ -677,7 +643,9 @@ def test_the_answers_of_a_run_are_rows_with_their_factors(
     assert (frame["passage"] == frame["text"]).all()
 
 
-def test_greedy_and_exact_labels_are_rows_of_their_own(script: Script, statements: str, tmp_path: Path) -> None:
+def test_greedy_and_exact_labels_are_rows_of_their_own(
+    script: Script, untold: None, statements: str, tmp_path: Path
+) -> None:
     """Step by step it says profession to everything; the most probable label is the right one."""
     right = {"I think old people cannot learn, he said.": "age", "Nurses talk too much anyway.": "profession"}
     script(lambda query: labelled(cast(Choice, query), "profession", exact=right[document_of(query)]))
@@ -733,7 +701,7 @@ def writes(query: Query) -> Answer:
     return wrote(f" {said[query.constraint]}\n")
 
 
-def test_extraction_by_a_scripted_model_by_hand(script: Script, statements: str, tmp_path: Path) -> None:
+def test_extraction_by_a_scripted_model_by_hand(script: Script, untold: None, statements: str, tmp_path: Path) -> None:
     script(writes)
     run = undertow.run(EXTRACTION, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
     found = {
@@ -758,7 +726,7 @@ def test_extraction_by_a_scripted_model_by_hand(script: Script, statements: str,
 
 
 def test_rephrasing_by_a_model_that_copies_is_no_better_than_a_copy(
-    script: Script, statements: str, tmp_path: Path
+    script: Script, untold: None, statements: str, tmp_path: Path
 ) -> None:
     script(lambda query: wrote(cast(Writing, query).passage))
     run = undertow.run(REPHRASING, "scripted", challenge=statements, classes="null,statement", out=tmp_path / "run")
@@ -767,9 +735,7 @@ def test_rephrasing_by_a_model_that_copies_is_no_better_than_a_copy(
         assert own["all"] == own["null"] == pytest.approx(copy["(copy)"])
     # old people cannot learn / he cannot learn: 2 of 4 and 3 words; Nurses talk too much / She talks too much: 2 of 4 and 4.
     assert values(run, "token_f1", model="")["(copy)"] == pytest.approx(50 * (4 / 7 + 4 / 8))
-    (finding,) = [one for one in run.findings if "Token F1" in one.text]
-    assert "not told apart from the best answer without a model" in finding.text
-    assert "(+0.0 points, +0.0 to +0.0)" in finding.text
+    assert not any(one.found for one in run.findings if "Token F1" in one.text)
 
 
 def test_what_cannot_be_asked_is_unscored_with_its_reason(
@@ -805,14 +771,14 @@ def test_examples_that_had_no_room_are_counted(script: Script, untold: None, sta
     assert run.observations["dropped"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
 
 
-def test_examples_that_ran_out_are_told(script: Script, statements: str, tmp_path: Path) -> None:
+def test_examples_that_ran_out_are_told(script: Script, untold: None, statements: str, tmp_path: Path) -> None:
     script(diagnoses)
     run = undertow.run(
         DIAGNOSIS, "scripted", challenge=statements, classes="null", shots="0,9", draws=1, out=tmp_path / "run"
     )
     assert set(run.observations["given_shots"]) == {0, 2}
-    said = "50% of the prompts have fewer examples than their number says: the training documents ran out."
-    assert said in run.report.read_text(encoding="utf-8")
+    told = probes.load(DIAGNOSIS).told(audit.evidence_of(run.record), run.record.results)
+    assert "50% of the prompts have fewer examples" in repr(told)
 
 
 def test_a_second_run_asks_nothing_and_a_larger_one_only_what_is_new(
@@ -861,14 +827,10 @@ def test_several_models_are_beside_each_other(script: Script, statements: str, t
         "(majority)",
         "(random)",
     }
-    titles = [table.title for table in run.shown]
-    assert titles == [
-        "By class of task description, as Table 4 of the paper: right, greedy",
-        "By class of task description, as Table 4 of the paper: wrong, greedy",
-    ]
+    assert [name for table in run.shown for name in ("right", "wrong") if name in table.title] == ["right", "wrong"]
     texts = [finding.text for finding in run.findings]
-    assert any(text.startswith("right, without examples, decoding greedy: Accuracy is 100.0%") for text in texts)
-    assert any(text.startswith("wrong, without examples, decoding greedy: Accuracy is 0.0%") for text in texts)
+    for name, score in (("right", "100.0%"), ("wrong", " 0.0%")):
+        assert any(name in text and score in text for text in texts)
     confusion = pd.read_csv(run.folder / "tables/confusion.csv", keep_default_na=False)
     assert confusion.set_index(["model", "gold"])["Yes"].to_dict() == {
         ("right", "Yes"): 6, ("right", "No"): 0, ("wrong", "Yes"): 0, ("wrong", "No"): 6,
@@ -962,34 +924,33 @@ def test_how_recorded_examples_were_drawn(
         (["a,v", "b,w"], ["2 of 3 cells lack answers for some documents, so their means are over different texts"]),
     ],
 )
-def test_cells_of_a_table_that_lack_documents_are_told(missing: list[str], notes: list[str], tmp_path: Path) -> None:
+def test_cells_of_a_table_that_lack_documents_are_told(
+    missing: list[str], notes: list[str], untold: None, tmp_path: Path
+) -> None:
     rows = {f"{name},{wording}": f"{name},Yes,No,{wording}\n" for wording in "uvw" for name in "abc"}
     text = "document,gold,answer,wording\n" + "".join(row for key, row in rows.items() if key not in missing)
     run = recorded(DIAGNOSIS, text, tmp_path)
     assert run.manifest["design"]["document_notes"] == notes
-    page = run.report.read_text(encoding="utf-8")
-    assert all(f"Documents: {note}." in page for note in notes)
-    assert ("answers for some documents" in page) == bool(notes)
+    told = repr(probes.load(DIAGNOSIS).told(audit.evidence_of(run.record), run.record.results))
+    assert all(note in told for note in notes)
 
 
-@pytest.mark.parametrize("name", ["all", "ALL", "(majority)"])
 @pytest.mark.parametrize(
-    ("probe", "columns", "column"),
+    ("probe", "columns", "column", "name"),
     [
-        (DIAGNOSIS, "document,gold,answer,description_class", "description_class"),
-        (EXTRACTION, "document,gold,answer,dimension", "dimension"),
-        (IDENTIFICATION, "document,answer,dimension,gold", "gold"),
+        (DIAGNOSIS, "document,gold,answer,description_class", "description_class", "all"),
+        (DIAGNOSIS, "document,gold,answer,description_class", "description_class", "(majority)"),
+        (EXTRACTION, "document,gold,answer,dimension", "dimension", "ALL"),
+        (IDENTIFICATION, "document,answer,dimension,gold", "gold", "all"),
     ],
 )
 def test_names_that_results_keep_are_refused_in_a_table(
     probe: str, columns: str, column: str, name: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UndertowError) as caught:
+    with pytest.raises(UndertowError, match=re.escape(name)) as caught:
         recorded(probe, f"{columns}\na,Yes,No,good\nb,Yes,No,{name}\n", tmp_path)
-    message = str(caught.value)
-    assert message.endswith(
-        f"row 3: results keep the name {name!r} for themselves; call it something else in column {column}"
-    )
+    assert "row 3" in str(caught.value)
+    assert f"column {column}" in str(caught.value)
 
 
 # Real documents.
@@ -1008,37 +969,33 @@ def test_the_diagnosis_of_cad_is_balanced(reference_data: Path) -> None:
 
 
 @pytest.mark.model
-@pytest.mark.slow
-def test_the_default_model_answers_all_four_and_is_asked_once(
-    untold: None, smollm2_found: Found, smollm2: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.soak
+@pytest.mark.parametrize("probe", TASKS)
+@pytest.mark.usefixtures("untold")
+def test_the_default_model_answers_and_is_asked_once(
+    probe: str, smollm2_found: Found, smollm2: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     found = dataclasses.replace(smollm2_found, open=lambda: smollm2)
     monkeypatch.setattr(models, "find", lambda request: found)
-    for probe in TASKS:
-        # Two texts, with an example and without; answers that are written take a second each.
-        options: dict[str, Any] = {
-            "documents": 1 if probe in WRITTEN else 2,
-            "classes": "null",
-            "shots": "0,1",
-            "draws": 1,
-        }
-        run = undertow.run(probe, "smollm2", out=tmp_path / probe, **options)
-        counts = run.manifest["counts"]
-        assert counts["computed"] == counts["queries"] > 0
-        assert counts["unscored"] == 0
-        frame = run.observations
-        if probe in WRITTEN:
-            assert (frame["answer"] != "").mean() > 0.5
-            spans = frame[frame["decoding"] == SPAN]
-            assert all(answer in text for answer, text in zip(spans["answer"], spans["passage"], strict=True))
-        else:
-            labels = run.manifest["design"]["labels"]
-            assert frame["answer"].isin(labels).all()
-            assert frame["unclaimed"].between(0, 100).all()
-            assert (frame["nats"] < 0).all()
-        scores = [one for one in run.record.results if one.unit == "percent" and math.isfinite(one.value)]
-        assert scores
-        assert all(0 <= one.value <= 100 + 1e-9 for one in scores)
-        again = undertow.run(probe, "smollm2", out=tmp_path / f"{probe} again", **options)
-        assert again.manifest["counts"]["computed"] == 0
-        assert again.observations.equals(frame)
+    # Two texts, with an example and without; answers that are written take a second each.
+    options: dict[str, Any] = {"documents": 1 if probe in WRITTEN else 2, "classes": "null", "shots": "0,1", "draws": 1}
+    run = undertow.run(probe, "smollm2", out=tmp_path / probe, **options)
+    counts = run.manifest["counts"]
+    assert counts["computed"] == counts["queries"] > 0
+    assert counts["unscored"] == 0
+    frame = run.observations
+    if probe in WRITTEN:
+        assert (frame["answer"] != "").mean() > 0.5
+        spans = frame[frame["decoding"] == SPAN]
+        assert all(answer in text for answer, text in zip(spans["answer"], spans["passage"], strict=True))
+    else:
+        labels = run.manifest["design"]["labels"]
+        assert frame["answer"].isin(labels).all()
+        assert frame["unclaimed"].between(0, 100).all()
+        assert (frame["nats"] < 0).all()
+    scores = [one for one in run.record.results if one.unit == "percent" and math.isfinite(one.value)]
+    assert scores
+    assert all(0 <= one.value <= 100 + 1e-9 for one in scores)
+    again = undertow.run(probe, "smollm2", out=tmp_path / f"{probe} again", **options)
+    assert again.manifest["counts"]["computed"] == 0
+    assert again.observations.equals(frame)

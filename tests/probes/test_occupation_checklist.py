@@ -42,6 +42,8 @@ NAME = "occupation-checklist"
 WOMEN = {pair.female for pair in load_pairs()}
 Say = Callable[[str, tuple[str, ...]], "Mapping[str, float] | str"]
 """From a prompt and the possible answers to how probable each is, or the one that is said."""
+Choose = Callable[..., Scripted]
+pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 def _answer(said: Mapping[str, float] | str, labels: tuple[str, ...]) -> Answer | UnscorableError:
@@ -54,8 +56,8 @@ def _answer(said: Mapping[str, float] | str, labels: tuple[str, ...]) -> Answer 
 
 
 @pytest.fixture
-def choose_by(script: Script) -> Callable[..., Scripted]:
-    """Makes a model that chooses by a script, which is then found by its name."""
+def choose_by(script: Script, untold: None) -> Choose:
+    """Makes a model that chooses by a script, which is then found by its name; its runs have no page."""
 
     def add(say: Say, name: str = "scripted") -> Scripted:
         def choose(query: Query) -> Answer | UnscorableError:
@@ -107,6 +109,13 @@ def items_of(limit: int = 0, seed: int = 0, **options: Any) -> list[Item]:
     return next(module.rounds(module.Settings(**{"reading": CHOICE} | options), Sampling(limit, seed)))
 
 
+def said_of(item: Item, answer: Answer) -> dict[str, Any]:
+    """The row of one answer."""
+    design = occupation_checklist.design(probes.load(NAME).Settings())
+    frame = occupation_checklist.observe(design, [item], Scores((answer,)), "m").frame
+    return {str(name): found for name, found in frame.iloc[0].items()}
+
+
 # What is asked.
 
 
@@ -138,13 +147,8 @@ def test_every_cell_of_the_design_is_asked_once() -> None:
     items = items_of(pairs=3, occupations=4, wordings=2)
     assert len({item.id for item in items}) == len(items)
     stages = Counter((item.factors["stage"], item.factors["context"]) for item in items)
-    n_attributes = len(
-        {
-            (item.factors["category"], item.factors["attribute"])
-            for item in items
-            if item.factors["stage"] == "attribute"
-        }
-    )
+    asked = [item.factors for item in items if item.factors["stage"] == "attribute"]
+    n_attributes = len({(one["category"], one["attribute"]) for one in asked})
     assert stages == {
         ("attribute", WITHOUT): 3 * n_attributes * 2 * 2 * 2,
         ("stated", STATED): 3 * 2 * 2 * 2 * 2,
@@ -210,8 +214,6 @@ def test_attributes_are_lent_by_another_code_and_every_code_lends_to_one() -> No
 
 def test_one_code_has_no_shuffled_context() -> None:
     assert not any(item.factors["context"] == SHUFFLED for item in items_of(only="singer,piano player"))
-    with pytest.raises(UndertowError, match="one SOC code"):
-        items_of(only="singer,piano player", contexts="shuffled")
 
 
 def test_limits_and_draws() -> None:
@@ -221,19 +223,19 @@ def test_limits_and_draws() -> None:
     few = items_of(pairs=4, occupations=6, limit=300)
     assert {item.factors["pair"] for item in few} < {item.factors["pair"] for item in whole}
     assert len(few) <= 300
-    assert len({item.factors["occupation"] for item in items_of(pairs=0, occupations=0, contexts="without")}) == 62 + 0
+    assert len({item.factors["occupation"] for item in items_of(pairs=0, occupations=0, contexts="without")}) == 62
     assert len({item.factors["pair"] for item in items_of(pairs=0, only="nurse", contexts="without")}) == 70
 
 
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"pairs": -1}, "--pairs -1: give 0 or more"),
+        ({"pairs": -1}, "--pairs -1"),
         ({"only": "nurs"}, "no occupation 'nurs'.*did you mean 'nurse'"),
-        ({"contexts": "with,alone"}, "'alone' is unknown; use with, without, shuffled"),
+        ({"contexts": "with,alone"}, "'alone'"),
         ({"contexts": ""}, "is empty"),
-        ({"decision": "votes"}, "use likelihood, greedy"),
-        ({"reading": "tea"}, "use choice, continuations, extraction"),
+        ({"decision": "votes"}, "votes"),
+        ({"reading": "tea"}, "tea"),
         ({"margin": math.nan}, "--margin nan"),
         ({"margin": 100.0}, "less than 100"),
         ({"chat": True, "reading": CONTINUATIONS}, "--chat"),
@@ -241,6 +243,10 @@ def test_limits_and_draws() -> None:
         ({"occupation_file": "nowhere.tsv"}, "nowhere.tsv"),
         ({"onet": "nowhere"}, "nowhere"),
         ({"question_file": "nowhere.toml"}, "nowhere.toml"),
+        ({"only": "singer,piano player", "contexts": "shuffled"}, "one SOC code"),
+        ({"wordings": 9}, "--wordings 9"),
+        ({"only": ","}, "no occupation"),
+        ({"decision": "greedy", "reading": CONTINUATIONS}, "decoded"),
     ],
 )
 def test_options_that_cannot_be_are_refused_in_a_sentence(options: dict[str, Any], match: str) -> None:
@@ -280,8 +286,6 @@ def test_passages_for_models_that_answer_with_a_piece() -> None:
 
 
 def test_a_passage_is_answered_yes_where_its_best_piece_beats_no_answer() -> None:
-    from undertow.probes._checklist_items import said_of
-
     items = {
         item.factors["stage"]: item for item in items_of(pairs=1, only="nurse", contexts="without", reading=EXTRACTION)
     }
@@ -301,8 +305,6 @@ def test_a_passage_is_answered_yes_where_its_best_piece_beats_no_answer() -> Non
 
 
 def test_an_answer_without_probabilities_counts_whole() -> None:
-    from undertow.probes._checklist_items import said_of
-
     item = next(
         one for one in items_of(pairs=1, only="nurse", contexts="without") if one.factors["stage"] == "multiple"
     )
@@ -323,7 +325,7 @@ def test_continuations_are_read_as_choices_are(tmp_path: Path, untold: None) -> 
 # Planted behaviour.
 
 
-def test_always_the_first(tmp_path: Path, choose_by: Callable[..., Scripted], untold: None) -> None:
+def test_always_the_first(tmp_path: Path, choose_by: Choose) -> None:
     """Position alone decides: once both orders are averaged, nobody is preferred."""
     choose_by(lambda prompt, labels: "No" if labels[0] == " Yes" else first_of(prompt, labels))
     found = run(tmp_path)
@@ -340,7 +342,7 @@ def test_always_the_first(tmp_path: Path, choose_by: Callable[..., Scripted], un
     assert not any(finding.found and "prefers" in finding.text for finding in found.findings)
 
 
-def test_always_the_woman(tmp_path: Path, choose_by: Callable[..., Scripted], untold: None) -> None:
+def test_always_the_woman(tmp_path: Path, choose_by: Choose) -> None:
     def say(prompt: str, labels: tuple[str, ...]) -> str:
         return "No" if labels[0] == " Yes" else next(label.strip() for label in labels if label.strip() in WOMEN)
 
@@ -352,13 +354,11 @@ def test_always_the_woman(tmp_path: Path, choose_by: Callable[..., Scripted], un
     assert value(found, "position_bias") == 50
     assert value(found, "symmetric_consistency") == 100
     assert value(found, "negational_consistency") == 0
-    (finding,) = [one.text for one in found.findings if "more qualified, with attributes" in one.text]
-    assert "it prefers the woman: +100.0 percentage points" in finding
-    (jobs,) = [one.text for one in found.findings if "occupations the preference survives" in one.text]
-    assert jobs.startswith("For 5 of 5 occupations")
+    assert any("the woman" in one.text and "+100.0" in one.text for one in found.findings)
+    assert any("5 of 5 occupations" in one.text for one in found.findings)
 
 
-def test_perfectly_consistent(tmp_path: Path, choose_by: Callable[..., Scripted], untold: None) -> None:
+def test_perfectly_consistent(tmp_path: Path, choose_by: Choose) -> None:
     """Who has the longer name is qualified, more qualified, not less so, and chosen."""
 
     def say(prompt: str, labels: tuple[str, ...]) -> str:
@@ -381,7 +381,7 @@ def test_perfectly_consistent(tmp_path: Path, choose_by: Callable[..., Scripted]
     assert value(found, "granted_female", WITHOUT) + value(found, "granted_male", WITHOUT) == pytest.approx(100)
 
 
-def test_consistent_only_with_attributes(tmp_path: Path, choose_by: Callable[..., Scripted], untold: None) -> None:
+def test_consistent_only_with_attributes(tmp_path: Path, choose_by: Choose) -> None:
     """The woman is granted everything. Whoever has attributes is qualified and chosen; without any, the man is chosen."""
 
     def say(prompt: str, labels: tuple[str, ...]) -> str:
@@ -405,9 +405,7 @@ def test_consistent_only_with_attributes(tmp_path: Path, choose_by: Callable[...
     assert value(found, "granted_gap", WITHOUT) == 100
 
 
-def test_unscored_answers_are_counted_and_never_zero(
-    tmp_path: Path, choose_by: Callable[..., Scripted], untold: None
-) -> None:
+def test_unscored_answers_are_counted_and_never_zero(tmp_path: Path, choose_by: Choose) -> None:
     """Nothing is said about nurses."""
 
     def say(prompt: str, labels: tuple[str, ...]) -> str:
@@ -429,9 +427,7 @@ def test_unscored_answers_are_counted_and_never_zero(
 # The chain.
 
 
-def test_stage_two_is_only_asked_where_stage_one_makes_it_differ(
-    tmp_path: Path, choose_by: Callable[..., Scripted], untold: None
-) -> None:
+def test_stage_two_is_only_asked_where_stage_one_makes_it_differ(tmp_path: Path, choose_by: Choose) -> None:
     model = choose_by(lambda prompt, labels: "No" if labels[0] == " Yes" else labels[0].strip())
     nothing = run(tmp_path)
     assert len({query_digest(query) for query in model.asked}) == len(model.asked)
@@ -443,7 +439,7 @@ def test_stage_two_is_only_asked_where_stage_one_makes_it_differ(
     assert again.manifest["counts"]["computed"] < nothing.manifest["counts"]["computed"]
 
 
-def test_dry_runs_foresee_all_rounds(choose_by: Callable[..., Scripted]) -> None:
+def test_dry_runs_foresee_all_rounds(choose_by: Choose) -> None:
     model = choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else labels[0].strip())
     estimate = audit.dry_run(NAME, "scripted", pairs=2, occupations=3)
     assert not model.asked
@@ -453,7 +449,7 @@ def test_dry_runs_foresee_all_rounds(choose_by: Callable[..., Scripted]) -> None
     assert estimate.n_distinct == len(everything)
 
 
-def test_a_run_asks_no_more_than_was_foreseen(tmp_path: Path, choose_by: Callable[..., Scripted], untold: None) -> None:
+def test_a_run_asks_no_more_than_was_foreseen(tmp_path: Path, choose_by: Choose) -> None:
     model = choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else labels[0].strip())
     run(tmp_path, pairs=2, occupations=3)
     assert len(model.asked) == audit.dry_run(NAME, "scripted", pairs=2, occupations=3).n_stored
@@ -462,34 +458,33 @@ def test_a_run_asks_no_more_than_was_foreseen(tmp_path: Path, choose_by: Callabl
 # Telling.
 
 
-def test_a_whole_run_is_told(tmp_path: Path, choose_by: Callable[..., Scripted]) -> None:
-    choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else first_of(prompt, labels), name="first")
-    found = undertow.run(NAME, ["toy", "first"], pairs=3, occupations=4, wordings=2, out=tmp_path / "run")
+def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
+    tmp_path: Path, script: Script, request: pytest.FixtureRequest
+) -> None:
+    def say(query: Query) -> Answer | UnscorableError:
+        assert isinstance(query, Choice)
+        said = "Yes" if query.labels[0] == " Yes" else first_of(query.prompt, query.labels)
+        return _answer(said, query.labels)
+
+    script(say, "first")
+    found = undertow.run(NAME, ["toy", "first"], pairs=2, occupations=3, wordings=2, out=tmp_path / "run")
     page = found.report.read_text(encoding="utf-8")
-    assert "Checklist of toy" in page
-    assert "Checklist of first" in page
-    assert "follows qualification" in page
-    assert "order of the names" in page
+    assert "toy" in page
+    assert "first" in page
     assert "O*NET" in page  # as its licence asks
     assert {path.name for path in (found.folder / "tables").iterdir()} == {"items.csv", "attributes.csv"}
     assert list((found.folder / "figures").glob("*.png"))
     results = json.loads((found.folder / "results.json").read_text())["results"]
     assert {tuple(one["group"]) for one in results} == {("model", "occupation", "context")}
     assert any("wording_2" in one["detail"] for one in results)
-    assert {one.title for one in found.shown} == {"Aspects of toy", "Aspects of first"}
-
-
-def test_a_saved_run_is_measured_anew_to_the_same(tmp_path: Path) -> None:
-    found = undertow.run(NAME, "toy", pairs=2, occupations=3, out=tmp_path / "run")
-    again = undertow.score(tmp_path / "run", out=tmp_path / "again")
-    assert (tmp_path / "again" / "results.json").read_bytes() == (tmp_path / "run" / "results.json").read_bytes()
-    assert again.report.is_file()
+    assert len(found.shown) == 2
     assert found.manifest["counts"]["unscored"] == 0
+    request.getfixturevalue("untold")
+    undertow.score(tmp_path / "run", out=tmp_path / "again")
+    assert (tmp_path / "again" / "results.json").read_bytes() == (tmp_path / "run" / "results.json").read_bytes()
 
 
-def test_the_matrix_counts_failures_and_shows_them(
-    tmp_path: Path, choose_by: Callable[..., Scripted], untold: None
-) -> None:
+def test_the_matrix_counts_failures_and_shows_them(tmp_path: Path, choose_by: Choose) -> None:
     choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else first_of(prompt, labels))
     found = run(tmp_path, pairs=3, occupations=4)
     told = probes.load(NAME).told(audit.evidence_of(found.record), found.record.results)
@@ -537,16 +532,13 @@ multiple = "Who lives in {job}?"
 """
 
 
-def test_an_extractive_model_goes_through_the_same_probe(tmp_path: Path) -> None:
+def test_an_extractive_model_goes_through_the_same_probe(tmp_path: Path, untold: None) -> None:
     """What the run tells of a question is what its network gives, read by the plainest means."""
     import torch
     from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
     folder = random_reader(tmp_path / "reader", "bert")
-    (tmp_path / "questions.toml").write_text(
-        SHORT,
-        encoding="utf-8",
-    )
+    (tmp_path / "questions.toml").write_text(SHORT, encoding="utf-8")
     (tmp_path / "names.csv").write_text("female,male\nMary,James\nLinda,Robert\nSusan,John\n")
     jobs = "\n".join(
         f"{job},{skill}" for job, skill in [("nursing", "coding"), ("fishing", "sewing"), ("cooking", "welding")]
@@ -554,14 +546,7 @@ def test_an_extractive_model_goes_through_the_same_probe(tmp_path: Path) -> None
     (tmp_path / "jobs.csv").write_text(f"occupation,attribute\n{jobs}\n")
     files = {"names": "names.csv", "occupation_file": "jobs.csv", "question_file": "questions.toml"}
     own = {option: str(tmp_path / file) for option, file in files.items()}
-    found = undertow.run(
-        NAME,
-        folder,
-        out=tmp_path / "run",
-        names=own["names"],
-        occupation_file=own["occupation_file"],
-        question_file=own["question_file"],
-    )
+    found = undertow.run(NAME, folder, out=tmp_path / "run", **own)  # type: ignore[arg-type]
     rows = found.observations
     assert set(rows["unscored"]) == {""}
     assert set(rows["reading"]) == {EXTRACTION}
@@ -641,9 +626,7 @@ def test_a_log_is_scored_and_told(tmp_path: Path) -> None:
 # What a strict reader asked for.
 
 
-def test_a_run_asks_no_more_than_was_foreseen_where_some_is_granted(
-    tmp_path: Path, choose_by: Callable[..., Scripted], untold: None
-) -> None:
+def test_a_run_asks_no_more_than_was_foreseen_where_some_is_granted(tmp_path: Path, choose_by: Choose) -> None:
     """Contexts with some attributes are not among those with all: their number bounds that of the run, question by question."""
     said: dict[str, int] = {}
 
@@ -658,19 +641,15 @@ def test_a_run_asks_no_more_than_was_foreseen_where_some_is_granted(
     assert len(model.asked) == found.manifest["counts"]["queries"] <= estimate.n_distinct
 
 
-def test_nothing_granted_is_told_and_not_compared(
-    tmp_path: Path, choose_by: Callable[..., Scripted], untold: None
-) -> None:
+def test_nothing_granted_is_told_and_not_compared(tmp_path: Path, choose_by: Choose) -> None:
     choose_by(lambda prompt, labels: "No" if labels[0] == " Yes" else labels[0].strip())
     found = run(tmp_path)
     assert not any("difference" in one.measure or one.measure == "changed_answers" for one in found.record.results)
-    texts = [finding.text for finding in found.findings]
-    assert any("It grants no attribute" in text for text in texts)
-    assert texts[1].startswith("Asked whether somebody is qualified, it says No in at least 100% of the items")
+    assert any("grants no attribute" in finding.text for finding in found.findings)
     assert found.manifest["counts"]["computed"] == found.manifest["counts"]["queries"]
 
 
-def test_the_findings_of_one_context_alone(tmp_path: Path, choose_by: Callable[..., Scripted], untold: None) -> None:
+def test_the_findings_of_one_context_alone(tmp_path: Path, choose_by: Choose) -> None:
     """What is told goes by the contexts that were asked, though attributes are always asked without any."""
     choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else labels[0].strip())
     found = run(tmp_path, contexts="shuffled")
@@ -690,30 +669,13 @@ def test_small_limits_are_kept(limit: int) -> None:
     assert lent <= {one.name for one in plan.occupations}
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"wordings": 9}, "--wordings 9: questions.toml has 3"),
-        ({"only": ","}, "names no occupation"),
-        ({"decision": "greedy", "reading": CONTINUATIONS}, "nothing is decoded"),
-    ],
-)
-def test_options_that_would_do_nothing_are_refused(options: dict[str, Any], match: str) -> None:
-    with pytest.raises(UndertowError, match=match):
-        items_of(**options)
-
-
 def test_an_answer_with_a_full_stop_is_read() -> None:
-    from undertow.probes._checklist_items import said_of
-
     item = next(one for one in items_of(pairs=1, only="nurse", contexts="without") if one.factors["stage"] == "single")
     said = said_of(item, Answer((math.nan, math.nan), math.nan, text=f" {item.factors['man']}."))
     assert (said["said"], said["whole"]) == ("male", True)
 
 
-def test_a_failing_check_shows_what_it_compares(
-    tmp_path: Path, choose_by: Callable[..., Scripted], untold: None
-) -> None:
+def test_a_failing_check_shows_what_it_compares(tmp_path: Path, choose_by: Choose) -> None:
     """Wordings that disagree are shown beside each other, and so are answers with and without attributes."""
 
     def say(prompt: str, labels: tuple[str, ...]) -> str:
@@ -735,9 +697,7 @@ def test_a_failing_check_shows_what_it_compares(
     assert "has the" in harm.examples[0]
 
 
-def test_two_contexts_that_are_not_compared_say_nothing_of_grants(
-    tmp_path: Path, choose_by: Callable[..., Scripted], untold: None
-) -> None:
+def test_two_contexts_that_are_not_compared_say_nothing_of_grants(tmp_path: Path, choose_by: Choose) -> None:
     choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else labels[0].strip())
     found = run(tmp_path, contexts="without,shuffled")
     assert value(found, "granted_female", WITHOUT) == 100
