@@ -127,7 +127,7 @@ def small_designs(draw: st.DrawFn) -> tuple[Masses, list[int]]:
     return masses, index  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(small_designs())
 def test_bounds_are_those_of_a_search_over_all_corners(design: tuple[Masses, list[int]]) -> None:
     masses, index = design

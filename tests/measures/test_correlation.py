@@ -412,14 +412,14 @@ def test_runs_that_differ_in_one_key_have_draws_of_their_own() -> None:
     assert len(intervals | {audit(table(masses))["slope", "she"].low}) == 5
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(order=st.permutations(range(72)))
 def test_the_order_of_the_rows_changes_nothing(order: list[int]) -> None:
     frame = table(some_masses())
     assert repr(audit(frame.iloc[order])) == repr(audit(frame))
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 1000), shift=st.floats(-50, 50))
 def test_adding_a_constant_mass_changes_no_slope(seed: int, shift: float) -> None:
     masses = some_masses(seed)
@@ -433,7 +433,7 @@ def test_adding_a_constant_mass_changes_no_slope(seed: int, shift: float) -> Non
             assert other.p == pytest.approx(result.p, nan_ok=True)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 1000), factor=st.sampled_from([0.001, 0.3, 7.0]))
 def test_scaling_the_mass_scales_slopes_and_leaves_r_and_p(seed: int, factor: float) -> None:
     masses = some_masses(seed)

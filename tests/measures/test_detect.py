@@ -570,7 +570,7 @@ def test_the_table_of_occupations() -> None:
 MIXED = with_combined(many(2, 24), GROUPS).assign(percent_female=lambda table: 10.0 * (table.index // 5) + 15)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.permutations(range(24)))
 def test_the_order_of_rows_does_not_matter(order: list[int]) -> None:
     shuffled = found(MIXED.iloc[order])

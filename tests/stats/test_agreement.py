@@ -82,7 +82,7 @@ def test_a_cell_without_a_number_and_a_document_without_one_change_no_interval()
     assert found == mean_over_cells(values, seed=1)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(st.lists(st.sampled_from([0.0, 1.0, 0.25, math.nan]), min_size=3, max_size=3), min_size=2, max_size=6),
     SEEDS,
@@ -191,7 +191,7 @@ ANSWERS = st.lists(
 )  # of a document: gold, and two cells
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(ANSWERS, st.sampled_from([None, 0, 2]), SEEDS)
 def test_f1_and_its_interval_are_those_of_loops(
     rows: list[tuple[int, int, int]], positive: int | None, seed: int
@@ -209,7 +209,7 @@ def test_f1_and_its_interval_are_those_of_loops(
     assert same(found, (value, low, high, sd, len(rows)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ANSWERS)
 def test_confusion_is_that_of_loops(rows: list[tuple[int, int, int]]) -> None:
     counts = [[0] * 4 for _ in range(3)]
@@ -287,7 +287,7 @@ def test_bleu_is_smoothed_by_halves_of_a_match() -> None:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(PAIRS)
 def test_bleu_is_sacrebleus(pairs: list[tuple[str, str]]) -> None:
     sacrebleu = pytest.importorskip("sacrebleu", reason="sacrebleu is not installed")
@@ -296,7 +296,7 @@ def test_bleu_is_sacrebleus(pairs: list[tuple[str, str]]) -> None:
     assert corpus_bleu(totals) == pytest.approx(expected, abs=1e-9)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS), min_size=1, max_size=6), SEEDS)
 def test_bleu_and_its_interval_are_those_of_sums_over_drawn_documents(
     rows: list[tuple[str, str, str]], seed: int

@@ -185,7 +185,7 @@ def test_ratios_are_clustered_as_influences_by_statsmodels() -> None:
 # Invariances ---------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**31), st.booleans())
 def test_what_changes_nothing_and_what_mirrors(seed: int, bounded: bool) -> None:
     rng = np.random.default_rng(seed)

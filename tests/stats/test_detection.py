@@ -54,14 +54,14 @@ def test_a_difference_that_is_the_threshold_on_paper_is_not_above_it() -> None:
     assert auroc([difference, 0.5], [True, False]) == 0.5
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(SAMPLES)
 def test_auroc_is_the_share_of_pairs_won(sample: list[tuple[int, bool, int]]) -> None:
     scores, positive = [float(score) for score, _, _ in sample], [mark for _, mark, _ in sample]
     assert auroc(scores, positive) == pytest.approx(brute_force(scores, positive), nan_ok=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SAMPLES, st.integers(0, 2**31))
 def test_a_draw_is_the_auroc_of_the_drawn_clusters(sample: list[tuple[int, bool, int]], seed: int) -> None:
     weights = cluster_weights(4, 6, np.random.default_rng(seed))
@@ -73,7 +73,7 @@ def test_a_draw_is_the_auroc_of_the_drawn_clusters(sample: list[tuple[int, bool,
         assert draw == pytest.approx(expected, nan_ok=True)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(SAMPLES)
 def test_no_threshold_beats_the_best(sample: list[tuple[int, bool, int]]) -> None:
     scores, positive = [float(score) for score, _, _ in sample], [mark for _, mark, _ in sample]
@@ -306,7 +306,7 @@ def test_corners_by_hand(scores: list[float], positive: list[bool], false: list[
     np.testing.assert_allclose(true_positive, true)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(SAMPLES)
 def test_the_area_under_the_curve_is_the_auroc(sample: list[tuple[int, bool, int]]) -> None:
     scores, positive = [float(score) for score, _, _ in sample], [mark for _, mark, _ in sample]
@@ -321,7 +321,7 @@ def test_the_area_under_the_curve_is_the_auroc(sample: list[tuple[int, bool, int
     assert float(np.trapezoid(true, false)) == pytest.approx(auroc(scores, positive))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SAMPLES)
 def test_a_corner_is_what_its_threshold_does(sample: list[tuple[int, bool, int]]) -> None:
     scores, positive = [float(score) for score, _, _ in sample], [mark for _, mark, _ in sample]

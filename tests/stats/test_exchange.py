@@ -79,13 +79,13 @@ CLUSTERS = st.lists(st.tuples(SIDES, SIDES), min_size=1, max_size=6)
 # Against all exchanges -----------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(CLUSTERS)
 def test_p_is_that_of_all_exchanges(clusters: list[Cluster]) -> None:
     assert_is(p_of(clusters), brute_force_p(clusters))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=7))
 def test_p_is_that_of_all_exchanges_where_most_of_them_are_ties(answers: list[tuple[int, int]]) -> None:
     clusters = [((Fraction(one), 2), (Fraction(other), 2)) for one, other in answers]
@@ -286,7 +286,7 @@ def test_an_effect_is_found() -> None:
 # What must change nothing --------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(CLUSTERS, st.randoms(use_true_random=False), st.fractions(-3, 3), st.fractions(Fraction(1, 5), 5))
 def test_what_changes_nothing(clusters: list[Cluster], random: Random, shift: Fraction, factor: Fraction) -> None:
     p = p_of(clusters)
@@ -303,7 +303,7 @@ def test_what_changes_nothing(clusters: list[Cluster], random: Random, shift: Fr
     assert p_of(moved) == same
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 2**31), st.integers(14, 30))
 def test_sides_exchanged_give_the_same_of_random_exchanges(seed: int, n_clusters: int) -> None:
     first, second = random_sides(n_clusters, 3, seed=seed)
@@ -312,7 +312,7 @@ def test_sides_exchanged_give_the_same_of_random_exchanges(seed: int, n_clusters
     assert ((found > 0) & (found <= 1)).all()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(CLUSTERS)
 def test_p_is_a_share_of_the_exchanges(clusters: list[Cluster]) -> None:
     p = p_of(clusters)

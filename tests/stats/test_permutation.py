@@ -35,7 +35,7 @@ def brute_force_p(x: list[int], y: list[Fraction]) -> Fraction:
     return Fraction(sum(product(order) >= product(identity) for order in orders), len(orders))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     x=st.lists(st.integers(0, 9), min_size=3, max_size=6, unique=True),
     tenths=st.lists(st.integers(0, 12), min_size=6, max_size=6),

@@ -52,7 +52,7 @@ def test_by_hand() -> None:
     assert (one_class["description class"], one_class["wording"]) == pytest.approx((0, 6400 / 116))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**31), st.integers(1, 3), st.floats(-1e3, 1e3))
 def test_shares_are_those_of_loops_and_add_up(seed: int, n_models: int, place: float) -> None:
     rng = np.random.default_rng(seed)
@@ -134,7 +134,7 @@ def test_a_word_that_decides_everything_has_everything() -> None:
     assert interactions == pytest.approx(0, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**31))
 def test_in_a_full_factorial_the_shares_are_main_effects(seed: int) -> None:
     rng = np.random.default_rng(seed)
