@@ -1,6 +1,6 @@
 """CAD from its address: an archive made here, fetched once, checked and kept; and archives that are refused.
 
-No text of CAD stands here: the files below are written for these tests. Only hashes and counts of the real ones are looked at.
+The files below are written for these tests; of the real ones, only hashes and counts are looked at.
 """
 
 from __future__ import annotations

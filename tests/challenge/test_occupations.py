@@ -97,8 +97,8 @@ A = (
 )
 AN = (
     "accountant; X-ray technician; honest broker; hour counter; heir; honorary consul; HR manager; MRI technician; "
-    "undertaker; usher; upholsterer; urban planner; uninsured driver; EMT; IT specialist; émigré; FBI agent; F1 driver; "
-    "Übung; 8-year-old; 11-year-old; 18th hole greenkeeper; onion farmer; HTML author; Uzbek poet; Élysée cook"
+    "undertaker; usher; upholsterer; urban planner; uninsured driver; EMT; IT specialist; émigré; FBI agent; "
+    "F1 driver; Übung; 8-year-old; 11-year-old; 18th hole greenkeeper; onion farmer; HTML author; Uzbek poet; Élysée cook"
 )
 OWN_AN = "accountant architect assistant_professor astronaut athlete attendant engineer executive investigator"
 

@@ -128,7 +128,8 @@ SIE = 'w = ["date"]\ntemplates = ["{blank} war in {w} hier."]\n[groups]\nshe = [
         (GOOD.replace('xe = ["xe"]', ""), "groups"), (GOOD.replace('"zie"', '"xe"'), "'xe'"),
         (GOOD.replace('"autumn", "winter"', ""), "season"), (GOOD.replace("winter", "spring"), "season"),
         (GOOD.replace('xe = ["xe"]', 'model = ["xe"]'), "group 'model'"), (GOOD.replace("verb", "blank"), "'blank'"),
-        (GOOD.replace('["verb"]', '["place"]'), "'place'"), (GOOD.replace("clusters", 'gaps = [["xe", "she"]]\nclusters'), "gaps"),
+        (GOOD.replace('["verb"]', '["place"]'), "'place'"),
+        (GOOD.replace("clusters", 'gaps = [["xe", "she"]]\nclusters'), "gaps"),
         (HEAD.replace("title", 'words = "pronuns"\ntitle'), "did you mean 'pronouns'"),
     ],
 )  # fmt: skip

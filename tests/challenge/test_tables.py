@@ -252,7 +252,8 @@ def test_one_sentence_alone() -> None:
 def test_one_sentence_with_words_of_its_own() -> None:
     words = ["hot", "mild"]
     tables = [{"warm": held, "cold": ["icy"]} for held in (words, tuple(words), np.array(words), pd.Series(words))]
-    for options in ("warm: hot, mild; cold: icy", *tables):
+    every: list[Any] = ["warm: hot, mild; cold: icy", *tables]
+    for options in every:
         own = challenge.single("mine", "Soup is [MASK].", options)
         assert own.words == {"warm": ("hot", "mild"), "cold": ("icy",)}
         assert {type(word) for forms in own.words.values() for word in forms} == {str}

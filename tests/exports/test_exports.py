@@ -74,7 +74,8 @@ def test_the_command_that_repeats_it_is_one_that_a_shell_takes(in_folder: Path) 
     )
     command = json.loads((in_folder / "a b/undertow-export.json").read_text())["command"]
     assert command == (
-        "undertow export inspect spurious-correlation --limit 9 --w date,place --date-count 3 --prompts A --chat --out 'a b'"
+        "undertow export inspect spurious-correlation --limit 9 --w date,place --date-count 3"
+        " --prompts A --chat --out 'a b'"
     )
 
 

@@ -1,4 +1,4 @@
-"""The Inspect task: what is written, what its scorer makes of an answer, and, where Inspect is installed, that it runs."""
+"""The Inspect task: what is written, how its scorer reads an answer, and, where Inspect is installed, that it runs."""
 
 from __future__ import annotations
 
@@ -143,7 +143,8 @@ def answers():
     while True:
         for text in ("She", "he, I think", "It is she.", ""):
             output = ModelOutput.from_content("mockllm", text)
-            output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)  # else it would fetch a tokenizer
+            # else it would fetch a tokenizer
+            output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)
             yield output
 model = get_model("mockllm/model", custom_outputs=answers())
 (log,) = eval(sys.argv[1], model=model, log_dir=sys.argv[2], display="none", max_connections=1, max_samples=1)

@@ -183,7 +183,8 @@ ALL = '[groups]\nfemale = "p_she"\nmale = "p_he"\n'
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
-        ('"p_she"', '"p_shee"', ("groups.female", "did you mean 'p_she'")), ('"year"', '"yeer"', ("columns.w", "'yeer'")),
+        ('"p_she"', '"p_shee"', ("groups.female", "did you mean 'p_she'")),
+        ('"year"', '"yeer"', ("columns.w", "'yeer'")),
         ('w = "year"', 'ww = "year"', ("columns.ww",)), ('w = "year"', "w = 3", ("columns.w", "3")),
         ('w = "year"\n', "", ("'w'",)), ('model = "checkpoint"\n', "", ("'model'",)),
         ('"probability"', '"percents"', ("unit", "did you mean 'percent'")), ('"probability"', "[1]", ("unit", "[1]")),
@@ -249,7 +250,7 @@ def test_a_mapping_that_is_not_there_is_refused() -> None:
 
 
 def test_a_column_that_pandas_calls_rows_by_is_not_taken_for_a_group(tmp_path: Path) -> None:
-    """Under our names nothing tells any more that it was one; a group that the file names is read wherever it stands."""
+    """Renamed, it can no longer be told apart; a group that the file names is read wherever it stands."""
     rows = pd.DataFrame({"year": ["1900", "1910"], "w_index": ["0", "1"], "he": [10.0, 20.0], "she": [1.0, 2.0]})
     rows.set_index("she").to_parquet(tmp_path / "own.parquet")
     said = "[columns]\nw = 'year'\n[constants]\nmodel = 'm'\nw_name = 'date'\n"
