@@ -325,7 +325,7 @@ def trained_bart(folder: Path) -> str:
         attention_dropout=0.0, activation_dropout=0.0, init_std=0.1, pad_token_id=1, bos_token_id=0, eos_token_id=2,
         decoder_start_token_id=2,
     )  # fmt: skip
-    return _denoised(folder, BartForConditionalGeneration, config, tokenizer)
+    return _denoised(folder, BartForConditionalGeneration, config, tokenizer, n_steps=120)
 
 
 def _denoised(folder: Path, architecture: Any, config: Any, tokenizer: Any, n_steps: int = 160) -> str:

@@ -13,7 +13,7 @@ import pytest
 from answering import answers, change_json, found_as
 from undertow import challenge
 from undertow.models import causal
-from undertow.models.base import EXACT, Encoded, Limits, Request, TokenModel, UnscorableError
+from undertow.models.base import EXACT, Encoded, Limits, Request, UnscorableError
 from undertow.scoring.ask import estimate
 from undertow.scoring.store import AnswerStore
 from undertow.types import Blank, Continuations, Option, TextQuery, UndertowError
@@ -50,22 +50,13 @@ def one_at_a_time(model: Any, query: TextQuery) -> list[float]:
 
 
 @pytest.mark.model
-def test_golden_values_of_the_default_model(smollm2: TokenModel, tmp_path: Path) -> None:
-    (answer,) = answers(smollm2, QUERIES[:1], tmp_path / "s")
-    assert answer.logprobs_nats == pytest.approx((-21.9001, -18.8021, -26.6075), abs=TOLERANCE_NATS)
-    assert smollm2.limits.tree_depth > 1000
-
-
-@pytest.mark.model
-def test_the_default_model_reads_alike_in_every_way(smollm2: Any, tmp_path: Path) -> None:
+def test_the_default_model_has_its_golden_values_and_reads_alike_in_every_way(smollm2: Any, tmp_path: Path) -> None:
     expected = [one_at_a_time(smollm2, query) for query in QUERIES]
+    assert expected[0] == pytest.approx((-21.9001, -18.8021, -26.6075), abs=TOLERANCE_NATS)
     limits = smollm2.limits
+    assert limits.tree_depth > 1000
     try:
-        for name, other in {
-            "tree": limits,
-            "small trees": Limits(20, 1000),
-            "batches": Limits(400, 0),
-        }.items():
+        for name, other in {"tree": limits, "small trees": Limits(20, 1000), "batches": Limits(400, 0)}.items():
             smollm2.limits = other
             for answer, values in zip(answers(smollm2, QUERIES, tmp_path / name), expected, strict=True):
                 assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS), name

@@ -43,14 +43,8 @@ def squared(tokens: int) -> int:
     ],
 )
 def test_a_card_is_given_what_it_has_room_for_beside_the_weights(gib: float, memory_bytes: Any, expected: int) -> None:
-    found = affordable_tokens(
-        network_on("cuda:1"),
-        memory_bytes,
-        processor=400,
-        card=8192,
-        whole_bytes=lambda _: gib * 2**30,
-    )
-    assert found == expected
+    limits: Any = {"processor": 400, "card": 8192, "whole_bytes": lambda _: gib * 2**30}
+    assert affordable_tokens(network_on("cuda:1"), memory_bytes, **limits) == expected
 
 
 def test_a_processor_is_given_what_suits_it() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,19 +12,18 @@ import numpy as np
 import pytest
 
 import undertow
+from answering import (
+    TOLERANCE_NATS,
+    answers,
+    blank,
+    change_json,
+    check_that_the_corpus_was_learned,
+    found_as,
+    kept,
+)
 from conftest import Cli
 from refusal import refused
-from tiny import (
-    POSITIONS,
-    PRONOUNS,
-    YEARS,
-    mild_corpus,
-    saved,
-    tiny_gpt2,
-    trained_bert,
-    trained_roberta,
-    wordpiece_tokenizer,
-)
+from tiny import POSITIONS, YEARS, wordpiece_tokenizer
 from undertow import models
 from undertow.models import causal, devices, masked
 from undertow.models.base import (
@@ -34,7 +32,6 @@ from undertow.models.base import (
     PAPER,
     PAPER_TOP,
     Encoded,
-    Found,
     Limits,
     Request,
     TokenBatch,
@@ -42,14 +39,13 @@ from undertow.models.base import (
 )
 from undertow.places import store_file
 from undertow.probes._masses import masses_percent
-from undertow.scoring.ask import ask, estimate
+from undertow.scoring.ask import estimate
 from undertow.scoring.store import AnswerStore
 from undertow.types import (
     BLANK,
     CHOICE,
     GENERATION,
     WRITING,
-    Answer,
     Blank,
     Continuations,
     Option,
@@ -58,12 +54,8 @@ from undertow.types import (
 )
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
-# The models are trained once; on several workers they would be trained once each.
-pytestmark = pytest.mark.xdist_group("masked models")
-
-TOLERANCE_NATS = 1e-4
 RUN = ["run", "spurious-correlation", "--w", "date"]
-BUILDERS = {"bert": trained_bert, "roberta": trained_roberta}
+KINDS = ("bert", "roberta")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,40 +78,28 @@ def opened(folder: str) -> Any:
     return found.open()
 
 
-def trained(kind: str, folder: Path) -> Trained:
+def trained(kind: str, folder: str) -> Trained:
     from transformers import pipeline
 
-    built = BUILDERS[kind](folder)
-    model = opened(built)
-    return Trained(kind, built, model, pipeline("fill-mask", model=built, device="cpu", top_k=len(model.tokenizer)))
+    model = opened(folder)
+    return Trained(kind, folder, model, pipeline("fill-mask", model=folder, device="cpu", top_k=len(model.tokenizer)))
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return trained("bert", tmp_path_factory.mktemp("bert"))
+def bert(network: Callable[[str], str]) -> Trained:
+    return trained("bert", network("trained_bert"))
 
 
 @pytest.fixture(scope="module")
-def roberta(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return trained("roberta", tmp_path_factory.mktemp("roberta"))
+def roberta(network: Callable[[str], str]) -> Trained:
+    return trained("roberta", network("trained_roberta"))
 
 
-@pytest.fixture(scope="module", params=list(BUILDERS))
+@pytest.fixture(scope="module", params=KINDS)
 def one(request: pytest.FixtureRequest) -> Trained:
     """Each of them in turn."""
     found: Trained = request.getfixturevalue(request.param)
     return found
-
-
-def answers(model: Any, queries: Sequence[Query], store: Path, protocol: str = EXACT) -> tuple[Answer, ...]:
-    found = Found(model.card, lambda: model, asks={BLANK: (EXACT, PAPER)})
-    with AnswerStore(store) as kept:
-        return ask(found, queries, kept, protocol, lambda done, total: None).scores.answers
-
-
-def blank(before: str, after: str, *words: str) -> Blank:
-    """Each word a group of its own."""
-    return Blank((before, after), tuple(Option(word, (word,)) for word in words))
 
 
 def masks_and_words(model: Any, query: Blank, option: Option) -> tuple[list[int], list[int], list[int]]:
@@ -173,19 +153,7 @@ QUERIES = [
 
 def test_the_corpus_was_learned(one: Trained, tmp_path: Path) -> None:
     """What follows is said of networks whose answers depend on the text."""
-    words = [own for _, own in PRONOUNS]
-    queries, right = [], []
-    for sentence in mild_corpus(held_out=True):
-        (own,) = (word for word in words if f" {word} " in sentence)
-        before, after = sentence.split(f" {own} ")
-        queries.append(blank(f"{before} ", f" {after}", *words))
-        right.append(words.index(own))
-    assert len(queries) > 50
-    assert set(right) == {0, 1, 2}
-    found = answers(one.model, queries, tmp_path / "s")
-    probabilities = [np.exp(answer.logprobs_nats[at]) for answer, at in zip(found, right, strict=True)]
-    assert min(probabilities) > 0.2
-    assert np.median(probabilities) > 0.8
+    check_that_the_corpus_was_learned(one.model, tmp_path / "s")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +201,7 @@ def test_a_second_blank_is_read_with_the_first_one_filled(one: Trained, tmp_path
     assert answer.unclaimed_prob == pytest.approx(1 - sum(scores[word] for word in firsts), abs=1e-5)
 
 
-@pytest.mark.parametrize("words", [("hirself", "herself"), ("theirs", "hers"), ("she", "hirself")])
+@pytest.mark.parametrize("words", [("theirs", "hers"), ("she", "hirself")])
 def test_a_word_of_several_tokens_is_a_chain(words: tuple[str, ...], one: Trained, tmp_path: Path) -> None:
     query = blank("In Kenya, ", " was an adult.", *words)
     assert max(len(masks_and_words(one.model, query, option)[2]) for option in query.options) > 1
@@ -375,8 +343,10 @@ def test_under_protocol_paper_every_token_of_a_word_must_be_among_the_five(one: 
 
 
 @pytest.mark.parametrize("name", ["toy", "causal"])
-def test_protocol_paper_is_refused_where_there_is_no_mask(name: str, cli: Cli, tmp_path: Path) -> None:
-    model = saved(tmp_path / "causal", tiny_gpt2()) if name == "causal" else name
+def test_protocol_paper_is_refused_where_there_is_no_mask(
+    name: str, network: Callable[[str], str], cli: Cli, tmp_path: Path
+) -> None:
+    model = network("tiny_gpt2") if name == "causal" else name
     before = sorted(tmp_path.iterdir())
     arguments = [*RUN, "-m", model, "--limit", "90", "--protocol", "paper"]
     refused(cli(*arguments), f"{model}: is read by likelihood", "no protocol 'paper'; use exact")
@@ -405,7 +375,7 @@ def some_batch(model: Any) -> TokenBatch:
     )
 
 
-@pytest.mark.parametrize("rows_at_once", [1, 7, 1000])
+@pytest.mark.parametrize("rows_at_once", [7, 1000])
 def test_the_head_says_of_single_rows_what_it_says_of_whole_texts(
     rows_at_once: int, one: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -458,9 +428,8 @@ def test_a_head_that_needs_the_text_is_found_out_and_read_whole(name: str, one: 
 def test_batches_and_the_order_of_queries_do_not_matter(one: Trained, tmp_path: Path) -> None:
     model = one.fresh()
     model.limits = Limits(60, 0)
-    found = Found(model.card, lambda: model, asks={BLANK: (EXACT, PAPER)})
     with AnswerStore(tmp_path / "dry") as store:
-        assert estimate(found, QUERIES, store, EXACT).n_passes > 2
+        assert estimate(found_as(model), QUERIES, store, EXACT).n_passes > 2
     forwards = answers(model, QUERIES, tmp_path / "forwards")
     backwards = answers(model, QUERIES[::-1], tmp_path / "backwards")[::-1]
     model.limits = Limits(10_000, 0)
@@ -478,29 +447,14 @@ def test_batches_and_the_order_of_queries_do_not_matter(one: Trained, tmp_path: 
 def untrained_bert() -> Any:
     from transformers import BertConfig, BertForMaskedLM
 
-    return BertForMaskedLM(
-        BertConfig(
-            vocab_size=len(wordpiece_tokenizer()),
-            hidden_size=32,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=32,
-        )
-    )
-
-
-def kept(network: Any, tokenizer: Any, folder: Path) -> str:
-    network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    return BertForMaskedLM(BertConfig(vocab_size=len(wordpiece_tokenizer()), **sizes))
 
 
 def headless(folder: Path) -> str:
     """The body alone, called a masked language model."""
     kept(untrained_bert().bert, wordpiece_tokenizer(), folder)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config["architectures"] = ["BertForMaskedLM"]
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    change_json(folder / "config.json", architectures=["BertForMaskedLM"])
     return str(folder)
 
 
@@ -522,9 +476,9 @@ def broken(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (headless, r"its weights lack cls\.predictions\..* without which its answers are noise; name a model"),
-        (maskless, "its tokenizer has no mask token, so nothing can be masked"),
-        (broken, "its weights give probabilities that are not numbers; fetch it again"),
+        (headless, r"cls\.predictions\."),
+        (maskless, "no mask token"),
+        (broken, "not numbers"),
     ],
 )
 def test_what_cannot_fill_masks_is_refused(build: Any, words: str, tmp_path: Path) -> None:
@@ -535,16 +489,8 @@ def test_what_cannot_fill_masks_is_refused(build: Any, words: str, tmp_path: Pat
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.soak
-@pytest.mark.slow
-def test_a_missing_head_is_one_sentence_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
-    folder = headless(tmp_path / "m")
-    refused(cli(*RUN, "-m", folder, "--limit", "90"), "its weights lack cls.predictions", "trained to fill masks")
-    assert not (tmp_path / "runs").exists()
-
-
-def test_every_model_goes_to_its_own_family(bert: Trained, roberta: Trained, tmp_path: Path) -> None:
-    gpt2 = saved(tmp_path / "gpt2", tiny_gpt2())
+def test_every_model_goes_to_its_own_family(bert: Trained, roberta: Trained, network: Callable[[str], str]) -> None:
+    gpt2 = network("tiny_gpt2")
     found = {folder: models.find(Request(folder)) for folder in (bert.folder, roberta.folder, gpt2)}
     assert [(one.card.family, one.card.readout, one.asks) for one in found.values()] == [
         ("masked", "mask", {BLANK: (EXACT, PAPER)}),
@@ -557,9 +503,6 @@ def test_every_model_goes_to_its_own_family(bert: Trained, roberta: Trained, tmp
 
 # The whole path.
 
-PROBABILITIES = "Masses are probabilities of the words in their place, in percent; what none of them took is unclaimed."
-TOP_FIVE = "Words that are not among the five most probable count as nothing."
-SHARES = "Masses are shares of the likelihood"
 GROUPS = ["female", "male", "neutral"]
 OWN = """
 templates = ["In {w}, {blank} was a child and lost her keys."]
@@ -607,47 +550,27 @@ def test_a_run_on_the_command_line(protocol: str, bert: Trained, cli: Cli, tmp_p
             probabilities *= [word in inside for word in ("she", "he", "they")]
         expected.append(100 * probabilities)
     assert masses == pytest.approx(np.array(expected), abs=1e-2)
-    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert PROBABILITIES in page
-    assert (TOP_FIVE in page) == (protocol == PAPER)
-    assert SHARES not in page
-    assert any("read at the mask" in note for note in run.manifest["notes"])
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("untold", "few_resamples")
 def test_both_protocols_in_a_run_of_ones_own(one: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.toml").write_text(OWN, encoding="utf-8")
-    runs = {
-        protocol: undertow.run(
-            "spurious-correlation",
-            model=one.folder,
-            challenge="own.toml",
-            protocol=protocol,
-            device="cpu",
-            out=protocol,
+    options = {"model": one.folder, "challenge": "own.toml", "device": "cpu"}
+    exact, paper = (
+        np.array(list(masses_of_texts(run, ["she", "he", "thing"])))
+        for run in (
+            undertow.run("spurious-correlation", protocol=protocol, out=protocol, **options)
+            for protocol in (EXACT, PAPER)
         )
-        for protocol in (EXACT, PAPER)
-    }
-    exact, paper = (np.array(list(masses_of_texts(run, ["she", "he", "thing"]))) for run in runs.values())
+    )
     assert (exact > 0).all()
     inside = paper > 0
     assert inside.any()
     assert paper[inside] == pytest.approx(exact[inside])
     for masses, counted in zip(exact, inside, strict=True):  # what is left out is less probable than what is not
         assert max(masses[~counted], default=0.0) <= min(masses[counted], default=100.0)
-    assert TOP_FIVE in (tmp_path / PAPER / "report.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.slow
-def test_a_causal_folder_is_still_read_by_likelihood(tmp_path: Path) -> None:
-    folder = saved(tmp_path / "gpt2", tiny_gpt2())
-    run = undertow.run("spurious-correlation", model=folder, w="date", limit=60, device="cpu", out=tmp_path / "run")
-    assert run.manifest["model_card"]["family"] == "causal"
-    assert run.observations[GROUPS].sum(axis=1).to_numpy() == pytest.approx(100)
-    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert SHARES in page
-    assert PROBABILITIES not in page
 
 
 def test_a_space_that_is_a_token_of_its_own_belongs_to_the_word_behind_it(roberta: Trained) -> None:

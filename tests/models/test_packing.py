@@ -26,19 +26,13 @@ TOLERANCE = 1e-4
 pytestmark = pytest.mark.skipif(not packing.can_pack(torch.float32), reason="this build of torch has no oneDNN")
 
 
-def llama() -> Any:
-    return LlamaForCausalLM(
-        LlamaConfig(vocab_size=320, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4)
-    )
+def llama(**settings: Any) -> Any:
+    sizes = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=320, **sizes, **settings))
 
 
 def tied() -> Any:
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=320, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
-            tie_word_embeddings=True,
-        )
-    )  # fmt: skip
+    return llama(tie_word_embeddings=True)
 
 
 def gpt2() -> Any:
@@ -150,12 +144,8 @@ def test_such_a_head_is_multiplied_with_in_blocks_of_columns(
 
 
 def test_small_layers_and_other_precisions_are_left_alone() -> None:
-    assert (
-        packing.pack(
-            LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1))
-        )
-        == []
-    )
+    small = LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1)
+    assert packing.pack(LlamaForCausalLM(small)) == []
     assert packing.pack(llama().to(torch.float16)) == []
 
 

