@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,16 +14,12 @@ import pandas as pd
 import pytest
 
 import undertow
-from conftest import Cli
-from refusal import refused
+from made_once import made_once
 from undertow import models
 from undertow.audit import Run, dry_run
-from undertow.challenge import Answering, load_prompts
 from undertow.models import toy
 from undertow.models.base import EXACT, PAPER, Found, Request
 from undertow.probes import spurious_correlation, task_specification
-from undertow.probes._masses import observations
-from undertow.probes._prompts import design_of
 from undertow.probes.base import Evidence, Sampling
 from undertow.types import (
     BLANK,
@@ -44,6 +39,7 @@ SPURIOUS, SPECIFICATION = "spurious-correlation", "task-specification"
 PROBES: dict[str, ModuleType] = {SPURIOUS: spurious_correlation, SPECIFICATION: task_specification}
 STEP_YEARS = 215 / 29
 """Between neighbours of the date list."""
+pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 def answers_only(request: Request) -> Found:
@@ -54,30 +50,28 @@ def answers_only(request: Request) -> Found:
     return Found(card, found.open, {GENERATION: (EXACT, PAPER)})
 
 
-@pytest.fixture(scope="module")
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.MonkeyPatch]:
-    """A cache for the runs that several tests look at."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("UNDERTOW_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield patched
+def prompted(shared_base: Path, probe: str, **options: Any) -> Run:
+    """A run of a model that answers prompts only, made once for all workers."""
+
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
+            patch.setattr(models, "find", answers_only)
+            undertow.run(probe, "server", out=folder / "run", **options)
+
+    return undertow.open_run(made_once(shared_base, f"prompted-{probe}", make) / "run")
 
 
 @pytest.fixture(scope="module")
-def drift(tmp_path_factory: pytest.TempPathFactory, own_cache: pytest.MonkeyPatch) -> Run:
-    """A model that answers prompts only, asked by none: it is put the paper's three."""
-    with own_cache.context() as patched:
-        patched.setattr(models, "find", answers_only)
-        out = tmp_path_factory.mktemp("drift") / "run"
-        return undertow.run(SPURIOUS, "server", w="date", limit=200, protocol=PAPER, out=out)
+def drift(shared_base: Path) -> Run:
+    """Asked by no prompts: the model is put the paper's three."""
+    return prompted(shared_base, SPURIOUS, w="date", limit=200, protocol=PAPER)
 
 
 @pytest.fixture(scope="module")
-def detection(tmp_path_factory: pytest.TempPathFactory, own_cache: pytest.MonkeyPatch) -> Run:
+def detection(shared_base: Path) -> Run:
     """The same model, asked whether sentences decide their blank."""
-    with own_cache.context() as patched:
-        patched.setattr(models, "find", answers_only)
-        out = tmp_path_factory.mktemp("detection") / "run"
-        return undertow.run(SPECIFICATION, "server", limit=40, plain=True, out=out)
+    return prompted(shared_base, SPECIFICATION, limit=40, plain=True)
 
 
 def refuses(words: Sequence[str], probe: str = SPURIOUS, **options: Any) -> None:
@@ -165,6 +159,10 @@ def test_the_columns_of_a_prompted_run(drift: Run) -> None:
     assert {"She", "Her", "Female", "they", "his"} <= set(frame["options"].iloc[0])
 
 
+def observations(items: Sequence[Item], scores: Scores, groups: Sequence[str]) -> pd.DataFrame:
+    return spurious_correlation.observe({"groups": groups}, items, scores, "m").frame
+
+
 ITEM_OPTIONS = Option("she", ("she",)), Option("she", ("She",)), Option("he", ("he",))
 ITEMS = [
     Item(f"i{number}", Generation(f"p{number}", ITEM_OPTIONS), {"challenge": "c", "prompt": "A", "w": number}, "k")
@@ -185,7 +183,7 @@ def test_masses_that_were_not_shown_whole_by_hand() -> None:
         Answer.none("lost"),
         Answer(logs(0.97, 0.02, 0.0), 0.01, text="she", ceilings_prob=(0.2, 0.2, 0.2), unseen_prob=0.3),
     )
-    frame = observations(ITEMS, Scores(answers, PROMPT), ["she", "he"], "m")
+    frame = observations(ITEMS, Scores(answers, PROMPT), ["she", "he"])
     expected = {
         "she.low": [46, 40, 30, math.nan, 99],
         "she.high": [52, 50, 30, math.nan, 100],
@@ -206,45 +204,36 @@ def test_masses_that_were_not_shown_whole_by_hand() -> None:
 
 def test_answers_shown_whole_have_no_bounds_and_blanks_have_no_answer() -> None:
     answers = tuple(Answer(logs(0.2, 0.1, 0.6), 0.1, text="x") for _ in ITEMS)
-    frame = observations(ITEMS, Scores(answers, PROMPT), ["she", "he"], "m")
+    frame = observations(ITEMS, Scores(answers, PROMPT), ["she", "he"])
     assert frame["she"].tolist() == pytest.approx([30] * 5)
     assert not {"she.low", "she.high", "ceilings_prob", "unseen_prob"} & set(frame)
     blank = Blank(("", " goes."), ITEM_OPTIONS)
     items = [dataclasses.replace(item, query=blank) for item in ITEMS]
-    assert "answer" not in observations(items, Scores(answers), ["she", "he"], "m")
+    assert "answer" not in observations(items, Scores(answers), ["she", "he"])
 
 
 # Refusals.
 
 
-@pytest.mark.parametrize("probe", PROBES)
-@pytest.mark.parametrize(
-    ("option", "given"),
-    [("prompt_mask", "_"), ("chat", True), ("max_new_tokens", 5), ("max_new_tokens", 0), ("max_new_tokens", -1)],
-)
-def test_options_of_prompts_without_prompts_are_refused(probe: str, option: str, given: object) -> None:
-    refuses([f"--{option.replace('_', '-')} is for prompts", "--prompts A,B,C"], probe, **{option: given})
-
-
-@pytest.mark.parametrize("probe", PROBES)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"prompt_mask": "_"}, ["--prompt-mask", "--prompts"]),
+        ({"chat": True}, ["--chat", "--prompts"]),
+        ({"max_new_tokens": 5}, ["--max-new-tokens", "--prompts"]),
+        ({"max_new_tokens": 0}, ["--max-new-tokens", "--prompts"]),
         ({"prompts": "A,D"}, ["'D'", "A, B, C"]),
-        ({"prompts": " "}, ["names none"]),
-        ({"prompts": "A,A"}, ["two called 'A'"]),
-        ({"prompts": "A", "max_new_tokens": 0}, ["--max-new-tokens 0", "at least one"]),
+        ({"prompts": " "}, ["none"]),
+        ({"prompts": "A,A"}, ["'A'"]),
+        ({"prompts": "A", "max_new_tokens": 0}, ["--max-new-tokens 0"]),
         ({"prompts": "A", "prompt_mask": "  "}, ["mask"]),
         ({"prompts": "A", "protocol": "recorded"}, ["'recorded'"]),
         ({"protocol": PAPER}, ["toy", "'paper'"]),
     ],
 )
+@pytest.mark.parametrize("probe", PROBES)
 def test_prompts_that_cannot_be_put_are_refused(probe: str, options: Mapping[str, Any], words: list[str]) -> None:
     refuses(words, probe, **options)
-
-
-def test_a_refusal_through_the_command_line(cli: Cli) -> None:
-    refused(cli("run", SPURIOUS, "-m", "toy", "--chat"), "--chat is for prompts")
 
 
 def challenge_file(folder: Path, text: str) -> str:
@@ -376,12 +365,7 @@ def test_the_page_tells_prompts_and_protocol(drift: Run, detection: Run) -> None
         for name in "ABC":
             assert (f"Prompt {name}: " in page) == (name in names)
         assert "&lt;mask&gt;" in page
-        assert f"<dt>protocol</dt><dd>{protocol}</dd>" in page
-        assert "Prompt A inside the model" not in page
-    page = drift.report.read_text(encoding="utf-8")
-    assert "Masses are probabilities of the listed words in the answer to a prompt" in page
-    assert "five most probable count as nothing" in page
-    assert "Slope gap over prompts" in page or "slope_gap_over_prompts" in page
+        assert f"<dd>{protocol}</dd>" in page
 
 
 def test_figures_are_told_apart_by_prompt(drift: Run) -> None:
@@ -396,7 +380,7 @@ def test_the_chat_template_is_asked_for_and_told() -> None:
     assert len(queries) == len(items)
     assert {(query.chat, query.max_tokens) for query in queries} == {(True, 3)}
     design = spurious_correlation.design(settings)
-    frame = observations(items, Scores((Answer.none("not asked"),) * len(items), PROMPT), design["groups"], "m")
+    frame = observations(items, Scores((Answer.none("not asked"),) * len(items), PROMPT), design["groups"])
     told = spurious_correlation.told(Evidence(frame, design), [])
     assert [line for line in told.asked if line.startswith("Prompt A inside the model's own chat template: ")]
 
@@ -425,21 +409,3 @@ def challenge_file_of_words(folder: Path) -> str:
         encoding="utf-8",
     )
     return str(path)
-
-
-def test_design_tells_the_words_that_are_looked_for() -> None:
-    words = {"female": ["she"], "male": ["he"], "neutral": ["they"]}
-    plain = design_of(words, spurious_correlation.Settings())
-    assert plain == {"words": words, "prompts": {}}
-    prompted = design_of(words, spurious_correlation.Settings(prompts="B"))
-    (asked,) = Answering(load_prompts("B")).prompts
-    assert prompted["prompts"] == {"B": asked.text}
-    assert {"Her", "female"} <= set(prompted["words"]["female"])
-
-
-def test_both_audits_have_the_same_four_options() -> None:
-    for name in ("prompts", "prompt_mask", "chat", "max_new_tokens"):
-        of = [{one.name: one for one in dataclasses.fields(module.Settings)}[name] for module in PROBES.values()]
-        assert of[0].default == of[1].default
-        assert of[0].metadata["help"] == of[1].metadata["help"]
-        assert name in inspect.signature(spurious_correlation.Settings).parameters
