@@ -18,6 +18,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +69,12 @@ def suicidal(words: Sequence[str], cache: str, seen: Any, kind: int, place: int)
     connect = sqlite3.connect
 
     def connected(*given: Any, **options: Any) -> sqlite3.Connection:
-        made = connect(*given, **options)
+        made: sqlite3.Connection = connect(*given, **options)
         made.set_trace_callback(lambda statement: happens(STORE))
         return made
 
     sys.addaudithook(hook)
-    sqlite3.connect = connected
+    sqlite3.connect = connected  # type: ignore[assignment]
     command(words, cache)
 
 
@@ -112,6 +113,9 @@ class Audit:
                 return int(reader.execute("SELECT count(*) FROM answers").fetchone()[0])
         except sqlite3.OperationalError:
             return 0  # not made yet
+
+    def has_more_than(self, n: int) -> bool:
+        return self.stored() > n
 
     def kill(self, moment: Moment) -> None:
         kept, finished = self.stored(), (self.folder / MANIFEST).is_file()
@@ -235,7 +239,7 @@ def test_a_run_in_workers_is_killed(tmp_path: Path, measured: Callable[[str], No
     for _ in range(2):
         kept = audit.stored()
         with command_line.started(tmp_path, *words, env=environment, **quiet) as process:
-            until(lambda kept=kept: audit.stored() > kept)
+            until(partial(audit.has_more_than, kept))
             assert process.poll() is None
             process.kill()
             until(lambda: not started_with(audit.cache))

@@ -119,7 +119,8 @@ class Moment:
 @contextmanager
 def small_logs(n_pages: int) -> Iterator[list[sqlite3.Connection]]:
     """Databases take over what is in the log every few pages, so that there is much to interrupt; gives those that are open."""
-    connect, made = sqlite3.connect, []
+    connect = sqlite3.connect
+    made: list[sqlite3.Connection] = []
 
     def connected(*given: Any, **options: Any) -> sqlite3.Connection:
         made.append(connect(*given, **options))

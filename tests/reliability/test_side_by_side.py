@@ -9,7 +9,7 @@ import random
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
@@ -232,7 +232,8 @@ def lock(folder: Path) -> None:
         pass
 
 
-WAITS = {
+Held = Callable[[Path], AbstractContextManager[Callable[[], object]]]
+WAITS: Mapping[str, tuple[Held, Callable[[Path], None], type[Exception]]] = {
     "the store": (lambda folder: held_store(folder / "answers.sqlite"), put, UndertowError),
     "a run's folder": (held_folder, write, UndertowError),
     "a model's folder": (held_folder, lock, OSError),
