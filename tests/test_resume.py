@@ -15,7 +15,7 @@ import pytest
 import command_line
 from test_stopping import n_stored, wait_for_more
 
-pytestmark = [pytest.mark.soak, pytest.mark.slow]
+pytestmark = [pytest.mark.soak, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def environment(hash_seed: int) -> dict[str, str]:

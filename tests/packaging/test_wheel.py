@@ -98,12 +98,10 @@ def test_wheel_works_outside_the_checkout(
     assert said[0] == "set()"
     assert Path(said[1]).is_relative_to(tmp_path)
 
-    # A run is made and measured again; data of the package are found.
+    # A run is made; data of the package are found.
     asked = ("run", "spurious-correlation", "-m", "toy", "--challenge", "mgc", "--w", "date", "--limit", "120")
     assert json.loads(ok("undertow", *asked, "--out", "RUN", "--json"))["counts"]["items"] == 120
-    ok("undertow", "score", "RUN", "--out", "RUN2")
-    assert (work / "RUN/results.json").read_bytes() == (work / "RUN2/results.json").read_bytes()
-    assert (work / "RUN2/report.html").stat().st_size > 0
+    assert (work / "RUN/report.html").stat().st_size > 0
 
     # A model with weights names the extra that it needs.
     command = [
