@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from undertow.scoring.store import AnswerStore
 from undertow.types import BLANK, Answer, Blank, Option, Query
 
 TOLERANCE_NATS = 1e-4
-ASKS = {
+ASKS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "causal": causal.ASKS,
     "extractive": extractive.ASKS,
     "masked": {BLANK: (EXACT, PAPER)},

@@ -276,8 +276,12 @@ def wikibio_row(text: str, **fields: str) -> dict[str, Any]:
 
 def play(monkeypatch: pytest.MonkeyPatch, rows: Iterator[dict[str, Any]]) -> list[Any]:
     asked: list[Any] = []
-    package = SimpleNamespace(load_dataset=lambda name, **options: asked.append((name, options)) or rows)
-    monkeypatch.setitem(sys.modules, "datasets", package)
+
+    def load_dataset(name: str, **options: Any) -> Iterator[dict[str, Any]]:
+        asked.append((name, options))
+        return rows
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
     return asked
 
 

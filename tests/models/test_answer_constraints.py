@@ -85,14 +85,14 @@ def walked(labels: Sequence[Tokens], after: Table) -> int:
         written = (*written, token)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60)
 @given(LABELS, TABLES)
 def test_a_greedy_label_is_the_one_that_a_walk_comes_to(labels: list[Tokens], after: Table) -> None:
     trie = Trie.of(labels)
     assert greedy_label(trie, nexts_of(trie, after)) == walked(labels, after)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60)
 @given(LABELS, TABLES)
 def test_a_label_has_the_probability_of_its_tokens_and_of_an_end_where_it_could_go_on(
     labels: list[Tokens], after: Table
@@ -106,7 +106,7 @@ def test_a_label_has_the_probability_of_its_tokens_and_of_an_end_where_it_could_
     assert label_nats(trie, nexts_of(trie, after)) == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60)
 @given(LABELS, TABLES)
 def test_a_trie_lets_its_labels_through_and_nothing_else(labels: list[Tokens], after: Table) -> None:
     """And what is normalised over what it allows sums to one over the labels."""
@@ -173,7 +173,7 @@ def pieces(passage: Tokens) -> set[Tokens]:
     return {passage[start:end] for start in range(len(passage)) for end in range(start + 1, len(passage) + 1)}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60)
 @given(PASSAGES)
 def test_a_span_goes_through_every_piece_of_its_passage_and_nothing_else(passage: Tokens) -> None:
     states: list[tuple[Tokens, Span]] = [((), Span.of(passage))]
@@ -236,7 +236,7 @@ def searched(passage: Tokens, after: Table, most: int) -> tuple[SpanSearch, list
     return search, asked
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60)
 @given(PASSAGES, TABLES, st.integers(1, 6))
 def test_a_search_finds_the_most_probable_of_all_spans(passage: Tokens, after: Table, most: int) -> None:
     search, asked = searched(passage, after, most)
@@ -247,7 +247,7 @@ def test_a_search_finds_the_most_probable_of_all_spans(passage: Tokens, after: T
     assert set(asked) <= pieces(passage) | {()}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60)
 @given(PASSAGES, TABLES)
 def test_what_a_search_finds_does_not_depend_on_how_much_it_asks_at_once(passage: Tokens, after: Table) -> None:
     found = [searched(passage, after, most)[0] for most in (1, 2, 50)]

@@ -557,7 +557,7 @@ def test_a_run_on_the_command_line(protocol: str, bert: Trained, cli: Cli, tmp_p
 def test_both_protocols_in_a_run_of_ones_own(one: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.toml").write_text(OWN, encoding="utf-8")
-    options = {"model": one.folder, "challenge": "own.toml", "device": "cpu"}
+    options: dict[str, Any] = {"model": one.folder, "challenge": "own.toml", "device": "cpu"}
     exact, paper = (
         np.array(list(masses_of_texts(run, ["she", "he", "thing"])))
         for run in (

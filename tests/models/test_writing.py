@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,15 +13,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
+from answering import TOLERANCE_NATS, alike, answers, found_as, told
+from by_hand import NatsAfter, Rules, Tokens, chosen, drawn_p
 from spellings import CHAT_TEMPLATE, KINDS, byte_level, drawn, llama_for, model_of
 from tiny import tiny_bloom, tiny_gemma2, tiny_gpt2, tiny_gpt_neo, tiny_mamba
 from undertow.models import causal, decoding, writing
-from undertow.models.base import EXACT, Branches, Found
+from undertow.models.base import EXACT, Branches
 from undertow.models.hands import Hand
 from undertow.models.tree_cache import TreeCache
-from undertow.scoring.ask import Asker, Portion, ask, estimate
+from undertow.scoring.ask import Asker, Portion, estimate
 from undertow.scoring.store import AnswerStore
 from undertow.types import (
     BEST_SPAN,
@@ -39,8 +39,6 @@ from undertow.types import (
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 
-TOLERANCE_NATS = 1e-4
-Tokens = tuple[int, ...]
 SMILE = "\N{GRINNING FACE}"
 DIMENSIONS = (" gender", " race", " political", " political affiliation", " religion")
 DOCUMENTS = (
@@ -73,23 +71,6 @@ def network_of(kind: str) -> Any:
 def model(kind: str = "byte-level") -> Any:
     """A model that was asked nothing yet."""
     return model_of(network_of(kind), tokenizer_of(kind))
-
-
-def told(asked: Any, queries: Sequence[Query]) -> list[Answer]:
-    """Answers in order, without a store."""
-    found: dict[int, Answer] = {}
-    for some in asked.answer(queries, EXACT):
-        for place, answer in some.items():
-            assert place not in found
-            found[place] = answer if isinstance(answer, Answer) else Answer.none(str(answer))
-    return [found[place] for place in range(len(queries))]
-
-
-def alike(some: Sequence[Answer], others: Sequence[Answer]) -> None:
-    for one, other in zip(some, others, strict=True):
-        assert (one.text, one.unscored, one.n_dropped) == (other.text, other.unscored, other.n_dropped)
-        assert one.logprobs_nats == pytest.approx(other.logprobs_nats, abs=TOLERANCE_NATS)
-        assert one.unclaimed_prob == pytest.approx(other.unclaimed_prob, abs=TOLERANCE_NATS, nan_ok=True)
 
 
 @contextmanager
@@ -127,13 +108,13 @@ def in_chat(asked: Any, text: str) -> list[int]:
     return said
 
 
-def end_nats(nats: Any, ends: Sequence[int]) -> float:
-    return float(np.logaddexp.reduce(nats[sorted(ends)]))
+def after(asked: Any, prompt: Sequence[int]) -> NatsAfter:
+    return cache(lambda written: nats_after(asked, [*prompt, *written]))
 
 
 def chosen_by_hand(asked: Any, query: Choice) -> tuple[str, list[float], float]:
     """The greedy label, all log-probabilities, and what is unclaimed: by texts that are tokenised whole."""
-    text, ends = query.shown(), [asked.tokenizer.eos_token_id]
+    text = query.shown()
     if query.chat:
         prompt = in_chat(asked, text)
         whole = [
@@ -147,23 +128,8 @@ def chosen_by_hand(asked: Any, query: Choice) -> tuple[str, list[float], float]:
         min(map(len, (prompt, *whole))),
     )
     labels = [tuple(tokens[start : start + 1] if query.first_token else tokens[start:]) for tokens in whole]
-    prompt = prompt[:start]
-    values = []
-    for label in labels:
-        nats = sum(float(nats_after(asked, [*prompt, *label[:at]])[token]) for at, token in enumerate(label))
-        if any(other != label and other[: len(label)] == label for other in labels):
-            nats += end_nats(nats_after(asked, [*prompt, *label]), ends)
-        values.append(nats)
-    written: Tokens = ()
-    while True:
-        nats = nats_after(asked, [*prompt, *written])
-        nexts = {one[len(written)]: nats[one[len(written)]] for one in labels if one[: len(written)] == written != one}
-        best = max(nexts, key=lambda token: nexts[token]) if nexts else None
-        if best is None or (written in labels and end_nats(nats, ends) > nexts[best]):
-            break
-        written = (*written, best)
-    unclaimed = 1 - float(np.exp(nats_after(asked, prompt)[sorted({label[0] for label in labels})]).sum())
-    return query.labels[labels.index(written)].strip(), values, unclaimed
+    at, values, unclaimed = chosen(labels, after(asked, prompt[:start]), {asked.tokenizer.eos_token_id})
+    return query.labels[at].strip(), values, unclaimed
 
 
 def prompt_and_passage(asked: Any, query: Writing) -> tuple[list[int], Tokens]:
@@ -191,64 +157,22 @@ def breaks_line(asked: Any, query: Writing, written: Tokens) -> bool:
     return query.line_ends and bool({"\n", "\r"} & set(asked.tokenizer.decode(list(written[-1:]))))
 
 
-def followers(query: Writing, passage: Tokens, written: Tokens, ends: set[int]) -> tuple[list[int] | None, bool]:
-    """Tokens that may come next (None for any) but for the ends, and whether the answer may end."""
-    if query.constraint == FREE:
-        return None, True
-    if query.constraint == PASSAGE_TOKENS:
-        return sorted(set(passage) - ends), True
-    n = len(written)
-    places = [at for at in range(len(passage)) if passage[at - n : at] == written and at >= n]
-    return sorted({passage[at] for at in places} - ends), n > 0
-
-
-def stands_at_the_end_only(query: Writing, passage: Tokens, written: Tokens) -> bool:
-    n = len(written)
-    return query.constraint in (SPAN, BEST_SPAN) and not any(
-        passage[at : at + n] == written and at + n < len(passage) for at in range(len(passage))
-    )
+def rules_of(asked: Any, query: Writing) -> tuple[Rules, NatsAfter]:
+    prompt, passage = prompt_and_passage(asked, query)
+    rules = Rules(query, passage, ends_for(asked, query), lambda written: breaks_line(asked, query, written))
+    return rules, after(asked, prompt)
 
 
 def written_by_hand(asked: Any, query: Writing) -> tuple[Tokens, float]:
     """A greedy answer's tokens and log-probability."""
-    prompt, passage = prompt_and_passage(asked, query)
-    ends = ends_for(asked, query)
-    written: Tokens = ()
-    so_far = 0.0
-    while len(written) < len(passage) and not (written and stands_at_the_end_only(query, passage, written)):
-        nats = nats_after(asked, [*prompt, *written])
-        allowed, may_end = followers(query, passage, written, ends)
-        candidates = [token for token in range(len(nats)) if token not in ends] if allowed is None else allowed
-        best = max(candidates, key=lambda token: nats[token], default=None)
-        end = end_nats(nats, sorted(ends))
-        if best is None or (may_end and end > nats[best]):
-            return written, so_far + end
-        written, so_far = (*written, best), so_far + float(nats[best])
-        if breaks_line(asked, query, written):
-            break
-    return written, so_far
+    rules, nats = rules_of(asked, query)
+    return rules.greedy(nats)
 
 
 def best_by_hand(asked: Any, query: Writing) -> dict[Tokens, float]:
     """The log-probability of every span."""
-    prompt, passage = prompt_and_passage(asked, query)
-    ends = ends_for(asked, query)
-    spans = {passage[start:end] for start in range(len(passage)) for end in range(start + 1, len(passage) + 1)}
-    spans = {span for span in spans if not ends & set(span)}
-    spans = {span for span in spans if not any(breaks_line(asked, query, (token,)) for token in span[:-1])}
-    nats = {
-        tokens: nats_after(asked, [*prompt, *tokens])
-        for tokens in {span[:end] for span in spans for end in range(len(span) + 1)}
-    }
-    return {
-        span: sum(float(nats[span[:at]][token]) for at, token in enumerate(span))
-        + (
-            0.0
-            if stands_at_the_end_only(query, passage, span) or breaks_line(asked, query, span)
-            else end_nats(nats[span], sorted(ends))
-        )
-        for span in spans
-    }
+    rules, nats = rules_of(asked, query)
+    return rules.spans(nats)
 
 
 def decoded(asked: Any, tokens: Sequence[int]) -> str:
@@ -269,7 +193,6 @@ def test_labels_have_the_probabilities_of_whole_texts(kind: str) -> None:
     asked = model(kind)
     queries = [
         *choices(),
-        *choices(first_token=True)[:0],
         *(Choice(query.prompt, (" political affiliation", " race", " gender"), SHOTS[:1], first_token=True) for query in choices()[:3]),
         *choices(shots=SHOTS, chat=True)[::4],
         Choice("It is what they said, p", ("olitical", "olitical affiliation", "ast", " race")),
@@ -292,22 +215,13 @@ def test_labels_have_the_probabilities_of_whole_texts(kind: str) -> None:
 
 def test_greedy_and_most_probable_label_differ_now_and_then() -> None:
     asked = model()
-    queries = [Choice(f"{number} cats.{task}", DIMENSIONS) for number in range(40) for task in TASKS[:3]]
+    queries = [Choice(f"{number} cats.{task}", DIMENSIONS) for number in range(20) for task in TASKS[:2]]
     found = told(asked, queries)
     most = [query.labels[int(np.argmax(one.logprobs_nats))].strip() for query, one in zip(queries, found, strict=True)]
     differing = [at for at, one in enumerate(found) if one.text != most[at]]
     assert 0 < len(differing) < len(found)
     for at in differing[:3]:
         assert chosen_by_hand(asked, queries[at])[0] == found[at].text
-
-
-def test_a_choice_that_cannot_be_made_has_a_reason_and_the_others_are_made() -> None:
-    refused, made = told(
-        model(), [Choice("Answer:", (" political", " political affiliation"), first_token=True), choices()[0]]
-    )
-    assert "with the same token, so they cannot be told apart" in refused.unscored
-    assert math.isnan(refused.unclaimed_prob)
-    assert made.text
 
 
 # Writing.
@@ -347,11 +261,8 @@ def test_greedy_answers_are_those_of_one_text_at_a_time(constraint: str, kind: s
         assert math.isnan(answer.unclaimed_prob)
         if constraint == SPAN:
             assert answer.text in query.passage
-            assert (
-                answer.text == decoded(asked, tokens).strip()
-                or kind != "byte-level"
-                or "\ufffd" in decoded(asked, tokens)
-            )
+            said = decoded(asked, tokens)
+            assert answer.text == said.strip() or kind != "byte-level" or "\ufffd" in said
         else:
             assert answer.text == decoded(asked, tokens)
 
@@ -359,7 +270,7 @@ def test_greedy_answers_are_those_of_one_text_at_a_time(constraint: str, kind: s
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_free_greedy_answer_is_that_of_the_networks_own_search(kind: str) -> None:
     asked = model(kind)
-    queries = writings()
+    queries = writings(tasks=TASKS[:2])
     for query, answer in zip(queries, told(asked, queries), strict=True):
         prompt, passage = prompt_and_passage(asked, query)
         fed = torch.tensor([prompt])
@@ -387,8 +298,8 @@ def test_answers_keep_to_their_passages(kind: str) -> None:
         (FREE, drawing),
     ):
         queries = [
-            *writings(constraint=constraint, **settings),
-            *writings(constraint=constraint, chat=True, **settings),
+            *writings(tasks=TASKS[:2], constraint=constraint, **settings),
+            *writings(tasks=TASKS[:1], constraint=constraint, chat=True, **settings),
         ]
         for query, answer in zip(queries, told(asked, queries), strict=True):
             assert not answer.unscored
@@ -400,7 +311,7 @@ def test_answers_keep_to_their_passages(kind: str) -> None:
                 assert set(answer.text) <= set(letters) | set(" #")  # the end of a word is marked
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["byte-level", "sentence pieces"])
 def test_an_answer_is_never_longer_than_its_passage(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hands: list[Any] = []
     finish = Hand.answer
@@ -488,14 +399,6 @@ def test_long_spans_are_found_among_all_spans() -> None:
     assert max(lengths) > 3
 
 
-def test_the_best_span_is_as_probable_as_the_greedy_one_or_more() -> None:
-    asked = model()
-    greedy, best = (told(asked, writings(constraint=constraint)) for constraint in (SPAN, BEST_SPAN))
-    gains = [better.logprobs_nats[0] - one.logprobs_nats[0] for one, better in zip(greedy, best, strict=True)]
-    assert min(gains) > -TOLERANCE_NATS
-    assert max(gains) > 0.1
-
-
 LINES = ("the cats\nsaid no\n\nto the sea", "no\nno\nno\nno", "\nYes\n", "They\r\nwere the\r\ncats")
 
 
@@ -503,9 +406,9 @@ LINES = ("the cats\nsaid no\n\nto the sea", "no\nno\nno\nno", "\nYes\n", "They\r
 @pytest.mark.parametrize("constraint", [FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN])
 def test_a_line_break_ends_an_answer_where_it_is_told_to(constraint: str, kind: str) -> None:
     asked = model(kind)
-    tasks = [f"{task} {number}:" for task in TASKS[:2] for number in range(4)]
+    tasks = [f"{task} {number}:" for task in TASKS[:2] for number in range(2)]
     queries = [query for query in writings(LINES, tasks, constraint=constraint, line_ends=True) if fits(asked, query)]
-    assert len(queries) >= 24
+    assert len(queries) >= 12
     found = told(asked, queries)
     plain = told(asked, [replace(query, line_ends=False) for query in queries])
     if kind == "byte-level":
@@ -540,47 +443,9 @@ def test_a_span_is_over_where_a_token_says_something_and_breaks_the_line() -> No
 
 
 def outcomes(asked: Any, query: Writing) -> dict[str, float]:
-    """The probability of every answer, by what it says: all ways to write it, one text at a time."""
-    prompt, passage = prompt_and_passage(asked, query)
-    ends = ends_for(asked, query)
-    found: dict[str, float] = {}
-
-    def say(written: Tokens, prob: float) -> None:
-        text = decoded(asked, written)
-        text = text.strip() if query.constraint == SPAN else text
-        found[text] = found.get(text, 0.0) + prob
-
-    states: list[tuple[Tokens, float]] = [((), 1.0)]
-    for written, prob in states:
-        if len(written) == len(passage) or (written and stands_at_the_end_only(query, passage, written)):
-            say(written, prob)
-            continue
-        nats = nats_after(asked, [*prompt, *written])
-        allowed, may_end = followers(query, passage, written, ends)
-        candidates = list(range(len(nats))) if allowed is None else [*allowed, *(sorted(ends) if may_end else [])]
-        kept = sorted(candidates, key=lambda token: -nats[token])[: query.top_k or None]
-        weights = np.exp(nats[kept] / query.temperature)
-        for token, share in zip(kept, weights / weights.sum(), strict=True):
-            if token in ends:
-                say(written, prob * share)
-            else:
-                states.append(((*written, token), prob * share))
-    assert math.fsum(found.values()) == pytest.approx(1.0)
-    return found
-
-
-def drawn_p(found: Sequence[str], expected: dict[str, float]) -> float:
-    """Of a chi-square test; rare outcomes together."""
-    counts = Counter(found)
-    assert set(counts) <= set(expected)
-    common = [text for text, prob in expected.items() if prob * len(found) >= 5]
-    observed = [counts[text] for text in common]
-    probs = [expected[text] for text in common]
-    if 1 - sum(probs) > 1e-9:
-        observed.append(len(found) - sum(observed))
-        probs.append(1 - sum(probs))
-    assert len(probs) > 2
-    return float(stats.chisquare(observed, np.array(probs) / sum(probs) * len(found)).pvalue)
+    """The probability of every answer, by what it says."""
+    rules, nats = rules_of(asked, query)
+    return rules.outcomes(nats, lambda tokens: decoded(asked, tokens))
 
 
 @cache
@@ -593,14 +458,11 @@ def decided() -> Any:
     return model_of(network, tokenizer)
 
 
-N_DRAWS = 1500
+N_DRAWS = 1000
 DRAWN = [
     Writing("The sea.\nAnswer:", "cats", FREE, temperature=0.7, top_k=8),
-    Writing("The sea.\nAnswer:", "cats", FREE, temperature=1.5, top_k=50),
-    Writing("The sea.\nAnswer:", "cats", FREE, temperature=1.0),
+    Writing("The sea.\nAnswer:", "cats", FREE, temperature=1.5),
     Writing("The sea.\nAnswer:", "cats said", PASSAGE_TOKENS, temperature=0.7, top_k=50),
-    Writing("The sea.\nAnswer:", "cats said", PASSAGE_TOKENS, temperature=2.0, top_k=2),
-    Writing("The sea.\nAnswer:", "the cats said the sea", SPAN, temperature=0.7, top_k=50),
     Writing("The sea.\nAnswer:", "the cats said the sea", SPAN, temperature=2.0, top_k=2),
     Writing("The sea.\nAnswer:", "no\ncats", PASSAGE_TOKENS, temperature=2.0, line_ends=True),
 ]
@@ -627,7 +489,7 @@ def test_a_drawn_answer_depends_on_its_query_alone() -> None:
     asked = model()
     queries = [
         replace(query, seed=seed) for constraint in (FREE, PASSAGE_TOKENS, SPAN) for seed in range(3)
-        for query in writings(constraint=constraint, temperature=1.0, top_k=50)[::2]
+        for query in writings(constraint=constraint, temperature=1.0, top_k=50)[::3]
     ]  # fmt: skip
     together = told(asked, queries)
     alike([answer for query in queries for answer in told(asked, [query])], together)
@@ -662,7 +524,7 @@ def test_an_answer_without_the_first_examples_is_that_of_the_others() -> None:
     assert all(answer.n_dropped == 1 for answer in told(short, more))
     long = Writing("The sea. " * 40, "the cats", shots=SHOTS)
     (answer,) = told(short, [long])
-    assert answer.unscored.endswith("longer than the 56 tokens that the model reads, without any example")
+    assert "56 tokens" in answer.unscored
 
 
 # The cache.
@@ -691,13 +553,12 @@ def reference() -> tuple[Answer, ...]:
 def test_one_by_one_and_in_any_order() -> None:
     asked = model()
     alike([told(asked, [query])[0] for query in mixture()], reference())
-    for seed in range(3):
-        order = random.Random(seed).sample(range(len(mixture())), len(mixture()))
-        alike(told(asked, [mixture()[at] for at in order]), [reference()[at] for at in order])
+    order = random.Random(0).sample(range(len(mixture())), len(mixture()))
+    alike(told(asked, [mixture()[at] for at in order]), [reference()[at] for at in order])
     alike(told(asked, mixture()), reference())
 
 
-@pytest.mark.parametrize("room", [1, 40, 90])
+@pytest.mark.parametrize("room", [1, 90])
 def test_over_many_packs(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "CPU_FORWARD_TOKENS", room)
     monkeypatch.setattr(decoding, "CPU_TREE_TOKENS", 2 * room)
@@ -892,7 +753,7 @@ def test_a_network_without_an_end_writes_to_the_end_of_its_room() -> None:
         asked.decoder.tree_refusal()
         asked.writer._refusal = refusal
         found.append(told(asked, queries))
-    alike(*found)
+    alike(found[0], found[1])
     for query, answer in zip(writings(DOCUMENTS), found[0], strict=False):
         prompt, passage = prompt_and_passage(asked, query)
         fed = torch.tensor([prompt])
@@ -913,27 +774,23 @@ def test_a_network_without_an_end_writes_to_the_end_of_its_room() -> None:
 # A cache that is not what it should be.
 
 
-def first_columns(path: Tokens, columns: Any) -> Any:
-    return torch.arange(len(columns))
-
-
-def turned(path: Tokens, columns: Any) -> Any:
-    return columns.flip(0)
-
-
-def one_off(path: Tokens, columns: Any) -> Any:
-    return (columns - 1).clamp(min=0)
-
-
-@pytest.mark.parametrize("wrong", [first_columns, turned, one_off])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda columns: torch.arange(len(columns)),
+        lambda columns: columns.flip(0),
+        lambda columns: (columns - 1).clamp(0),
+    ],
+    ids=["first columns", "turned", "one off"],
+)
 def test_a_cache_that_keeps_what_it_should_not_is_found_out(
-    wrong: Callable[[Tokens, Any], Any], monkeypatch: pytest.MonkeyPatch
+    wrong: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep = TreeCache.keep_path
-    monkeypatch.setattr(TreeCache, "keep_path", lambda self, path, columns: keep(self, path, wrong(path, columns)))
+    monkeypatch.setattr(TreeCache, "keep_path", lambda self, path, columns: keep(self, path, wrong(columns)))
     asked = model()
-    assert asked.writer.refusal == "it answers otherwise behind what another prompt left in its cache"
-    alike(told(asked, mixture()), reference())
+    assert asked.writer.refusal
+    alike(told(asked, mixture()[::3]), reference()[::3])
 
 
 def test_a_cache_that_cannot_be_kept_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -942,7 +799,7 @@ def test_a_cache_that_cannot_be_kept_is_found_out(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(TreeCache, "keep_path", refuse)
     asked = model()
-    assert asked.writer.refusal == "its cache cannot be kept from one prompt to the next (NotImplementedError)"
+    assert "NotImplementedError" in asked.writer.refusal
     alike(told(asked, mixture()[:20]), reference()[:20])
 
 
@@ -973,12 +830,6 @@ def test_a_network_that_says_no_numbers_has_no_answers() -> None:
 # With a store.
 
 
-def kept(asked: Any, queries: Sequence[Query], place: Path) -> tuple[Answer, ...]:
-    with AnswerStore(place) as store:
-        found = Found(asked.card, lambda: asked, asks=causal.ASKS)
-        return ask(found, list(queries), store, EXACT, lambda done, total: None).scores.answers
-
-
 def test_answers_are_stored_and_given_back(tmp_path: Path) -> None:
     tokenizer = tokenizer_of("byte-level")
     short = model_of(llama_for(tokenizer, context_tokens=56), tokenizer)
@@ -991,29 +842,15 @@ def test_answers_are_stored_and_given_back(tmp_path: Path) -> None:
         ),
         Writing("The sea. " * 40, "the cats"),
     ]
-    found = kept(short, queries, tmp_path / "s")
+    found = answers(short, queries, tmp_path / "s")
     with noting(short.network) as fed:
-        again = kept(short, queries, tmp_path / "s")
+        again = answers(short, queries, tmp_path / "s")
     assert not fed
     assert repr(again) == repr(found)
     alike(found, told(short, queries))
     assert [bool(one.n_dropped) for one in found] == [True, False, True, True, True, True, False]
     assert all(one.text for one in found[:2])
     assert "longer than the 56 tokens" in found[-1].unscored
-
-
-def test_settings_are_part_of_what_was_asked(tmp_path: Path) -> None:
-    asked = model()
-    one = Writing("The sea.\nAnswer:", DOCUMENTS[0], SPAN, temperature=1.0, top_k=50)
-    queries = [
-        one,
-        replace(one, seed=1),
-        replace(one, temperature=2.0),
-        replace(one, top_k=2),
-        replace(one, constraint=FREE),
-    ]
-    found = kept(asked, queries, tmp_path / "s")
-    assert len({(answer.text, answer.logprobs_nats) for answer in found}) == len(queries)
 
 
 def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1030,18 +867,18 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(writing.Writer, "_answered", watched)
     stop_at = -1
-    whole = kept(model(), mixture(), tmp_path / "whole")
+    whole = answers(model(), mixture(), tmp_path / "whole")
     as_planned = list(answered)
     assert len(as_planned) == len(list(model().packs(mixture()))) - 1  # one prompt cannot be asked
     alike(whole, reference())
     answered.clear()
     for stop_at in (3, 8):
         with pytest.raises(KeyboardInterrupt):
-            kept(model(), mixture(), tmp_path / "cut")
+            answers(model(), mixture(), tmp_path / "cut")
         assert len(answered) == stop_at
     stop_at = -1
     done = len(answered)
-    again = kept(model(), mixture(), tmp_path / "cut")
+    again = answers(model(), mixture(), tmp_path / "cut")
     assert len(answered) - done <= len(as_planned)
     assert list(map(repr, again)) == list(map(repr, whole))  # to the last bit: a section that was cut off is done again
 
@@ -1067,7 +904,7 @@ def test_sections_say_the_same_in_any_order(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_dry_run_estimates_and_keeps_nothing(tmp_path: Path) -> None:
     asked = model()
     with AnswerStore(tmp_path / "s") as store:
-        found = Found(asked.card, lambda: asked, asks=causal.ASKS)
+        found = found_as(asked)
         estimated = estimate(found, mixture(), store, EXACT)
         labels_only = estimate(found, choices(), store, EXACT)
         assert store.shelves() == []
