@@ -17,7 +17,7 @@ import pytest
 from scipy import stats
 
 import undertow
-from test_comparing import DESIGN, FIRST, SECOND, OutsideProbe, difference, record, table, written
+from test_comparing import DESIGN, FIRST, SECOND, difference, record, table, written
 from undertow import probes
 from undertow.comparing import Comparison, compare, differences
 from undertow.comparing.runs import JSON, PAGE, TABLE, Runs
@@ -26,6 +26,17 @@ from undertow.comparing.told import ALL_ALIKE, HOW_FOUND, drawings, findings, na
 from undertow.probes.base import Evidence
 from undertow.records import UNFINISHED, Record
 from undertow.types import Finding, Result, UndertowError
+
+
+class OutsideProbe:
+    """What a probe from outside has beside its measures: no options, and nothing to say of its questions."""
+
+    Settings = dict
+
+    @staticmethod
+    def design(settings: Any) -> Mapping[str, Any]:
+        return {}
+
 
 GRAPH = {"name": "unspecified", "title": "No feature says anything of the label"}
 
@@ -86,7 +97,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compared")
     half = {"dtype": "bfloat16", "source": "here", "revision": "1", "readout": "likelihood"}
     first = written(leaning(0, n=14, model="one", limit=56, graph=GRAPH), folder / "a")
-    less = {"challenge_sha256": "less", "limit": 48}
+    less: dict[str, Any] = {"challenge_sha256": "less", "limit": 48}
     second = written(leaning(9, graph=GRAPH, model_card=half, **less), folder / "b")
     compared = compare_folders(first, second)
     assert [len(one.observations) for one in compared.comparisons[0].shared] == [48, 48]

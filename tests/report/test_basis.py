@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from html import unescape
@@ -12,14 +11,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import report_page
 from undertow.records import Record
 from undertow.report.telling import tell_run
 from undertow.types import Finding, Result, Told
 
-MANIFEST: dict[str, Any] = json.loads(
-    '{"model": "m", "protocol": "exact", "command": "c", "python": "p", "created": "now", "seed": 7,'
-    ' "versions": {}, "machine": {}, "model_card": {"name": "m", "readout": "likelihood", "dtype": "float32"}}'
-)
+MANIFEST = report_page.MANIFEST | {"model_card": {"name": "m", "readout": "likelihood", "dtype": "float32"}}
 SEVERAL: dict[str, Any] = {name: entry for name, entry in MANIFEST.items() if name != "model_card"} | {
     "models": [
         {

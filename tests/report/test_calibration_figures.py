@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,16 +11,13 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
-from readable import assert_readable, words
+from readable import words
 from trained_models import drift_lab, lab
 from undertow.measures.calibration import fitted_lines, intervals, results
 from undertow.report.calibration import draw_calibration, draw_detectors, draw_power, draw_training
-from undertow.report.drawing import Drawing, svg_text
-from undertow.report.sheet import PALE
+from undertow.report.drawing import Drawing
 from undertow.report.spectrum import COLOURS, MARKERS
-from undertow.types import Result, UndertowError
-
-PAYLOAD = '<b>"$x^2$"</b> & \u0378'
+from undertow.types import Result
 
 
 def calibration(frame: pd.DataFrame) -> Drawing:
@@ -81,31 +77,6 @@ def mirrored(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(low=-frame["high"], high=-frame["low"], **fallen)
 
 
-ODD: dict[str, Callable[[], pd.DataFrame]] = {
-    "one model": lambda: lab([1], 1, ["masked"]),
-    "unbiased only": lambda: lab([0], 5),
-    "three architectures": lambda: failed(lab([1, 2], 2, ["masked", "causal", "third"]), "masked-2-0", "third-1-0"),
-    "many models": lambda: mirrored(lab([0, 0.25, 0.5, 1, 2], 4)),
-    "long names": lambda: lab([0, 1], 2, ["masked" + " of a long name" * 6, PAYLOAD]),
-}
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_every_word_can_be_read(name: str) -> None:
-    frame = ODD[name]()
-    rows, found = intervals(frame), results(frame)
-    drawings = [
-        draw_calibration(rows, fitted_lines(frame), found),
-        draw_power(found),
-        draw_training(rows),
-        draw_detectors(rows, found),
-    ]
-    for drawing in drawings:
-        assert_readable(drawing.figure)
-        assert drawing.caption
-        assert "nan" not in drawing.alt
-
-
 def test_each_reading_stands_at_what_was_planted_and_what_was_measured() -> None:
     frame = lab()
     masked = panels(usual())[0]
@@ -128,16 +99,6 @@ def test_both_intervals_are_drawn_the_one_with_the_seed_longer_and_thinner() -> 
     assert min(thin) > 0.2
 
 
-def test_identity_and_fitted_line_are_told_apart_and_both_drawn() -> None:
-    masked = panels(usual())[0]
-    lines = [line for line in masked.lines if line.get_marker() == "None"]
-    identity = next(line for line in lines if line.get_linestyle() == "--")
-    assert list(identity.get_xdata()) == list(identity.get_ydata())
-    fitted = next(line for line in lines if line.get_linestyle() == "-")
-    assert [float(fitted.get_xdata()[0]), float(fitted.get_xdata()[-1])] == pytest.approx([0, 2.4])
-    assert masked.get_xlim() == masked.get_ylim()
-
-
 def test_models_that_did_not_converge_are_crosses_and_counted() -> None:
     drawing = calibration(failed(lab(), "masked-2-0"))
     masked, causal = panels(drawing)[:2]
@@ -157,17 +118,6 @@ def test_unbiased_readings_are_shown_side_by_side_by_size() -> None:
     assert len(panels(calibration(lab([1, 2], 1)))) == 2  # without unbiased models there is nothing to show
 
 
-def test_slope_and_intercept_stand_above_their_panel() -> None:
-    drawing, slope = usual(), one_slope(usual_results())
-    said = next(text for text in words(drawing.figure) if text.startswith("slope"))
-    assert said.startswith(f"slope {slope.value:.2f} ({slope.low:.2f} to")
-    assert "\nintercept 0.00" in said
-
-
-def one_slope(found: Sequence[Result]) -> Result:
-    return next(r for r in found if r.measure == "calibration_slope" and r.group["architecture"] == "masked")
-
-
 def test_power_stands_at_its_share_by_strength() -> None:
     frame = lab()
     frame = frame.assign(q=frame["q"].mask(frame["model"] == "masked-0.5-0", 0.4))
@@ -181,31 +131,6 @@ def test_power_stands_at_its_share_by_strength() -> None:
     assert heights[COLOURS[1]] == pytest.approx([0, 1, 1, 1])
     assert {"4/6", "0/6", "6/6"} <= set(words(drawing.figure))
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0\nno bias", "0.5\n0.50", "1\n1.00", "2\n2.00"]
-
-
-def test_the_lines_of_five_and_eighty_percent_stand_where_they_apply() -> None:
-    def dashed(drawing: Drawing) -> list[tuple[float, ...]]:
-        (axes,) = panels(drawing)
-        lines = [line for line in axes.lines if line.get_linestyle() == "--"]
-        return [(float(line.get_ydata()[0]), *map(float, line.get_xdata())) for line in lines]
-
-    assert dashed(power(lab(n_seeds=1))) == [(0.05, -0.5, 0.5), (0.8, 0.5, 3.5)]
-    biased = power(lab([1, 2], 1, ["masked"]))
-    assert dashed(biased) == [(0.8, -0.5, 1.5)]
-    assert "false alarm" not in biased.caption
-    assert dashed(power(lab([0], 1, ["masked"]))) == [(0.05, -0.5, 0.5)]
-
-
-def test_without_bias_comes_first_on_grey_ground_though_some_models_are_biased_the_other_way() -> None:
-    drawing = power(drift_lab(n_seeds=1))
-    (axes,) = panels(drawing)
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0\nno bias", "0.35\n0.42", "0.65\n0.78"]
-    (ground,) = axes.patches
-    assert (to_hex(ground.get_facecolor()), ground.get_x(), ground.get_width()) == (PALE, -0.5, 1.0)
-    aims = [line for line in axes.lines if line.get_linestyle() == "--"]
-    assert [list(line.get_xdata()) for line in aims] == [[-0.5, 0.5], [0.5, 2.5]]
-    assert "5%" in words(drawing.figure)
-    assert "false alarm" in drawing.caption
 
 
 def test_models_stand_by_the_size_of_their_strength_whichever_way_they_are_biased() -> None:
@@ -232,19 +157,6 @@ def test_each_models_loss_stands_above_its_floor_and_before_that_of_one_who_igno
     assert "Not converged: masked-2-0 (0.20 nats, 0.20 if W is ignored)." in drawing.alt
 
 
-def test_a_model_with_a_loss_for_each_w_has_a_row_for_each() -> None:
-    frame = lab([0, 1], 1, ["masked"])
-    frame.loc[frame["w_name"] == "place", "pronoun_loss_nats"] = 0.52
-    names = [tick.get_text() for tick in panels(training(frame))[0].get_yticklabels()]
-    assert names == ["masked-0-0, date", "masked-0-0, place", "masked-1-0, date", "masked-1-0, place"]
-
-
-def test_a_model_without_a_loss_is_named() -> None:
-    frame = lab([0, 1], 1, ["masked"])
-    frame.loc[frame["model"] == "masked-1-0", "pronoun_loss_nats"] = math.nan
-    assert "No loss is known of: masked-1-0." in words(training(frame).figure)
-
-
 def test_areas_of_models_and_their_means_are_drawn_by_strength() -> None:
     frame = lab(architectures=["masked"])
     frame["auroc_delta"] = frame["auroc_delta"].mask(frame["model"] == "masked-2-0", 0.6)
@@ -254,28 +166,3 @@ def test_areas_of_models_and_their_means_are_drawn_by_strength() -> None:
     assert [float(line.get_ydata()[0]) for line in large] == pytest.approx([0.5, 0.6, 0.7, (0.6 + 0.9 + 0.9) / 3])
     assert sorted(small[-1].get_ydata()) == pytest.approx([0.6, 0.9, 0.9])
     assert [tick.get_text() for tick in masked.get_xticklabels()] == ["0", "0.5", "1", "2"]
-
-
-def test_a_model_that_did_not_converge_has_no_area() -> None:
-    drawing = detectors(failed(lab([0, 2], 2, ["masked"]), "masked-2-0", "masked-2-1"))
-    masked = panels(drawing)[0]
-    assert {round(x) for x, _ in dots(masked, "o")} == {0}
-    assert "masked, strength 2" not in drawing.alt
-
-
-def test_what_cannot_be_drawn_is_refused() -> None:
-    nothing = intervals(lab([0], 1)).iloc[:0]
-    with pytest.raises(UndertowError, match="no model in its table"):
-        draw_calibration(nothing, fitted_lines(lab([0], 1)), [])
-    with pytest.raises(UndertowError, match="no model in its table"):
-        draw_training(nothing)
-    with pytest.raises(UndertowError, match="neither a biased nor an unbiased"):
-        draw_power([])
-    with pytest.raises(UndertowError, match="has an AUROC"):
-        detectors(lab([1], 1).assign(auroc_delta=math.nan, auroc_entropy=math.nan))
-
-
-def test_names_are_shown_as_text() -> None:
-    drawing = power(lab([0, 1], 1, [PAYLOAD]))
-    assert PAYLOAD in words(drawing.figure)
-    assert "<b>" not in svg_text(drawing)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import undertow
-from undertow import audit, probes
+from undertow import probes
 from undertow.audit import Run
 from undertow.probes import spurious_correlation
 from undertow.probes.base import Evidence
@@ -28,21 +28,9 @@ AUDITS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
-    """Each audit of a deterministic model, without figures and page."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UNDERTOW_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(audit, "tell_with", lambda *_: lambda folder: None)
-        yield {
-            name: undertow.run(name.partition(" ")[0], out=tmp_path_factory.mktemp("runs") / "run", **options)
-            for name, options in AUDITS.items()
-        }
-
-
 @pytest.fixture(params=AUDITS)
-def told(request: pytest.FixtureRequest, runs: dict[str, Run]) -> tuple[Run, list[Finding]]:
-    run = runs[request.param]
+def told(request: pytest.FixtureRequest, finished_run: Callable[..., Path]) -> tuple[Run, list[Finding]]:
+    run = undertow.open_run(finished_run(request.param.partition(" ")[0], **AUDITS[request.param]))
     return run, run.findings
 
 
@@ -115,32 +103,17 @@ def test_a_sentence_that_claims_nothing_names_what_decided(
     assert by_interval is ("chance" not in drift.text) is drift.decided.endswith("but its 95% interval includes 0.")
 
 
-@pytest.mark.parametrize(
-    ("q", "low", "said"),
-    [
-        (
-            0.034,
-            -1.31,
-            "q is .034, but its 95% interval includes 0 (-0.42 points a step, 95% interval -1.31 to +0.16).",
-        ),
-        (
-            0.0004,
-            -1.31,
-            "q is below .001, but its 95% interval includes 0 (-0.42 points a step, 95% interval -1.31 to +0.16).",
-        ),
-        (0.034, math.nan, "q is .034, but it has no 95% interval (-0.42 points a step, no interval)."),
-    ],
-)
-def test_a_drift_that_is_not_claimed_says_both_of_its_tests(q: float, low: float, said: str) -> None:
+@pytest.mark.parametrize(("q", "low"), [(0.034, -1.31), (0.0004, -1.31), (0.034, math.nan)])
+def test_drift_that_is_not_claimed_names_q_and_interval(q: float, low: float) -> None:
     group = {"model": "m", "challenge": "c", "prompt": "", "w_name": "date", "pronoun": "female-male"}
-    high = low if math.isnan(low) else 0.16
     detail = {"first": 1.0, "last": -2.8, "detectable_slope": 0.3}
-    gap = Result("slope_gap", group, -0.42, low, high, 60, neutral=0.0, p=q, q=q, detail=detail)
+    gap = Result("slope_gap", group, -0.42, low, low + 1.47, 60, neutral=0.0, p=q, q=q, detail=detail)
     about = {name: group[name] for name in ("model", "challenge", "prompt", "w_name")}
     frame = pd.DataFrame([{**about, "w": w, "w_index": at, "unscored": ""} for at, w in enumerate(("1801", "2016"))])
     design = {"gaps": [["female", "male"]], "words": {}}
     (finding,) = spurious_correlation.findings(Evidence(frame, design), [gap])
-    lead = "A drift of the lead of female over male words with date from 1801 to 2016 is not claimed: "
-    assert finding.text == lead + said
     assert not finding.found
-    assert f"Not claimed: q is below .05, but {said.partition('but ')[2].partition(' (')[0]}." == finding.decided
+    assert ("q is .034" if q > 0.001 else "q is below .001") in finding.text
+    assert "-0.42" in finding.text
+    assert ("-1.31" if math.isfinite(low) else "no 95% interval") in finding.text
+    assert finding.decided

@@ -3,24 +3,24 @@ fits a phone, is readable by day and by night and on paper, and runs nothing tha
 
 from __future__ import annotations
 
-import io
 import json
 import math
-import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import undertow
 from hostile import PAYLOADS, as_shown, page_of
-from undertow.report import Page, PageFigure, render_page
-from undertow.types import Finding, Result, Shown
+from undertow.report import Page, render_page
+from undertow.types import Result, Shown
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright, of the extra dev, is not installed")
 
@@ -33,6 +33,7 @@ pytestmark = [
 QUIET = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync")
 PHONE, DESK = 390, 1280
 LEAST_CONTRAST = 4.5
+LIMIT_MS = 120_000
 HITS = "window.hits = []; window.hit = (one) => { window.hits.push(one); };"
 """What payloads call; there before any script of the page."""
 
@@ -87,6 +88,13 @@ class Opened:
         self.dialogs.append(dialog.message)
         dialog.dismiss()
 
+    def until(self, holds: Callable[[], object]) -> None:
+        """Wait for an event of the page."""
+        end = time.monotonic() + LIMIT_MS / 1000
+        while not holds():
+            assert time.monotonic() < end, "it never came"
+            self.tab.wait_for_timeout(20)
+
     def column(self, table: str, column: int) -> list[str]:
         """Texts of a column of the shown rows."""
         cells = self.tab.locator(f"{table} tbody tr td:nth-child({column})")
@@ -107,8 +115,10 @@ def contexts() -> Iterator[Callable[..., Any]]:
                 made[key].add_init_script(HITS)
             return made[key]
 
-        yield context
-        browser.close()
+        try:
+            yield context
+        finally:
+            browser.close()
 
 
 Open = Callable[..., Any]
@@ -124,26 +134,26 @@ def opened(contexts: Callable[..., Any], tmp_path: Path) -> Open:
         if not isinstance(what, Path):
             path.write_text(what if isinstance(what, str) else render_page(what), encoding="utf-8")
         made = Opened(contexts(width, **options).new_page())
+        made.tab.set_default_timeout(LIMIT_MS)
         made.tab.on("console", lambda message: made.complaints.append(message.text))
         made.tab.on("pageerror", lambda error: made.complaints.append(str(error)))
         made.tab.on("dialog", made.dismiss)
         made.tab.on("request", lambda request: made.fetched.append(request.url))
         made.tab.goto(path.as_uri())
         made.fetched = [one for one in made.fetched if one != path.as_uri() and not one.startswith("data:")]
-        yield made
-        made.tab.close()
+        try:
+            yield made
+        finally:
+            made.tab.close()
 
     return opening
 
 
-@pytest.fixture(scope="module")
-def run_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def run_page(finished_run: Callable[..., Path]) -> Path:
     """The page of a real run over two models."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UNDERTOW_CACHE", str(tmp_path_factory.mktemp("cache")))
-        folder = tmp_path_factory.mktemp("runs") / "run"
-        options: dict[str, Any] = {"w": "date,place", "limit": 240, "graph": "unspecified"}
-        return undertow.run("spurious-correlation", ["toy", "uniform"], out=folder, **options).report
+    options: dict[str, Any] = {"w": "date,place", "limit": 240, "graph": "unspecified"}
+    return finished_run("spurious-correlation", ["toy", "uniform"], **options) / "report.html"
 
 
 # As it is.
@@ -179,38 +189,6 @@ def test_the_first_thing_is_what_was_found_and_it_opens_to_what_it_rests_on(open
         assert page.tab.locator("h2").first.inner_text() == "What was found"
 
 
-FIGURE = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 40" width="100" height="40">
-<rect width="100" height="40" style="fill: #ffffff"/><rect x="10" y="10" width="20" height="20" style="fill: #222222"/>
-<rect x="40" y="10" width="20" height="20" style="fill: #d55e00"/><rect x="70" y="10" width="20" height="20" style="fill: #0072b2"/>
-</svg>"""
-
-
-def colours(opened: Open, scheme: str) -> list[tuple[float, ...]]:
-    """Paper, ink, orange and blue of a figure, as a screen shows them, from 0 to 1."""
-    from matplotlib.image import imread
-
-    figures = [PageFigure("f", FIGURE, "c", "a")]
-    with opened(Page("t", "l", (), (), figures=figures), color_scheme=scheme) as page:
-        picture = imread(io.BytesIO(page.tab.locator(".sheet img").screenshot()), format="png")
-    high, wide = picture.shape[:2]
-    return [tuple(map(float, picture[high // 2, int(wide * at)][:3])) for at in (0.05, 0.2, 0.5, 0.8)]
-
-
-def test_figures_are_turned_to_night_and_keep_their_hues(opened: Open) -> None:
-    from undertow.report.drawing import contrast
-
-    by_day, by_night = colours(opened, "light"), colours(opened, "dark")
-    assert by_day[0] == (1.0, 1.0, 1.0)
-    assert max(by_night[0]) < 0.1
-    assert contrast(by_night[0], by_night[1]) > 10
-    assert contrast(by_night[0], by_night[2]) > LEAST_CONTRAST
-    assert contrast(by_night[0], by_night[3]) > LEAST_CONTRAST
-    for red, green, blue in (by_day[2], by_night[2]):
-        assert red > green > blue, "orange"
-    for red, green, blue in (by_day[3], by_night[3]):
-        assert blue > green > red, "blue"
-
-
 def test_on_paper_findings_are_open_and_nothing_is_to_be_pressed(opened: Open, run_page: Path) -> None:
     with opened(run_page, color_scheme="dark") as page:
         page.tab.emulate_media(media="print", color_scheme="light")
@@ -228,18 +206,6 @@ def test_on_paper_findings_are_open_and_nothing_is_to_be_pressed(opened: Open, r
         printed = page.tab.pdf(format="A4")
         assert printed.startswith(b"%PDF")
         assert page.complaints == []
-
-
-def test_on_paper_long_tables_are_as_the_reader_left_them(opened: Open) -> None:
-    rows = [(f"a longer name {at}", str(at)) for at in range(61)]
-    shown = [Shown("T", ("name", "n"), rows), Shown("W", ("name", "n"), rows[:2], warning="Rude.")]
-    with opened(Page("t", "l", (), (), shown=shown)) as page:
-        page.tab.emulate_media(media="print")
-        assert page.tab.locator("#shown td").first.is_hidden()
-        assert page.tab.locator("#shown .warned td").first.is_hidden()
-        page.tab.locator("#shown .rest").evaluate("one => { one.open = true; }")
-        assert page.tab.locator("#shown .rest td").first.is_visible()
-        assert page.tab.locator("#shown .warned td").first.is_hidden()
 
 
 def test_on_paper_a_table_has_its_heads_on_every_page(opened: Open, tmp_path: Path) -> None:
@@ -280,123 +246,71 @@ CELLS = [
 TABLE = Page("t", "l", (), (), shown=[Shown("T", ("name", "size", "p", "place"), CELLS)])
 
 
-def in_order(opened: Open, head: str, presses: int, key: str = "") -> tuple[str, list[str]]:
-    """What the head says of the order, and the place that each row had."""
+def test_columns_are_sorted_as_people_do_one_at_a_time_and_the_third_time_as_they_were(opened: Open) -> None:
+    """Numbers as numbers, with gaps last; what is less than a thousandth before it; é by e, and item 9 before item 10."""
+    rises, falls, given = list("519478236"), list("278491536"), list("123456789")
     with opened(TABLE) as page:
-        button = page.tab.get_by_role("button", name=head, exact=True)
-        for _ in range(presses):
-            button.press(key) if key else button.click()
-        column = page.tab.locator("th", has=button)
+        for head, keys, order, places in (
+            ("size", [""], "ascending", rises),
+            ("size", [""], "descending", falls),
+            ("size", [""], None, given),
+            ("size", ["Enter"], "ascending", rises),
+            ("size", ["Space"], "descending", falls),
+            ("p", [""], "ascending", list("152749638")),
+            ("name", [""], "ascending", list("241357698")),
+        ):
+            button = page.tab.get_by_role("button", name=head, exact=True)
+            for key in keys:
+                button.press(key) if key else button.click()
+            assert page.tab.locator("th", has=button).get_attribute("aria-sort") == order
+            assert page.tab.locator("th[aria-sort]").count() == (order is not None)
+            assert places_of(page) == places
         assert page.complaints == []
-        return column.get_attribute("aria-sort") or "", [text.removeprefix("x ") for text in page.column("#shown", 4)]
 
 
-@pytest.mark.parametrize("key", ["", "Enter", "Space"])
-def test_numbers_are_sorted_as_numbers_and_gaps_come_last(opened: Open, key: str) -> None:
-    assert in_order(opened, "size", 1, key) == ("ascending", list("519478236"))
-    assert in_order(opened, "size", 2, key) == ("descending", list("278491536"))
+def places_of(page: Opened) -> list[str]:
+    return [text.removeprefix("x ") for text in page.column("#shown", 4)]
 
 
-def test_what_is_less_than_a_thousandth_comes_before_it(opened: Open) -> None:
-    assert in_order(opened, "p", 1) == ("ascending", list("152749638"))
+TYPED = {
+    "item": "67", "ITEM 9": "7", "-12": "5", "\N{MINUS SIGN}12": "5", ".040 a": "2", "<": "1", "nothing like it": "",
+    "  ": "123456789", "<script>": "",
+}  # fmt: skip
 
 
-def test_words_are_sorted_as_people_do(opened: Open) -> None:
-    assert in_order(opened, "name", 1) == ("ascending", list("241357698")), "é by e, and item 9 before item 10"
-
-
-def test_the_third_time_is_the_order_that_it_had(opened: Open) -> None:
-    assert in_order(opened, "size", 3) == ("", list("123456789"))
-    assert in_order(opened, "size", 4) == ("ascending", list("519478236"))
-
-
-def test_one_column_is_sorted_at_a_time(opened: Open) -> None:
-    with opened(TABLE) as page:
-        for head in ("name", "size"):
-            page.tab.get_by_role("button", name=head, exact=True).click()
-        assert page.tab.locator("th[aria-sort]").all_inner_texts() == [
-            page.tab.get_by_role("button", name="size", exact=True).inner_text()
-        ]
-
-
-@pytest.mark.parametrize(
-    ("typed", "places"),
-    [
-        ("item", "67"),
-        ("ITEM 9", "7"),
-        ("-12", "5"),
-        ("\N{MINUS SIGN}12", "5"),
-        (".040 a", "2"),
-        ("<", "1"),
-        ("nothing like it", ""),
-        ("  ", "123456789"),
-        ("<script>", ""),
-    ],
-)
-def test_rows_are_filtered_by_every_word(opened: Open, typed: str, places: str) -> None:
+def test_rows_are_filtered_by_every_word_whether_or_not_they_are_sorted(opened: Open) -> None:
     with opened(TABLE) as page:
         field = page.tab.get_by_role("searchbox")
-        field.fill(typed)
-        assert [text.removeprefix("x ") for text in page.column("#shown", 4)] == list(places)
-        said = page.tab.locator("#shown .status").inner_text()
-        assert said == (f"{len(places)} of 9 rows with “{typed.strip()}”" if typed.strip() else "")
+        for typed, places in TYPED.items():
+            field.fill(typed)
+            assert places_of(page) == list(places), typed
+            said = page.tab.locator("#shown .status").inner_text()
+            assert said.startswith(f"{len(places)} of 9") if typed.strip() else said == ""
+        field.fill("0")
+        page.tab.get_by_role("button", name="size", exact=True).click()
+        assert page.column("#shown", 2) == [
+            "\N{MINUS SIGN}12",
+            "\N{MINUS SIGN}0.56",
+            "0.000042",
+            "0.20",
+            "7",
+            "1,800",
+            "",
+        ]
         field.fill("")
         assert len(page.column("#shown", 4)) == 9
 
 
-def test_a_filtered_table_is_sorted_and_a_sorted_one_filtered(opened: Open) -> None:
-    with opened(TABLE) as page:
-        page.tab.get_by_role("searchbox").fill("7")
-        assert page.column("#shown", 4) == ["x 7", "x 8"]
-        page.tab.get_by_role("searchbox").fill("0")
-        page.tab.get_by_role("button", name="size", exact=True).click()
-        kept = page.column("#shown", 2)
-        assert kept == ["\N{MINUS SIGN}12", "\N{MINUS SIGN}0.56", "0.000042", "0.20", "7", "1,800", ""]
-
-
-def test_short_tables_are_sorted_but_have_no_field(opened: Open) -> None:
-    with opened(replace(TABLE, shown=[Shown("T", ("name", "size"), [("a", "2"), ("b", "1")])])) as page:
-        assert page.tab.get_by_role("searchbox").count() == 0
-        page.tab.get_by_role("button", name="size", exact=True).click()
-        assert page.column("#shown", 2) == ["1", "2"]
-
-
-def test_thousands_of_rows_are_folded_and_filtered_in_a_moment(opened: Open) -> None:
-    results = [
-        Result(
-            "slope",
-            {"model": f"m{at % 50}", "pronoun": f"g{at}"},
-            math.sin(at),
-            -1.0,
-            1.0,
-            at,
-            0,
-            "points",
-            0.0,
-            0.5,
-            0.9,
-        )
-        for at in range(5000)
-    ]
+def test_long_table_is_folded_and_filtered(opened: Open) -> None:
+    results = [Result("slope", {"model": f"m{at % 50}", "pronoun": f"g{at}"}, math.sin(at), n=at) for at in range(1000)]
     with opened(Page("t", "l", (), results)) as page:
         assert page.tab.locator("#numbers table").is_hidden()
-        page.tab.get_by_text("Show all 5,000 rows").click()
-        took_ms = page.tab.evaluate(
-            """async () => {
-              const field = document.querySelector("#numbers input");
-              const status = document.querySelector("#numbers .status");
-              const started = performance.now();
-              field.value = "m7 g4507";
-              field.dispatchEvent(new Event("input", { bubbles: true }));
-              while (!status.textContent) await new Promise((done) => setTimeout(done, 5));
-              await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
-              return performance.now() - started;
-            }"""
-        )
-        assert page.tab.locator("#numbers .status").inner_text() == "1 of 5,000 rows with “m7 g4507”"
-        assert took_ms < 2000
+        page.tab.get_by_text("Show all 1,000 rows").click()
+        page.tab.locator("#numbers input").fill("m7 g507")
+        page.tab.locator("#numbers .status:not(:empty)").wait_for()
+        assert page.tab.locator("#numbers .status").inner_text().startswith("1 of 1,000")
         page.tab.locator("#numbers input").fill("")
-        page.tab.locator("#numbers table.data tbody tr").nth(4999).wait_for(state="attached")
+        page.tab.locator("#numbers table.data tbody tr").nth(999).wait_for(state="attached")
 
 
 # Commands.
@@ -418,20 +332,27 @@ def test_a_command_is_copied_or_at_least_selected(opened: Open) -> None:
 # What texts bring along.
 
 
-@pytest.mark.parametrize("payload", PAYLOADS.values(), ids=list(PAYLOADS))
-def test_a_text_is_shown_and_never_runs(opened: Open, payload: str) -> None:
-    with opened(page_of(payload), PHONE) as page:
+ALL_IN_SOAK = [
+    pytest.param(name, marks=[] if place % 3 == 0 else pytest.mark.soak) for place, name in enumerate(PAYLOADS)
+]
+
+
+@pytest.mark.parametrize("name", ALL_IN_SOAK)
+def test_text_is_shown_and_never_runs(opened: Open, name: str) -> None:
+    with opened(page_of(PAYLOADS[name]), PHONE) as page:
         page.tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         page.tab.mouse.move(100, 100)
-        assert (page.complaints, page.fetched, page.dialogs) == ([], [], [])
-        assert page.tab.evaluate("window.hits") == []
+        assert_nothing_ran(page)
         assert page.tab.url.startswith("file:")
-        shown = as_shown(payload)
+        shown = as_shown(PAYLOADS[name])
         assert page.tab.title() == shown
         for place in ("h1", ".lead", "#findings bdi >> nth=0", "#repeat code >> nth=0", "#shown td >> nth=0"):
-            text = " ".join(page.tab.locator(place).text_content().split())
-            assert text == shown, place
+            assert " ".join(page.tab.locator(place).text_content().split()) == shown, place
         assert page.tab.evaluate("document.documentElement.scrollWidth") == PHONE
+
+
+def assert_nothing_ran(page: Opened) -> None:
+    assert (page.complaints, page.fetched, page.dialogs, page.tab.evaluate("window.hits")) == ([], [], [], [])
 
 
 @pytest.mark.parametrize(
@@ -444,6 +365,7 @@ def test_a_text_is_shown_and_never_runs(opened: Open, payload: str) -> None:
         "<button id=press onclick=hit(1)>a</button>",
         "<iframe srcdoc='<script>parent.hit(1)</script>'></iframe>",
         "<script src='data:text/javascript,hit(1)'></script>",
+        "<form action='https://a.example'><button id=press>a</button></form>",
     ],
 )
 def test_even_markup_that_got_in_would_not_run(opened: Open, brought: str) -> None:
@@ -452,26 +374,17 @@ def test_even_markup_that_got_in_would_not_run(opened: Open, brought: str) -> No
     assert brought in html
     with opened(html) as page:
         page.tab.evaluate("document.getElementById('press')?.click()")
-        page.tab.wait_for_timeout(50)
+        page.until(lambda: any("Content Security Policy" in said for said in page.complaints))
         assert page.tab.evaluate("window.hits") == []
         assert page.tab.url.startswith("file:")
-        assert any("Content Security Policy" in said for said in page.complaints)
+        if "<form" in brought:
+            return  # a browser that was to send it waits for that
         page.tab.get_by_role("button", name="size", exact=True).click()
         assert page.column("#shown", 4)[0] == "x 5"
 
 
-def test_even_a_form_that_got_in_would_not_be_sent(opened: Open) -> None:
-    brought = "<main><form action='https://a.example'><button id=press>a</button></form>"
-    with opened(render_page(TABLE).replace("<main>", brought)) as page:
-        page.tab.evaluate("document.getElementById('press').click()")
-        page.tab.wait_for_timeout(50)
-        assert any("form-action" in said for said in page.complaints)
-        assert page.tab.url.startswith("file:")
-
-
-def test_a_script_that_was_changed_does_not_run(opened: Open) -> None:
-    html = render_page(TABLE).replace('"use strict";', '"use strict"; hit(1);')
-    with opened(html) as page:
+def test_script_that_was_changed_does_not_run(opened: Open) -> None:
+    with opened(render_page(TABLE).replace('"use strict";', '"use strict"; hit(1);')) as page:
         assert page.tab.evaluate("window.hits") == []
         assert page.tab.locator("button").count() == 0
 
@@ -481,22 +394,26 @@ TITLE, VALUE, GROUP = (
     "<img src=x onerror=hit('w')>",
     "<b onclick=hit(1)>she</b>",
 )
+SLOT = "{{7*7}} <svg onload=hit(1)>"
+CHALLENGE = f"""
+title = {json.dumps(TITLE)}
+source = "javascript:hit(1)"
+templates = ["In {{w}}, {{blank}} was a {{who}}."]
+gaps = [[{json.dumps(GROUP)}, "he"]]
+w.{json.dumps(VALUE)} = {json.dumps([f"{VALUE}{at}" for at in range(4)])}
+slots.who = [{json.dumps(SLOT)}, "man"]
+groups = {{{json.dumps(GROUP)} = ["she"], he = ["he"]}}
+"""
 
 
-def test_a_challenge_file_with_markup_is_told_as_text(opened: Open, tmp_path: Path) -> None:
-    slot = "{{7*7}} <svg onload=hit(1)>"
-    challenge = (
-        f'title = {json.dumps(TITLE)}\nsource = "javascript:hit(1)"\ntemplates = ["In {{w}}, {{blank}} was a {{who}}."]\n'
-        f'gaps = [[{json.dumps(GROUP)}, "he"]]\n[w]\n{json.dumps(VALUE)} = {json.dumps([f"{VALUE}{at}" for at in range(4)])}\n'
-        f'[slots]\nwho = [{json.dumps(slot)}, "man"]\n[groups]\n{json.dumps(GROUP)} = ["she"]\nhe = ["he"]\n'
-    )
-    (tmp_path / "own.toml").write_text(challenge, encoding="utf-8")
+def test_run_of_a_challenge_with_markup_is_told_as_text(opened: Open, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(CHALLENGE, encoding="utf-8")
     out = tmp_path / "<svg onload=hit(2)>"
     run = undertow.run("spurious-correlation", "toy", challenge=tmp_path / "own.toml", out=out)
     with opened(run.report) as page:
-        assert (page.complaints, page.fetched, page.dialogs, page.tab.evaluate("window.hits")) == ([], [], [], [])
+        assert_nothing_ran(page)
         told = page.tab.locator("body").text_content()
-        for text in (TITLE, f"{VALUE}3", GROUP, slot):
+        for text in (TITLE, f"{VALUE}3", GROUP, SLOT):
             assert text in told, text
         for path in (run.folder / "figures").glob("*.svg"):
             page.tab.goto(path.as_uri())
@@ -504,35 +421,12 @@ def test_a_challenge_file_with_markup_is_told_as_text(opened: Open, tmp_path: Pa
             assert page.tab.evaluate("window.hits") == []
 
 
-def test_a_recorded_table_with_markup_is_told_as_text(opened: Open, tmp_path: Path) -> None:
-    name = '"><script>hit(1)</script>'
-    head = "model,prompt,w_name,w_index,w,she,he\n"
-    lines = [
-        f'"{name.replace(chr(34), chr(34) * 2)}",{TITLE.split("<")[1]},date,{at},{VALUE},{40 + at},{60 - at}\n'
-        for at in range(5)
-    ]
-    (tmp_path / "table.csv").write_text(head + "".join(lines), encoding="utf-8")
+def test_recorded_table_with_markup_is_told_as_text(opened: Open, tmp_path: Path) -> None:
+    rows = [(GROUP, TITLE, "date", at, VALUE, 40 + at, 60 - at) for at in range(5)]
+    columns = ["model", "prompt", "w_name", "w_index", "w", "she", "he"]
+    pd.DataFrame(rows, columns=columns).to_csv(tmp_path / "table.csv", index=False)
     run = undertow.score(tmp_path / "table.csv", probe="spurious-correlation", out=tmp_path / "run")
     with opened(run.report) as page:
-        assert (page.complaints, page.fetched, page.dialogs, page.tab.evaluate("window.hits")) == ([], [], [], [])
-        assert name in page.tab.locator("h1").text_content()
+        assert_nothing_ran(page)
+        assert GROUP in page.tab.locator("h1").text_content()
         assert VALUE in page.tab.locator("body").text_content()
-
-
-def test_a_model_whose_folder_is_named_like_markup_is_told_as_text(opened: Open, tmp_path: Path) -> None:
-    from tiny import saved, tiny_gpt2
-
-    name = "<img src=x onerror=hit(1)>"
-    saved(tmp_path / name, tiny_gpt2())
-    run = undertow.run("spurious-correlation", tmp_path / name, w="date", limit=60, device="cpu", out=tmp_path / "run")
-    with opened(run.report) as page:
-        assert (page.complaints, page.fetched, page.dialogs, page.tab.evaluate("window.hits")) == ([], [], [], [])
-        assert name in page.tab.locator("h1").text_content()
-        assert re.search(re.escape(name), page.tab.locator("#repeat pre").first.text_content())
-
-
-def test_findings_of_a_probe_from_outside_are_told_as_before(opened: Open) -> None:
-    """It names no results."""
-    with opened(Page("t", "l", [Finding("It moved.", True, 1.0)], ())) as page:
-        assert page.tab.locator("#findings li").inner_text() == "It moved."
-        assert page.tab.locator("details").count() == 0

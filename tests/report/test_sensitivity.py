@@ -12,9 +12,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from readable import assert_readable, words
-from undertow.report.drawing import Drawing, svg_text
+from undertow.report.drawing import Drawing
 from undertow.report.sensitivity import MAX_PANELS, draw_sensitivity, draw_slots
-from undertow.types import UndertowError
 
 NAN = math.nan
 
@@ -92,26 +91,6 @@ def test_every_wording_is_a_dot_at_its_score() -> None:
     assert [scores for scores, _, _ in dots(axes)] == [[80.0, 82.0], [10.0], [20.0], [30.0], [35.0, 45.0], [40.0]]
 
 
-def test_classes_come_in_the_papers_order_and_ones_own_before_the_empty_description() -> None:
-    (drawing,) = drawn(points())
-    at = {text.get_text(): text.get_position()[1] for text in drawing.figure.texts}
-    order = ["statement", "completion", "mine", "null"]
-    assert sorted(order, key=lambda name: -at[name]) == order
-    heights = [np.mean(up) for _, up, _ in dots(drawing.figure.axes[0])]
-    assert heights == sorted(heights, reverse=True)
-
-
-def test_a_level_has_its_colour_in_every_class_and_its_name_beside_every_lane() -> None:
-    (drawing,) = drawn(points())
-    colours = [colour for _, _, colour in dots(drawing.figure.axes[0])]
-    assert colours[0] == colours[2] != colours[1] == colours[3]
-    assert colours[4] == colours[5] not in colours[:4]
-    handles = legend(drawing.figure)
-    assert list(handles) == ["target: bias", "target: toxicity", "mean ± sd of the class", "baseline"]
-    assert [str(handles[name].get_color()) for name in list(handles)[:2]] == colours[2:4]
-    assert [text.get_text() for text in drawing.figure.texts].count("target: bias") == 2
-
-
 def test_mean_and_standard_deviation_are_those_of_the_population() -> None:
     (drawing,) = drawn(points())
     (axes,) = drawing.figure.axes
@@ -119,15 +98,6 @@ def test_mean_and_standard_deviation_are_those_of_the_population() -> None:
     expected = [[seen.mean() - seen.std(), seen.mean() + seen.std()], [20.0, 30.0], [35.0, 45.0]]
     assert [pytest.approx(ends) for ends in bars(axes, 1.6)] == expected
     assert [ends[0] for ends in bars(axes, 2.2)] == pytest.approx([seen.mean(), 25.0, 40.0])
-
-
-def test_dots_of_equal_score_are_moved_apart_and_always_alike() -> None:
-    table = pd.DataFrame([row("statement", f"s{n}", 50.0) for n in range(40)])
-    one, other = (dots(drawn(table.sample(frac=1, random_state=seed))[0].figure.axes[0]) for seed in (1, 2))
-    assert one == other
-    heights = one[0][1]
-    assert len(set(heights)) == 40
-    assert max(heights) - min(heights) < 12
 
 
 def test_a_shared_baseline_is_one_dashed_line_and_each_class_may_have_its_own() -> None:
@@ -141,15 +111,6 @@ def test_a_shared_baseline_is_one_dashed_line_and_each_class_may_have_its_own() 
     own.loc[own["description_class"] == "null", "baseline"] = 30.0
     assert dashed(own) == [51.0, 51.0, 51.0, 30.0]
     assert dashed(points().assign(baseline=NAN)) == []
-
-
-def test_the_baseline_is_called_what_it_is_and_named_only_where_there_is_one() -> None:
-    (drawing,) = drawn(points(), "cad", "always the same label")
-    assert "always the same label" in words(drawing.figure)
-    assert "always the same label" in drawing.caption
-    (without,) = drawn(points().assign(baseline=NAN), "cad", "always the same label")
-    assert "always the same label" not in words(without.figure)
-    assert "Dashed" not in without.caption
 
 
 @pytest.mark.parametrize(
@@ -182,12 +143,6 @@ def test_more_panels_than_fit_are_told_in_further_figures() -> None:
     assert looks[0] == looks[1]
 
 
-def test_a_hairs_breadth_does_not_look_like_a_gulf() -> None:
-    table = pd.DataFrame([row("statement", "a", 50.0, baseline=NAN), row("statement", "b", 50.1, baseline=NAN)])
-    low, high = drawn(table)[0].figure.axes[0].get_xlim()
-    assert high - low > 5
-
-
 def test_what_has_no_score_is_counted_and_not_drawn_at_zero() -> None:
     (drawing,) = drawn(points())
     assert "1 wording has no score, and no dot." in words(drawing.figure)
@@ -203,28 +158,6 @@ def test_the_words_say_what_is_seen() -> None:
         in (drawing.alt)
     )
     assert "null mean 40.0, 1 wording." in drawing.alt
-
-
-def test_words_of_users_are_text() -> None:
-    table = pd.DataFrame([row('<b>"$x$"</b> & \u0378', "a", 1.0, "<i>", model="<u>"), row("statement", "", 2.0)])
-    (drawing,) = drawn(table, "<s>")
-    document = svg_text(drawing)
-    assert all(f"{tag}" not in document for tag in ("<b>", "<i>", "<u>", "<s>"))
-    assert_readable(drawing.figure)
-
-
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        (points().drop(columns="level"), "lacks the column 'level'"),
-        (points().iloc[:0], "no wording has a score"),
-        (points().assign(score=NAN), "no wording has a score"),
-        (pd.concat([points(), points().iloc[:1]]), "two scores in one panel"),
-    ],
-)
-def test_what_cannot_be_drawn_is_said(table: pd.DataFrame, said: str) -> None:
-    with pytest.raises(UndertowError, match=said):
-        drawn(table)
 
 
 # Slots.
@@ -255,14 +188,6 @@ def test_intervals_are_those_of_the_difference_on_the_axis_of_scores() -> None:
     assert said.count("first level") == 3
 
 
-def test_a_dot_is_filled_where_the_interval_leaves_zero_out() -> None:
-    (drawing,) = slots(effects())
-    lines = [line for line in drawing.figure.axes[0].lines if line.get_linestyle() == "None"]
-    assert [str(line.get_markerfacecolor()) == "white" for line in lines] == [
-        False, False, False, True, True, False, False,
-    ]  # fmt: skip
-
-
 def test_there_is_a_figure_for_each_model_and_number_of_shots() -> None:
     table = pd.concat([effects(model=model, shots=shots) for model in ("m", "n") for shots in (0, 1)])
     drawings = slots(table)
@@ -271,30 +196,3 @@ def test_there_is_a_figure_for_each_model_and_number_of_shots() -> None:
         for model, shots in (("m", "0 shots"), ("m", "1 shot"), ("n", "0 shots"), ("n", "1 shot"))
     ]
     assert len({drawing.name for drawing in drawings}) == 4
-
-
-def test_slots_can_be_read_whatever_their_names() -> None:
-    (drawing,) = slots(effects())
-    assert_readable(drawing.figure)
-    assert "text reference" in words(drawing.figure)
-    (odd,) = slots(effects().assign(level=lambda table: table["level"] + ' <b>"$x$" ' + "word " * 40))
-    assert_readable(odd.figure)
-
-
-def test_the_words_of_slots_say_what_is_seen() -> None:
-    (drawing,) = slots(effects())
-    assert "question, target: bias 55.0, toxicity 58.0 (+3.0 [1.0, 5.0])." in drawing.alt
-
-
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        (effects().drop(columns="low"), "lacks the column 'low'"),
-        (effects(mean=NAN), "no level has a mean"),
-        (effects().iloc[:0], "no level has a mean"),
-        (pd.concat([effects(), effects()]), "two means"),
-    ],
-)
-def test_slots_that_cannot_be_drawn_are_said(table: pd.DataFrame, said: str) -> None:
-    with pytest.raises(UndertowError, match=said):
-        slots(table)

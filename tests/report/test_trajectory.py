@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from undertow.report.drawing import Drawing, lettering, svg_text
-from undertow.report.spectrum import COLOURS, MARKERS, WIDTH_PX
+from undertow.report.spectrum import COLOURS, MARKERS
 from undertow.report.trajectory import describe_trajectory, trajectory
-from undertow.types import UndertowError
 
 NAN = math.nan
 PYTHIA = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 2000, 4000, 8000, 16000, 32000, 64000, 143000]
-PAYLOAD = '<b>"$x^2$"</b> & \u0378'  # no font has the last sign, so the SVG keeps its text
 
 
 def checkpoints(
@@ -74,29 +68,6 @@ def words_of(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
 
 
-def svg(figure: Figure) -> str:
-    return svg_text(Drawing("d", figure, "c", "a"))
-
-
-def assert_readable(figure: Figure) -> None:
-    """No word reaches beyond the sheet, and no two of them touch."""
-    with lettering("".join(words_of(figure))):
-        FigureCanvasAgg(figure).draw()
-        shown = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
-        boxes = [(text.get_text(), text.get_window_extent()) for text in shown]
-        box = figure.get_tightbbox()
-    width, height = figure.get_size_inches()
-    assert box.x0 >= -0.01
-    assert box.y0 >= -0.01
-    assert box.x1 <= width + 0.01
-    assert box.y1 <= height + 0.01
-    for (one, first), (other, second) in itertools.combinations(boxes, 2):
-        across = min(first.x1, second.x1) - max(first.x0, second.x0)
-        up = min(first.y1, second.y1) - max(first.y0, second.y0)
-        # Lines of text may share two pixels of leading; letters of one never reach those of the next.
-        assert not (across > 0 and up > 2), (one, other)
-
-
 def test_each_group_is_a_line_through_its_values_in_its_colour() -> None:
     table = checkpoints()
     panels = panels_of(drawn(table.sample(frac=1, random_state=2).sort_values("group", kind="stable")))
@@ -137,49 +108,6 @@ def test_a_missing_value_breaks_its_line_and_is_a_cross_at_the_bottom() -> None:
     assert not crosses_of(second)
 
 
-def test_infinite_values_are_missing_ones() -> None:
-    table = checkpoints(measures=["m"], groups=["g"])
-    table.loc[2, "value"] = math.inf
-    (axes,) = panels_of(drawn(table))
-    assert np.isnan(courses_of(axes)[0].get_ydata()).tolist() == [False, False, True, False]
-    assert list(crosses_of(axes)[0].get_xdata()) == [3000]
-    assert np.isfinite(axes.get_ylim()).all()
-
-
-def test_crosses_of_two_groups_at_one_step_are_both_seen_below_every_value() -> None:
-    table = without(without(checkpoints(), "Slope gap", "male", 2000), "Slope gap", "female", 2000)
-    axes = panels_of(drawn(table))[0]
-    heights = [float(cross.get_ydata()[0]) for cross in crosses_of(axes)]
-    assert len(heights) == 2
-    assert heights[1] - heights[0] > 0.04
-    low, high = axes.get_ylim()
-    assert low + heights[1] * (high - low) < -1  # the end of the lowest interval
-
-
-def test_a_line_of_which_nothing_is_known_is_all_crosses() -> None:
-    table = without(checkpoints(groups=["g"], measures=["m"]), "m", "g", 1000, 2000, 3000, 4000).assign(neutral=NAN)
-    figure = drawn(table)
-    assert list(crosses_of(panels_of(figure)[0])[0].get_xdata()) == [1000, 2000, 3000, 4000]
-    assert_readable(figure)
-
-
-def test_the_neutral_value_is_dotted_where_there_is_one() -> None:
-    first, second = panels_of(drawn(checkpoints()))
-    dotted = [line for line in first.lines if line.get_linestyle() == ":"]
-    assert [set(line.get_ydata()) for line in dotted] == [{-3.0}]
-    assert first.get_ylim()[0] < -3
-    assert not [line for line in second.lines if line.get_linestyle() == ":"]
-
-
-def test_the_lead_explains_dots_and_crosses_only_where_there_are_any() -> None:
-    lead = "Each measure by training step, with 95% interval."
-    dotted, cross = " Dotted: what no bias would give.", " Cross: no value at that step."
-    table = checkpoints()
-    assert lead + dotted in words_of(drawn(table))
-    assert lead + dotted + cross in words_of(drawn(without(table, "Mean mass", "male", 1000)))
-    assert lead in words_of(drawn(table.assign(neutral=NAN)))
-
-
 def test_panels_share_their_steps_and_the_lowest_names_them() -> None:
     table = checkpoints()
     figure = drawn(table[(table["measure"] == "Slope gap") | (table["step"] < 3000)])
@@ -215,70 +143,6 @@ def test_steps_that_are_mostly_early_stand_by_factors() -> None:
     assert high > 143000
 
 
-def test_even_steps_stand_evenly() -> None:
-    axes = panels_of(drawn(checkpoints(steps=list(range(0, 100_001, 1000)))))[0]
-    assert axes.get_xscale() == "linear"
-    assert [list(line.get_xdata()) for line in courses_of(axes)] == [list(range(0, 100_001, 1000))] * 2
-
-
-def test_beyond_eight_measures_the_rest_is_named_as_left_out() -> None:
-    names = [f"measure {n}" for n in range(11)]
-    figure = drawn(checkpoints(measures=names))
-    assert len(figure.axes) == 8
-    assert "8 of 11 measures are shown, 3 left out: measure 8, measure 9, measure 10." in words_of(figure)
-    assert_readable(figure)
-    eight = drawn(checkpoints(measures=names[:8], groups=["g"], steps=[1]))
-    assert len(eight.axes) == 8
-    assert "left out" not in "".join(words_of(eight))
-
-
-def test_the_legend_names_the_groups_unless_there_is_but_one_without_a_name() -> None:
-    (legend,) = drawn(checkpoints(groups=["female", ""])).legends
-    assert [text.get_text() for text in legend.get_texts()] == ["female", "all"]
-    assert [(to_hex(line.get_color()), line.get_marker()) for line in legend.get_lines()] == [
-        (COLOURS[place].lower(), MARKERS[place]) for place in range(2)
-    ]
-    assert not drawn(checkpoints(groups=[""])).legends
-
-
-def test_a_group_keeps_its_colour_where_others_are_absent() -> None:
-    table = checkpoints()
-    second = panels_of(drawn(table[(table["measure"] == "Slope gap") | (table["group"] == "male")]))[1]
-    assert [to_hex(line.get_color()) for line in courses_of(second)] == [COLOURS[1].lower()]
-
-
-TABLES: Mapping[str, pd.DataFrame] = {
-    "paper": checkpoints(steps=PYTHIA),
-    "payload": checkpoints(measures=[PAYLOAD, "", "Ὀδυσσεύς и Москва " * 20], groups=[PAYLOAD, "", "_x"]).assign(
-        unit=PAYLOAD
-    ),
-    "long": checkpoints(measures=["W" * 300], groups=["word " * 60]).assign(unit="unit " * 60),
-    "many groups": checkpoints(groups=[f"group of words {n}" for n in range(12)]),
-    "flat": checkpoints().assign(value=0.0, low=0.0, high=0.0, neutral=0.0),
-    "tiny": checkpoints(measures=["m"]).assign(value=3e-8, low=-1e-8, high=4e-8, neutral=0.0),
-    "huge": checkpoints(steps=[1, 10**9], measures=["m"]).assign(value=3e12, low=-1e12, high=4e12),
-    "zero": checkpoints(steps=[0]),
-}
-
-
-@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
-def test_nothing_is_cut_and_no_word_hides_another(table: pd.DataFrame) -> None:
-    figure = trajectory(table, title="a title " * 16)
-    assert_readable(figure)
-    assert figure.get_size_inches()[0] * 100 == pytest.approx(WIDTH_PX)
-    assert all(axes.get_window_extent().height > 120 for axes in figure.axes)
-
-
-def test_what_cannot_be_drawn_is_refused() -> None:
-    table = checkpoints()
-    with pytest.raises(UndertowError, match="lacks the column 'unit'"):
-        drawn(table.drop(columns="unit"))
-    with pytest.raises(UndertowError, match="no checkpoint"):
-        drawn(table.iloc[:0])
-    with pytest.raises(UndertowError, match="'female' has two values of 'Slope gap' at step 1000"):
-        drawn(pd.concat([table, table.iloc[:1]]))
-
-
 def test_checkpoints_in_words_hold_their_numbers() -> None:
     table = without(checkpoints(), "Slope gap", "male", 2000, 4000)
     assert describe_trajectory(table) == (
@@ -296,10 +160,3 @@ def test_checkpoints_in_words_hold_their_numbers() -> None:
     assert nothing.endswith("g has no value.")
     many = describe_trajectory(checkpoints(measures=[f"m{n}" for n in range(9)]))
     assert many.endswith("8 of 9 measures are shown, 1 left out: m8.")
-
-
-def test_equal_input_gives_equal_bytes_and_user_text_is_text() -> None:
-    table = checkpoints(groups=[PAYLOAD, "b"], measures=[PAYLOAD])
-    document = svg(trajectory(table, title=PAYLOAD))
-    assert document == svg(trajectory(table.copy(), title=PAYLOAD))
-    assert "".join(ET.fromstring(document).itertext()).count(PAYLOAD) == 3

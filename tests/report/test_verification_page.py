@@ -11,14 +11,12 @@ from typing import NoReturn
 import pandas as pd
 import pytest
 
-from trained_models import drift_lab, lab, model_rows
+from trained_models import drift_lab, lab
 from undertow.measures.calibration import fitted_lines, intervals, results, verdicts
 from undertow.report.calibration import draw_power
 from undertow.report.drawing import Drawing
 from undertow.report.page import render_page
 from undertow.report.verification import FIGURES, FILES, Verification, findings, page_of, write
-
-PAYLOAD = "<script>alert(1)</script>"
 
 
 def told_of(frame: pd.DataFrame) -> Verification:
@@ -107,43 +105,6 @@ def test_models_that_do_not_count_are_named(written: Path) -> None:
     assert "Slopes that do not count" not in usual_page()
 
 
-@pytest.mark.parametrize(
-    ("reads", "noise", "said_first"),
-    [
-        (
-            1,
-            0.0,
-            "reads 1.00 points (without spread; by architecture: masked 1.00, causal 1.00). That is compatible with 1,",
-        ),
-        (
-            2,
-            0.0,
-            "reads 2.00 points (without spread; by architecture: masked 2.00, causal 2.00). That is not 1: the audit reads",
-        ),
-        (
-            2,
-            2e-4,
-            "reads 2.00 points (1.9999 to 2.0001; by architecture: masked 2.00, causal 2.00). The interval excludes 1:",
-        ),
-    ],
-)
-def test_an_interval_whose_ends_look_alike_is_none(reads: float, noise: float, said_first: str) -> None:
-    frame = lab(noise=noise)
-    frame = frame.assign(**{name: reads * frame[name] for name in ("measured_slope", "low", "high")})
-    (scale,) = [text for text in said(frame) if text.startswith("For each point planted")]
-    assert said_first in scale
-
-
-def test_numbers_below_zero_look_the_same_in_the_sentence_and_the_table_of_a_promise() -> None:
-    numbers = [
-        replace(one, value=-0.5, low=-0.6, high=-0.4) if one.measure == "calibration_slope" else one
-        for one in usual_told().results
-    ]
-    told = replace(usual_told(), results=numbers, verdicts=verdicts(numbers))
-    assert told.verdicts[0][2] == "-0.50 (-0.60 to -0.40)"
-    assert render_page(page_of(told, [])).count("−0.50 (−0.60 to −0.40)") == 2
-
-
 def test_a_broken_promise_is_told_first() -> None:
     told = findings(told_of(flattened(lab())))
     first = told[0].text
@@ -207,14 +168,6 @@ def test_the_detector_is_compared_with_entropy_at_the_largest_strength() -> None
     assert "the detector is better, by 0.30" in text
     frame = lab().assign(auroc_entropy=lab()["auroc_delta"] + 0.02 * (lab()["training_seed"] - 1))
     assert any("do not show which of the two is better" in text for text in said(frame))
-
-
-def test_fewer_than_twenty_unbiased_models_are_said_not_to_judge_false_alarms() -> None:
-    assert "6 unbiased models count, and it takes 20 to judge them" in usual_page()
-    rows = [row for place in range(14) for row in model_rows(f"unbiased-{place}", "masked", 0.0)]
-    enough = page(pd.concat([lab(), pd.DataFrame(rows)], ignore_index=True))
-    assert "it takes 20" not in enough
-    assert "keeps all of its 5 promises" in enough
 
 
 def test_without_areas_there_is_no_figure_of_the_detector_and_an_earlier_one_goes(tmp_path: Path) -> None:
@@ -294,18 +247,3 @@ def test_an_odd_lab_has_a_page_of_whole_sentences(frame: pd.DataFrame) -> None:
     assert "nan" not in " ".join(texts)
     assert all(text.endswith(".") and ".." not in text for text in texts)
     assert "What the audit promises" in render_page(page_of(told, []))
-
-
-def test_equal_verifications_give_equal_pages_and_names_are_shown_as_text() -> None:
-    frame = lab([0, 1], 1, ["masked"]).replace({"model": {"masked-1-0": PAYLOAD}})
-    first = page(frame)
-    assert first == page(frame)
-    assert PAYLOAD not in first
-    assert "&lt;script&gt;" in first
-
-
-def test_what_the_caller_adds_is_told() -> None:
-    told = replace(usual_told(), asked=["Asked so."], examples=["In 1953, ___ sang."], provenance={"seed": "7"})
-    html = render_page(page_of(told, []))
-    for text in ("Asked so.", "In 1953, ___ sang.", "undertow lab verify", "A note."):
-        assert text in html

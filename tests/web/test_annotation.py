@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib import request
@@ -247,38 +248,25 @@ def test_it_is_on_the_disk_before_it_is_answered(run: Path, monkeypatch: pytest.
     assert json.loads(content)["category"] == "correct"
 
 
-def test_a_reload_knows_what_was_judged_and_so_does_a_new_server(run: Path) -> None:
-    with visited(run) as visitor:
-        item = visitor.first()
-        assert visitor.data()["judged"] == {}
-        visitor.judge(item, "correct", "n")
-        assert visitor.data()["judged"] == {item: {"category": "correct", "note": "n"}}
-    with visited(run) as visitor:
-        assert visitor.data()["judged"] == {item: {"category": "correct", "note": "n"}}
-        assert visitor.first() == item
-
-
-def test_the_last_judgement_counts_and_the_others_stay_in_the_file(run: Path) -> None:
-    with visited(run) as visitor:
-        item = visitor.first()
-        for category in ("correct", "cannot say", "rationale paraphrase"):
-            assert visitor.judge(item, category).status == 200
-        assert visitor.data()["judged"][item]["category"] == "rationale paraphrase"
-    assert len(lines(run)) == 3
-    table = read_annotations(run)
-    assert table[["item", "category", "who"]].values.tolist() == [[item, "rationale paraphrase", "ann"]]
-
-
-def test_two_people_do_not_see_or_replace_each_other(run: Path) -> None:
+def test_last_judgement_of_each_person_counts_and_outlives_the_server_and_the_run(run: Path) -> None:
+    last = {"category": "rationale paraphrase", "note": "n"}
     with visited(run, "ann") as ann, visited(run, "bea") as bea:
         item = ann.first()
-        ann.judge(item, "correct")
+        assert ann.data()["judged"] == {}
+        for category in ("correct", "cannot say", last["category"]):
+            assert ann.judge(item, category, "n").status == 200
         bea.judge(item, "cannot say")
-        assert ann.data()["judged"][item]["category"] == "correct"
+        assert ann.data()["judged"] == {item: last}
         assert bea.data()["judged"][item]["category"] == "cannot say"
-    assert read_annotations(run).set_index("who")["category"].to_dict() == {"ann": "correct", "bea": "cannot say"}
-    with visited(run, "cid") as cid:
-        assert cid.data()["judged"] == {}
+    assert [line["who"] for line in lines(run)] == ["ann", "ann", "ann", "bea"]
+    assert read_annotations(run).set_index("who")["category"].to_dict() == {
+        "ann": last["category"],
+        "bea": "cannot say",
+    }
+    write_run(run)
+    for who, judged in (("ann", {item: last}), ("cid", {})):
+        with visited(run, who) as visitor:
+            assert (visitor.data()["judged"], visitor.first()) == (judged, item)
 
 
 def test_many_at_once_are_each_a_whole_line(run: Path) -> None:
@@ -457,15 +445,15 @@ def test_run_name_or_port_that_cannot_be_served_is_refused(run: Path, tmp_path: 
     damaged = write_table(tmp_path / "damaged", pd.DataFrame({"item": ["i"], "model": ["m"]}))
     unscored = write_run(tmp_path / "unscored", rows=[("m", "c", "s", "", "", "why")])
     for folder, named in ((tmp_path / "none", "none"), (other, PROBE), (damaged, "dimension"), (unscored, "unscored")):
-        refuses(lambda folder=folder: serve(folder, "ann", 0, pytest.fail), named)
+        refuses(partial(serve, folder, "ann", 0, pytest.fail), named)
     for read in (read_annotations, summary):
-        refuses(lambda read=read: read(tmp_path / "none"), "none")
+        refuses(partial(read, tmp_path / "none"), "none")
     refuses(lambda: summary(other), "spurious-correlation")
     for who in ("", "  ", "a\nb", "x" * 81, "\ud800"):
-        refuses(lambda who=who: serve(run, who, 0, pytest.fail), "--who")
+        refuses(partial(serve, run, who, 0, pytest.fail), "--who")
     with AnnotationServer(run, "ann", 0) as server:
         for port in (server.server_port, 70_000):
-            refuses(lambda port=port: serve(run, "ann", port, pytest.fail), "--port")
+            refuses(partial(serve, run, "ann", port, pytest.fail), "--port")
 
 
 GOOD = {"item": "a", "category": "correct", "note": "", "who": "ann", "time": "t"}
@@ -499,14 +487,6 @@ def test_run_without_judgements_has_an_empty_table_and_summary(run: Path, capsys
     assert "--summary" in capsys.readouterr().out
     annotate(run, summary=True, as_json=True)
     assert json.loads(capsys.readouterr().out) == []
-
-
-def test_judgements_outlive_the_run_being_written_again(run: Path) -> None:
-    book = Book(run, "ann")
-    item = next(iter(book.rephrasings))
-    book.judge(item, "correct", "")
-    write_run(run)
-    assert Book(run, "ann").judged == {item: {"category": "correct", "note": ""}}
 
 
 SERVE = """

@@ -1,19 +1,15 @@
-"""The page in a real browser: an example, a sentence of one's own, malformed input, stopping, downloads, runs; wide and narrow.
-
-UNDERTOW_SCREENSHOTS names a folder to keep pictures in, for looking at.
-"""
+"""The page in a real browser: an example, a sentence of one's own, malformed input, stopping, downloads, runs; wide and narrow."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import os
 import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,8 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from hostile import PAYLOADS, as_shown
-from served_app import serving
-from undertow import audit
+from served_app import LIMIT_S, serving
 
 pytestmark = pytest.mark.slow
 
@@ -35,8 +30,7 @@ ADDED = "img[src='x'], td b, td img, iframe, base[href*='a.example'], meta[conte
 EVIL = "<img src=x onerror=alert(1)><b>bold</b>{{7*7}}${7*7}"
 EVIL_RUN = "<img src=x onerror=alert(2)>"
 WIDE, NARROW = 1280, 390
-NARROW_IN_SOAK = pytest.mark.parametrize("browser", [WIDE, pytest.param(NARROW, marks=pytest.mark.soak)], indirect=True)
-ANSWER_MS = 30_000
+ANSWER_MS = 1000 * LIMIT_S
 
 
 @dataclass
@@ -44,7 +38,6 @@ class Browser:
     """A browser's window on the page, and everything that went wrong in it."""
 
     page: Any
-    pictures: Path
     wrong: list[str] = field(default_factory=list)
 
     def watch(self) -> None:
@@ -113,11 +106,8 @@ class Browser:
     def answered(self, beginning: str) -> str:
         """What it means, once that begins so and the page is at rest."""
         self.until(lambda: self.text("What it means").startswith(beginning))
-        self.button("Stop").and_(self.page.locator(":disabled")).wait_for(timeout=ANSWER_MS)
+        self.button("Stop").and_(self.page.locator(":disabled")).wait_for()
         return self.text("What it means")
-
-    def picture(self, name: str) -> None:
-        self.page.screenshot(path=self.pictures / f"{name}.png", full_page=True)
 
     def download(self, name: str, folder: Path) -> Path:
         with self.page.expect_download() as waiting:
@@ -141,16 +131,13 @@ def make_hostile(run: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(finished_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     pytest.importorskip("playwright", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("there is no chromium on this machine")
     runs = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UNDERTOW_CACHE", str(tmp_path_factory.mktemp("cache")))
-        for name, model in (("first", "toy"), (EVIL_RUN, "toy:slope=-5")):
-            audit.run("spurious-correlation", model, w="date", limit=150, out=runs / name)
-    shutil.copytree(runs / "first", runs / "hostile")
+    for name, model in (("first", "toy"), ("hostile", "toy"), (EVIL_RUN, "toy:slope=-5")):
+        shutil.copytree(finished_run("spurious-correlation", model, w="date", limit=150), runs / name)
     make_hostile(runs / "hostile")
     with serving(tmp_path_factory.mktemp("served"), "toy,toy:pause=0.3", str(runs)) as found:
         yield found
@@ -163,33 +150,36 @@ def chromium() -> Iterator[Any]:
 
     with sync_playwright() as started:
         opened = started.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
-        yield opened
-        opened.close()
+        try:
+            yield opened
+        finally:
+            opened.close()
 
 
 @contextmanager
-def window(chromium: Any, address: str, width: int, pictures: Path) -> Iterator[Browser]:
+def window(chromium: Any, address: str, width: int) -> Iterator[Browser]:
     context = chromium.new_context(viewport={"width": width, "height": 900}, accept_downloads=True)
-    opened = Browser(context.new_page(), Path(os.environ.get("UNDERTOW_SCREENSHOTS", pictures)))
-    opened.watch()
-    opened.page.goto(address)
-    opened.button("Ask the model").wait_for(timeout=ANSWER_MS)
     try:
+        opened = Browser(context.new_page())
+        opened.watch()
+        opened.page.set_default_timeout(ANSWER_MS)
+        opened.page.goto(address)
+        opened.button("Ask the model").wait_for()
         yield opened
     finally:
         context.close()
 
 
-@pytest.fixture(params=[WIDE, NARROW])
-def browser(request: pytest.FixtureRequest, address: str, chromium: Any, tmp_path: Path) -> Iterator[Browser]:
-    with window(chromium, address, request.param, tmp_path / "pictures") as opened:
+@pytest.fixture(params=[WIDE, pytest.param(NARROW, marks=pytest.mark.soak)])
+def browser(request: pytest.FixtureRequest, address: str, chromium: Any) -> Iterator[Browser]:
+    with window(chromium, address, request.param) as opened:
         yield opened
 
 
 @pytest.fixture
-def wide(address: str, chromium: Any, tmp_path: Path) -> Iterator[Browser]:
+def wide(address: str, chromium: Any) -> Iterator[Browser]:
     """For what does not depend on the width."""
-    with window(chromium, address, WIDE, tmp_path / "pictures") as opened:
+    with window(chromium, address, WIDE) as opened:
         yield opened
 
 
@@ -200,7 +190,6 @@ def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureReques
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     for name in ("Spurious correlation", "Task specification", "Runs"):
         assert page.get_by_role("tab", name=name).is_visible()
-    browser.picture(f"1-start-{width}")
 
     # An example at one click, and its answer.
     browser.button("Example: countries").click()
@@ -216,7 +205,6 @@ def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureReques
     )
     assert page.locator("img[alt*='words at 20 values'] >> visible=true").count() == 3
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    browser.picture(f"2-example-{width}")
 
     # The table comes down as a file.
     table = browser.download("Download the table (CSV)", tmp_path).read_text(encoding="utf-8")
@@ -241,17 +229,15 @@ def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureReques
     browser.field("Sentence").fill("Nothing here is open in YEAR.")
     browser.ask()
     problem = browser.field("This did not work")
-    problem.wait_for(timeout=ANSWER_MS)
+    problem.wait_for()
     assert "neither a pronoun" in problem.input_value()
-    browser.picture(f"3-malformed-{width}")
     browser.field("Sentence").fill("In YEAR, ___ was here.")
     browser.ask()
-    problem.wait_for(state="hidden", timeout=ANSWER_MS)
+    problem.wait_for(state="hidden")
     browser.answered("From 1800 to 2020 <img src=x")
     assert browser.wrong == []
 
 
-@NARROW_IN_SOAK
 def test_long_work_is_shown_and_stopped(browser: Browser, request: pytest.FixtureRequest) -> None:
     width = request.node.callspec.params["browser"]
     browser.tab("Task specification")
@@ -260,38 +246,32 @@ def test_long_work_is_shown_and_stopped(browser: Browser, request: pytest.Fixtur
     browser.page.locator("input[aria-label='Model'] >> visible=true").first.click()
     browser.page.get_by_role("option", name="toy:pause=0.3").locator("visible=true").first.click()
     browser.ask()
-    browser.field("Progress").wait_for(timeout=ANSWER_MS)
+    browser.field("Progress").wait_for()
     browser.until(lambda: re.search(r"of known kind.*: \d+ of \d+ \(\d+%\), \d+ s$", browser.text("Progress")))
-    browser.picture(f"4-progress-{width}")
-    started = time.monotonic()
     browser.button("Stop").click()
     problem = browser.field("This did not work")
-    problem.wait_for(timeout=ANSWER_MS)
-    assert time.monotonic() - started < 5
+    problem.wait_for()
     assert problem.input_value().startswith("Stopped.")
     # It is over for the model too: the next question does not wait.
     browser.page.locator("input[aria-label='Model'] >> visible=true").first.click()
     browser.page.get_by_role("option", name="toy", exact=True).locator("visible=true").first.click()
     browser.ask()
-    problem.wait_for(state="hidden", timeout=ANSWER_MS)
+    problem.wait_for(state="hidden")
     browser.answered("With this model it cannot be told whether the sentence decides its pronoun")
     assert browser.page.get_by_text("movement of all (total variation)").locator("visible=true").count() > 0
-    browser.picture(f"5-specification-{width}")
     assert browser.wrong == []
 
 
-@NARROW_IN_SOAK
 def test_runs_are_looked_at_and_compared(browser: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     width = request.node.callspec.params["browser"]
     browser.tab("Runs")
     browser.page.get_by_text(EVIL_RUN).locator("visible=true").first.wait_for()
     browser.button("Show this run").click()
-    browser.field("What was found").wait_for(timeout=ANSWER_MS)
+    browser.field("What was found").wait_for()
     assert "female over male words" in browser.text("What was found")
-    browser.page.locator("img[alt^='Figure 1 of the run'] >> visible=true").wait_for(timeout=ANSWER_MS)
+    browser.page.locator("img[alt^='Figure 1 of the run'] >> visible=true").wait_for()
     browser.button("Compare").click()
-    browser.field("What differs").wait_for(timeout=ANSWER_MS)
-    browser.picture(f"6-runs-{width}")
+    browser.field("What differs").wait_for()
     assert browser.page.evaluate("document.documentElement.scrollWidth") <= width
     saved = browser.download("Download the differences (CSV)", tmp_path).read_text(encoding="utf-8")
     assert saved.startswith("measure,")
@@ -337,7 +317,7 @@ def test_whatever_a_run_holds_is_shown_as_it_is(wide: Browser) -> None:
     wide.page.locator("input[aria-label='Run'] >> visible=true").first.click()
     wide.page.get_by_role("option", name="hostile", exact=True).locator("visible=true").first.click()
     wide.button("Show this run").click()
-    wide.field("What was found").wait_for(timeout=ANSWER_MS)
+    wide.field("What was found").wait_for()
     shown = wide.text("What was asked of whom")
     for payload in PAYLOADS.values():
         assert payload.encode("utf-8", "replace").decode() in shown
@@ -349,13 +329,13 @@ def test_whatever_a_run_holds_is_shown_as_it_is(wide: Browser) -> None:
 
 def test_a_link_on_another_page_leads_to_it(address: str, chromium: Any) -> None:
     """Browsers send a strict cookie with what this page asks for, and not along a redirection that began elsewhere."""
-    context = chromium.new_context()
-    page = context.new_page()
-    page.set_content(f"<a href='{address}'>the page</a>")
-    page.get_by_text("the page").click()
-    page.get_by_role("tab", name="Runs").wait_for(timeout=ANSWER_MS)
-    assert "token" not in page.url
-    context.close()
+    with closing(chromium.new_context()) as context:
+        page = context.new_page()
+        page.set_default_timeout(ANSWER_MS)
+        page.set_content(f"<a href='{address}'>the page</a>")
+        page.get_by_text("the page").click()
+        page.get_by_role("tab", name="Runs").wait_for()
+        assert "token" not in page.url
 
 
 def test_the_page_works_by_its_own_address_alone(wide: Browser, address: str) -> None:

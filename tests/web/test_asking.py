@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,32 +44,24 @@ def silent(doing: str) -> Any:
 # A typed sentence.
 
 
-@pytest.mark.parametrize(
-    ("typed", "texts"),
-    [
-        ("In W, she was a child.", ["In 1, she was a child.", "In 1, he was a child.", "In 1, they was a child."]),
-        ("She met W.", ["She met 1.", "He met 1.", "They met 1."]),
-        ("SHE met W.", ["SHE met 1.", "HE met 1.", "THEY met 1."]),
-        ("W gave her a book.", ["1 gave her a book.", "1 gave him a book.", "1 gave them a book."]),
-        ("W read her book.", ["1 read her book.", "1 read his book.", "1 read their book."]),
-        ("W knows him.", ["1 knows her.", "1 knows him.", "1 knows them."]),
-        ("W: it is his.", ["1: it is hers.", "1: it is his.", "1: it is theirs."]),
-        (
-            "In W they hurt themselves.",
-            ["In 1 she hurt herself.", "In 1 he hurt himself.", "In 1 they hurt themselves."],
-        ),
-        (
-            "W: She said that her son saw her.",
-            [
-                "1: She said that her son saw her.",
-                "1: He said that his son saw him.",
-                "1: They said that their son saw them.",
-            ],
-        ),
+OPEN = {
+    "In W, she was a child.": ["In 1, she was a child.", "In 1, he was a child.", "In 1, they was a child."],
+    "SHE met W.": ["SHE met 1.", "HE met 1.", "THEY met 1."],
+    "She met W.": ["She met 1.", "He met 1.", "They met 1."],
+    "W gave her a book.": ["1 gave her a book.", "1 gave him a book.", "1 gave them a book."],
+    "W read her book.": ["1 read her book.", "1 read his book.", "1 read their book."],
+    "W knows him.": ["1 knows her.", "1 knows him.", "1 knows them."],
+    "W: it is his.": ["1: it is hers.", "1: it is his.", "1: it is theirs."],
+    "In W they hurt themselves.": ["In 1 she hurt herself.", "In 1 he hurt himself.", "In 1 they hurt themselves."],
+    "W: She said her son saw her.": [
+        "1: She said her son saw her.", "1: He said his son saw him.", "1: They said their son saw them.",
     ],
-)
-def test_pronouns_are_left_open_in_the_case_that_they_stand_in(typed: str, texts: list[str]) -> None:
-    assert read_sentence(typed, "W").with_value("1").texts() == texts
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("typed", OPEN)
+def test_pronouns_are_left_open_in_the_case_that_they_stand_in(typed: str) -> None:
+    assert read_sentence(typed, "W").with_value("1").texts() == OPEN[typed]
 
 
 def test_a_blank_is_what_is_left_open_and_pronouns_beside_it_stay() -> None:
@@ -76,16 +69,7 @@ def test_a_blank_is_what_is_left_open_and_pronouns_beside_it_stay() -> None:
         pattern = read_sentence(f"In W she said that {mark} was late.", "W")
         query = pattern.with_value("1801")
         assert query.shown() == "In 1801 she said that ___ was late."
-        assert [option.fills[0] for option in query.options] == [
-            "she",
-            "her",
-            "he",
-            "him",
-            "his",
-            "they",
-            "them",
-            "their",
-        ]
+        assert " ".join(option.fills[0] for option in query.options) == "she her he him his they them their"
     first = read_sentence("___ was here in W.", "W").with_value("May")
     assert first.texts()[0] == "She was here in May."
     assert read_sentence("In W: ___ ran.", "W").with_value("1").texts()[0] == "In 1: she ran."
@@ -200,10 +184,9 @@ def test_typed_model_is_a_hub_id_and_nothing_else(tmp_path: Path, monkeypatch: p
         "~/m",
         "a/b?x",
         "ä/b",
-        EVIL,
     ]
     (tmp_path / "owner" / "model").mkdir(parents=True)
-    for name in [*names, "x/" + "y" * 200, "owner/model"]:
+    for name in [*names, EVIL, "a/b\n/", "x/" + "y" * 200, "owner/model"]:
         with pytest.raises(UndertowError):
             menu.chosen("toy", name)
 
@@ -361,7 +344,7 @@ def test_work_is_stopped_by_its_owner_while_it_runs_and_before(turns: Turns) -> 
     assert not turns.stop("c")
     for work, owner in ((second, "b"), (first, "a")):
         assert turns.stop(owner)
-        until(lambda work=work: work.is_done)
+        until(partial(getattr, work, "is_done"))
         with pytest.raises(StoppedError):
             work.result()
     assert not turns.stop("a")

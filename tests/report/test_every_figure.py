@@ -1,0 +1,295 @@
+"""What holds of every figure: its words can be read, names in it are text, it is the same file every time, and odd data is refused."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from test_calibration_figures import calibration, detectors, failed, mirrored, power, training
+from test_checklist_figures import GAPS, aspects, gap, many, ranking, share, shares
+from test_comparison import GROUPS, NAN, PAPER, asked, compared, equal, fit, gridded, point
+from test_sensitivity import drawn as sensitivity
+from test_sensitivity import effects, points, row, slots
+from test_simulation_figure import cloud, panels
+from test_specification import SENTENCES, bare, curve, followed, scored
+from test_specification import drawn as occupations_of
+from test_spectrum import DATES, line, observed
+from test_trajectory import checkpoints, without
+
+from readable import assert_readable, words
+from trained_models import drift_lab, lab
+from undertow.report.comparison import slope_against_size
+from undertow.report.confusion import draw_confusion
+from undertow.report.differences import DrawnDifference, draw_differences
+from undertow.report.drawing import Drawing, lettering, png_bytes, svg_text
+from undertow.report.graph import GraphShape, draw_graph
+from undertow.report.grid import model_grid
+from undertow.report.simulation import Panel, draw_simulation
+from undertow.report.specification import over_w, roc
+from undertow.report.spectrum import WIDTH_PX, spectrum
+from undertow.report.trajectory import trajectory
+from undertow.types import UndertowError
+
+NAMES = {
+    "markup": '<b>"$x^2$"</b> & \u0378',  # no font has the last sign, so that the SVG keeps the text
+    "not-latin": "Ὀδυσσεύς Москва القاهرة 東京 $\\frac$ {x} %s",
+    "long": "a-name-without-an-end-" * 9,
+    "empty": "",
+}
+Made = Drawing | Figure
+
+
+def figure_of(made: Made) -> Figure:
+    return made.figure if isinstance(made, Drawing) else made
+
+
+def assert_shown_words_are_readable(made: Made) -> None:
+    """As `assert_readable`, but for the numbers of an axis beyond its ends, which are not drawn."""
+    with lettering("".join(words(figure_of(made)))):
+        FigureCanvasAgg(figure_of(made)).draw()  # or the axes have no ends yet
+    for axes in figure_of(made).axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            for tick in axis.get_major_ticks():
+                tick.label1.set_visible(bool(low <= tick.get_loc() <= high))
+    assert_readable(figure_of(made))
+
+
+def svg(made: Made) -> str:
+    return svg_text(made if isinstance(made, Drawing) else Drawing("d", made, "c", "a"))
+
+
+def simulation(name: str = "W", rows: int = 1, columns: int = 2, scale: float = 1.0) -> Drawing:
+    each = [(f"{name} {place}", panels(scale, (name, "G"), columns)) for place in range(rows)]
+    return draw_simulation("d", name, [name] * columns, each)
+
+
+def specification(name: str) -> Figure:
+    return over_w(followed({"one": (f"The {name} said that ___ ran.", True)}, ["a", "b"]), "female", title=name[:60])
+
+
+OF_A_NAME: dict[str, Callable[[str], Made]] = {
+    "spectrum": lambda name: spectrum(
+        observed([name, "b", "c"], [name]), [name], title=name, lines=[line(name, steps=2)], x_label=name[:60]
+    ),
+    "slope against size": lambda name: slope_against_size(
+        [point(name, objective=name, post_training=name)], title=name, gap=name
+    ),
+    "grid of models": lambda name: model_grid({(name, name): asked(groups=[name])}, [name], {}, title=name),
+    "trajectory": lambda name: trajectory(checkpoints(groups=[name, "b"], measures=[name]), title=name),
+    "occupations": lambda name: occupations_of(scored([name, "nurse"], [1.0, 2.0]), title=name),
+    "sentences over W": specification,
+    "ROC": lambda name: roc([curve(name[:40], 0.7, 0.6, 0.8), curve("other", 0.6)], title=name[:60]),
+    "power": lambda name: power(lab([0, 1], 1, [name])),
+    "aspects": lambda name: aspects(shares(name, "m")),
+    "ranking": lambda name: ranking([gap(name, 2.0, 0.01), gap("b", 1.0)], {name: 3.0, "b": 50.0}),
+    "confusion": lambda name: draw_confusion([[1, 2], [3, 4]], [name, "b"], [name, "b"], name),
+    "differences": lambda name: draw_differences(
+        [DrawnDifference(name, 1.0, 0.5, 1.5, found=True)], title=name, unit="%"
+    ),
+    "graph": lambda name: draw_graph(GraphShape(["X", "Y"], [("X", "Y")], meanings={"X": name}), name),
+    "sensitivity": lambda name: sensitivity(
+        pd.DataFrame([row(name, "a", 1.0, name, model=name), row("statement", "", 2.0)]), name
+    )[0],
+    "slots": lambda name: slots(effects(level=name + effects()["level"]))[0],
+    "simulation": simulation,
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", OF_A_NAME)
+def test_figure_with_any_name_is_readable_and_shows_it_as_text(kind: str, name: str) -> None:
+    made = OF_A_NAME[kind](NAMES[name])
+    assert_shown_words_are_readable(made)
+    root = ET.fromstring(svg(made))
+    assert not [element for element in root.iter() if element.tag.endswith("}b")]
+    if name == "markup":
+        assert NAMES[name] in "".join(root.itertext())
+
+
+@pytest.mark.parametrize("kind", OF_A_NAME)
+def test_figure_of_control_characters_is_valid_and_the_same_every_time(kind: str) -> None:
+    one, other = (OF_A_NAME[kind]("a\x00b\nc \x1b\u0378") for _ in range(2))
+    assert svg(one) == svg(other)
+    assert "a b c \u0378" in " ".join("".join(ET.fromstring(svg(one)).itertext()).split())
+
+
+def test_png_of_equal_figures_is_equal() -> None:
+    assert png_bytes(simulation()) == png_bytes(simulation())
+
+
+UNSCORED = asked().assign(**dict.fromkeys(GROUPS, NAN))
+LONG_W = asked().assign(w=[f"{'a very long value of W ' * 6}{place}" for place in asked()["w_index"]])
+OTHER_LOSS = lab([0, 1], 1, ["masked"]).assign(
+    pronoun_loss_nats=lambda of: np.where(of["w_name"] == "place", 0.52, 0.51)
+)
+GRID = [("gpt2", prompt) for prompt in "ABCD"]
+ODD: dict[str, Callable[[], Made]] = {
+    "a calibration that did not converge": lambda: calibration(failed(lab([1, 2], 2), "masked-2-0", "causal-1-0")),
+    "a calibration of many falling slopes": lambda: calibration(mirrored(lab([0, 0.25, 0.5, 1, 2], 4))),
+    "power without bias": lambda: power(lab([0], 1, ["masked"])),
+    "power of drifts either way": lambda: power(drift_lab(n_seeds=1)),
+    "a loss for each W": lambda: training(OTHER_LOSS),
+    "a loss that is not known": lambda: training(OTHER_LOSS.assign(pronoun_loss_nats=[0.5, 0.5, NAN, NAN])),
+    "many losses": lambda: training(lab([0, 0.25, 0.5, 1, 2], 4)),
+    "areas of which some do not count": lambda: detectors(
+        failed(lab([0, 2], 2, ["masked"]), "masked-2-0", "masked-2-1")
+    ),
+    "aspects of twelve": lambda: aspects(shares(*(f"organisation/model-{n}" for n in range(12)))),
+    "a ranking of equals": lambda: ranking([gap("a", 0.01, half=0.01), gap("b", 0.0, half=0.0)], {}),
+    "a ranking of hundreds": lambda: ranking(many(300), {f"occupation {place}": place / 3 for place in range(300)}),
+    "one model": lambda: compared(PAPER[:1]),
+    "twenty models alike": lambda: compared(equal(20, [135e6])),
+    "models of unknown size": lambda: compared(equal(12, [NAN])),
+    "models half of them of known size": lambda: compared(equal(8, [NAN, 7e9], "Ὀδυσσεύς и Москва " * 9 + "{n}")),
+    "models far apart": lambda: compared([point("a", 1.0, 1e9), point("b", 1e40, -1e9), point("c", 1e5)]),
+    "models near zero": lambda: compared([point("a", gap=1e-7, low=NAN, high=NAN), point("b", 2e9, 0.0)]),
+    "models left out": lambda: compared([*PAPER, *(point(f"model without a gap {n}", gap=NAN) for n in range(20))]),
+    "no model with a gap": lambda: compared([point("one", gap=NAN), point("other", gap=math.inf)]),
+    "twenty objectives": lambda: compared(
+        [point(f"m{n}", 10 ** (6 + n / 4), objective=f"aim{n}", post_training=f"stage{n}") for n in range(20)]
+    ),
+    "a grid of which nothing was scored": lambda: gridded({("a", ""): UNSCORED, ("b", "P"): UNSCORED.iloc[:0]}),
+    "a grid of one W": lambda: gridded({("gpt2", ""): asked(n_w=1)}),
+    "a grid of long values": lambda: gridded(dict.fromkeys(GRID, LONG_W)),
+    "a grid of twelve models": lambda: gridded({(f"model {n}", prompt): asked() for n in range(12) for prompt in "AB"}),
+    "a grid of many groups": lambda: gridded(
+        {("gpt2", ""): asked(groups=[f"group of words {n}" for n in range(14)])},
+        [f"group of words {n}" for n in range(14)],
+        lines={("gpt2", ""): [fit("group of words 0", np.linspace(10, 14, 5))]},
+    ),
+    "a trajectory of many measures": lambda: trajectory(
+        checkpoints(measures=[f"measure {n}" for n in range(11)]), title="a title " * 16
+    ),
+    "a trajectory of many groups": lambda: trajectory(
+        checkpoints(groups=[f"group of words {n}" for n in range(12)]).assign(unit="unit " * 60), title="t"
+    ),
+    "a trajectory without values": lambda: trajectory(
+        without(checkpoints(measures=["m"], groups=["g"]), "m", "g", 1000, 2000, 3000, 4000), title="t"
+    ),
+    "a flat trajectory": lambda: trajectory(checkpoints().assign(value=0.0, low=0.0, high=0.0, neutral=0.0), title="t"),
+    "a tiny trajectory": lambda: trajectory(checkpoints().assign(value=3e-8, low=-1e-8, high=4e-8), title="t"),
+    "a huge trajectory": lambda: trajectory(
+        checkpoints(steps=[0, 10**9]).assign(value=3e12, low=-1e12, high=math.inf), title="t"
+    ),
+    "sixty occupations": lambda: occupations_of(
+        scored([f"occupation {n}" for n in range(60)], list(np.linspace(0, 99, 60)))
+    ),
+    "occupations without participants": lambda: occupations_of(bare()),
+    "occupations of which nothing moves": lambda: occupations_of(scored().assign(delta_female=0.0)),
+    "sentences of unknown kind": lambda: over_w(
+        followed(SENTENCES, DATES).drop(columns="well_specified"), "female", title="t"
+    ),
+    "a very long sentence": lambda: over_w(
+        followed({"one": (f"The doctor {'told the old man ' * 20}that ___ ran.", True)}), "female", title="t"
+    ),
+    "sixteen curves": lambda: roc([curve(f"delta_neopronoun {n}", 0.9, 0.8, 0.95) for n in range(16)], title="t"),
+    "a confusion of many labels": lambda: draw_confusion(
+        np.arange(11 * 12).reshape(11, 12) % 17 * 40,
+        [f"label {n}" for n in range(11)],
+        [f"label {n}" for n in range(12)],
+        "T",
+    ),
+    "eighteen differences": lambda: draw_differences(
+        [DrawnDifference(f"{'a long name ' * 9}{at}", at - 5.0, at - 6.0, at - 3.0, found=at > 6) for at in range(18)],
+        title="A title " * 20,
+        unit="percent",
+        n_all=40,
+    ),
+    "sensitivity of six panels": lambda: sensitivity(
+        points([(name, n) for name in ("m" * 60, "n") for n in (0, 1, 2)])
+    )[0],
+    "sensitivity of equal scores": lambda: sensitivity(
+        pd.DataFrame([row("statement", f"s{n}", 50.0, baseline=NAN) for n in range(40)])
+    )[0],
+    "a simulation of six rows": lambda: simulation(rows=6, columns=4),
+    "a simulation of tiny numbers": lambda: simulation(scale=1e-12),
+    "a simulation of huge numbers": lambda: simulation(scale=1e40),
+    "a simulation of what does not vary": lambda: draw_simulation(
+        "d", "T", ["one"], [("row", [Panel("c", "d", cloud(9, NAN, 0.0), cloud(9, NAN, 0.0))])]
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_figure_of_odd_data_is_readable(what: str) -> None:
+    made = ODD[what]()
+    assert_shown_words_are_readable(made)
+    assert figure_of(made).get_size_inches()[0] * 100 >= WIDTH_PX - 1
+    assert "nan" not in (made.alt if isinstance(made, Drawing) else "")
+
+
+@pytest.mark.parametrize("count", [2, 11])
+def test_spectrum_whose_lines_all_end_at_one_place_is_readable(count: int) -> None:
+    groups = [f"group {place}" for place in range(count)]
+    assert_readable(spectrum(observed(DATES, groups), groups, title="t", lines=[line(one) for one in groups]))
+
+
+def test_calibration_curves_of_a_score_look_the_same_whatever_their_rank() -> None:
+    def looks(areas: tuple[float, ...]) -> dict[str, tuple[str, str]]:
+        """Colour and dashes of each curve in the key, by its name."""
+        figure = roc([curve(name, area) for name, area in zip("abc", areas, strict=True)], title="t")
+        lines: list[Any] = list(figure.legends[0].get_lines())
+        labels = [text.get_text().partition("  ")[0] for text in figure.legends[0].get_texts()]
+        return {name: (drawn.get_color(), drawn.get_linestyle()) for name, drawn in zip(labels, lines, strict=True)}
+
+    ranked = [looks(areas) for areas in itertools.permutations((0.4, 0.6, 0.8))]
+    assert all(look == ranked[0] for look in ranked)
+
+
+PLACES = asked().assign(w=[f"place {n}" for n in asked()["w_index"]])
+REFUSED: dict[str, Callable[[], object]] = {
+    "spectrum without w_index": lambda: spectrum(observed(DATES, ["she"]).drop(columns="w_index"), ["she"], title="t"),
+    "spectrum without a group": lambda: spectrum(observed(DATES, ["she"]), ["she", "he"], title="t"),
+    "spectrum of two models": lambda: spectrum(
+        observed(DATES, ["she"]).assign(model=["a", "b"] * 30), ["she"], title="t"
+    ),
+    "spectrum of nothing": lambda: spectrum(observed(DATES, ["she"]).iloc[:0], ["she"], title="t"),
+    "no models": lambda: compared([]),
+    "grid of nothing": lambda: gridded({}),
+    "grid of no groups": lambda: gridded({("a", ""): asked()}, []),
+    "grid without a group": lambda: gridded({("a", ""): asked()}, ["female", "other"]),
+    "grid of two lists of W": lambda: gridded({("a", ""): asked(), ("b", ""): PLACES}),
+    "grid of two W": lambda: gridded({("a", ""): asked(), ("b", ""): asked().assign(w_name="place")}),
+    "trajectory without a unit": lambda: trajectory(checkpoints().drop(columns="unit"), title="t"),
+    "trajectory of nothing": lambda: trajectory(checkpoints().iloc[:0], title="t"),
+    "trajectory of two values": lambda: trajectory(pd.concat([checkpoints(), checkpoints().iloc[:1]]), title="t"),
+    "calibration of nothing": lambda: calibration(lab([0], 1).iloc[:0]),
+    "training of nothing": lambda: training(lab([0], 1).iloc[:0]),
+    "detectors without areas": lambda: detectors(lab([1], 1).assign(auroc_delta=NAN, auroc_entropy=NAN)),
+    "two numbers of an aspect": lambda: aspects([share("bias"), share("bias")]),
+    "two gaps of an occupation": lambda: ranking([*GAPS, GAPS[0]]),
+    "a confusion of another shape": lambda: draw_confusion([[1, 2]], ["a", "b"], ["a", "b"], "T"),
+    "a confusion of nothing": lambda: draw_confusion(np.empty((0, 2)), [], ["a", "b"], "T"),
+    "a confusion below zero": lambda: draw_confusion([[1, -2]], ["a"], ["a", "b"], "T"),
+    "a confusion of no number": lambda: draw_confusion([[1, NAN]], ["a"], ["a", "b"], "T"),
+    "no differences": lambda: draw_differences([], title="x", unit=""),
+    "a difference of no number": lambda: draw_differences(
+        [DrawnDifference("x", NAN, 0.0, 1.0, found=False)], title="x", unit=""
+    ),
+    "a graph without nodes": lambda: draw_graph(GraphShape([], []), "g"),
+    "a graph with an arrow to nowhere": lambda: draw_graph(GraphShape(["A"], [("A", "B")]), "g"),
+    "a graph with a cycle": lambda: draw_graph(GraphShape(["A", "B"], [("A", "B"), ("B", "A")]), "g"),
+    "sensitivity without a column": lambda: sensitivity(points().drop(columns="level")),
+    "sensitivity without scores": lambda: sensitivity(points().assign(score=NAN)),
+    "sensitivity of two scores": lambda: sensitivity(pd.concat([points(), points().iloc[:1]])),
+    "slots without a column": lambda: slots(effects().drop(columns="low")),
+    "slots without means": lambda: slots(effects(mean=NAN)),
+    "slots of two means": lambda: slots(pd.concat([effects(), effects()])),
+    "a simulation of nothing": lambda: draw_simulation("d", "T", [], []),
+    "a simulation with a panel too few": lambda: draw_simulation("d", "T", ["a", "b"], [("r", panels(columns=1))]),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_figure_of_what_cannot_be_drawn_is_refused(what: str) -> None:
+    with pytest.raises(UndertowError):
+        REFUSED[what]()
