@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import undertow
 from conftest import Cli
+from faulty_proxy import wait_until
 from undertow import engines
 from undertow.models.base import EXACT, Found
 from undertow.scoring import distributed
@@ -36,12 +38,14 @@ from undertow.types import (
 )
 
 ray = pytest.importorskip("ray", reason="the ray extra is not installed")
+services = pytest.importorskip("ray._private.services", reason="the ray extra is not installed")
 pytestmark = [
     pytest.mark.slow,
     # Ray hands /dev/null to the servers that it starts and leaves it, and them, to the end of the process.
     pytest.mark.filterwarnings("ignore:unclosed file <_io.*'/dev/null':ResourceWarning"),
     pytest.mark.filterwarnings(r"ignore:subprocess \d+ is still running:ResourceWarning"),
 ]
+GUARD_S = 120.0
 PROBE = "spurious-correlation"
 LOOPBACK = "127.0.0.1"
 
@@ -50,11 +54,29 @@ LOOPBACK = "127.0.0.1"
 def own_cluster() -> Iterator[None]:
     """A cluster of this machine with two processors, that the runs of this file find this program in."""
     before = os.environ.get("OMP_NUM_THREADS")
-    distributed.start(n_cpus=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(services, "get_node", patient(services.get_node))
+        distributed.start(n_cpus=2)
     yield
     distributed.leave()
     assert os.environ.get("OMP_NUM_THREADS") == before
     assert not asks_for_a_password()
+
+
+def patient(get_node: Callable[..., Any]) -> Callable[..., Any]:
+    """Ray gives its processes 30 seconds to start, which is too little on a busy machine."""
+
+    def found(*given: Any) -> Any:
+        until = time.monotonic() + GUARD_S
+        while True:
+            try:
+                return get_node(*given)
+            except RuntimeError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+
+    return found
 
 
 def asks_for_a_password() -> bool:
@@ -88,7 +110,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> str:
+def roomy(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A small network with room for prompts."""
     pytest.importorskip("torch", reason="the model extra is not installed")
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -119,25 +141,19 @@ PROMPTED = {"probe": PROBE, "w": "date", "limit": 780, "prompts": "A"}
 CHOICES = {"probe": "bias-identification", "documents": 24, "wordings": 1}
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("own_cluster", "one_thread")
-@pytest.mark.parametrize(
-    "asked",
-    [
-        pytest.param(SENTENCES, id="sentences", marks=pytest.mark.soak),
-        pytest.param(PROMPTED, id="prompts", marks=pytest.mark.soak),
-        pytest.param(CHOICES, id="choices", marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.parametrize("asked", [SENTENCES, PROMPTED, CHOICES], ids=["sentences", "prompts", "choices"])
 def test_a_run_cut_off_and_taken_up_by_workers_of_which_one_is_killed_is_that_of_one_process(
-    asked: dict[str, Any], network: str, clusters: list[Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: dict[str, Any], roomy: str, clusters: list[Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = undertow.run(model=network, out=tmp_path / "alone", **asked)
+    alone = undertow.run(model=roomy, out=tmp_path / "alone", **asked)
     assert not alone.observations["unscored"].any()
     monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "other cache"))
     with pytest.raises(CutOffError):
-        undertow.run(model=network, out=tmp_path / "shared", progress=cut_off, **asked)
+        undertow.run(model=roomy, out=tmp_path / "shared", progress=cut_off, **asked)
     killer = Killer(clusters)
-    run = undertow.run(model=network, engine="ray", workers=2, out=tmp_path / "shared", progress=killer, **asked)
+    run = undertow.run(model=roomy, engine="ray", workers=2, out=tmp_path / "shared", progress=killer, **asked)
     assert killer.killed
     assert results(run.folder) == results(alone.folder)
     # To the letter: what is missing inside of lists equals nothing, itself included.
@@ -175,6 +191,7 @@ def results(folder: Path) -> bytes:
     return (folder / "results.json").read_bytes()
 
 
+@pytest.mark.usefixtures("untold", "few_resamples")
 def test_what_is_stored_needs_no_cluster(tmp_path: Path, clusters: list[Cluster]) -> None:
     asked: dict[str, Any] = {"w": "date", "limit": 90}
     undertow.run(PROBE, "toy", out=tmp_path / "alone", **asked)
@@ -225,40 +242,56 @@ def opened(folder: Path) -> int:
     return len(list(folder.glob("opened by *")))
 
 
-def test_a_model_is_opened_once_in_each_worker(own_cluster: None, tmp_path: Path) -> None:
-    find = made(tmp_path, lambda number, _: -1.0 - number)
+def test_a_killed_worker_is_replaced_and_the_answers_are_those_of_one_process(
+    own_cluster: None, tmp_path: Path
+) -> None:
+    """A model is opened once in each worker, and once more where one was killed in the middle of a pack."""
+
+    def says(number: int, folder: Path) -> float:
+        if number == 13 and not (folder / "killed").exists():
+            (folder / "killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return -1.0 - number
+
+    find = made(tmp_path, says)
     with Cluster(n_workers=2) as cluster:
-        first = asked_of(find, cluster, tmp_path, PROMPTS[:16])
-        pids = [worker.pid for worker in cluster.workers]
+        first = asked_of(find, cluster, tmp_path, PROMPTS[:8])
+        assert 1 <= opened(tmp_path) <= 2
         second = asked_of(find, cluster, tmp_path)
-        assert [worker.pid for worker in cluster.workers][: len(pids)] == pids
-    assert opened(tmp_path) <= 2
-    assert (first.n_computed, second.n_computed) == (16, 8)
+        assert cluster.told() == {"name": "ray", "workers": 2, "replaced": 1}
+    assert cluster.workers == []
+    assert (tmp_path / "killed").exists()
+    assert opened(tmp_path) <= 3
+    assert (first.n_computed, second.n_computed) == (8, 16)
     assert [answer.logprobs_nats for answer in second.scores.answers] == [(-1.0 - number,) for number in range(24)]
     assert (second.notes, dict(second.facts)) == (("made by hand",), {"parameters": 3.0})
-    assert cluster.told() == {"name": "ray", "workers": 2, "replaced": 0}
-    assert cluster.workers == []
 
 
-def test_what_the_model_refuses_is_said_in_its_words(own_cluster: None, tmp_path: Path) -> None:
-    def says(number: int, _: Path) -> float:
+def test_errors_of_the_model_and_other_models_end_the_run_in_their_words(own_cluster: None, tmp_path: Path) -> None:
+    def refuses(number: int, _: Path) -> float:
         if number == 13:
             raise UndertowError("the weights have gone; fetch them again")
         return -1.0
 
-    find = made(tmp_path, says)
+    find = made(tmp_path, refuses)
     with Cluster(n_workers=1) as cluster, pytest.raises(UndertowError) as error:
         asked_of(find, cluster, tmp_path)
     assert str(error.value) == "the weights have gone; fetch them again"
     assert stored(find, tmp_path) == 12
-
-
-def test_an_error_of_the_model_is_not_hidden(own_cluster: None, tmp_path: Path) -> None:
-    find = made(tmp_path, lambda number, _: -1.0 / (number - 3))
     with Cluster(n_workers=1) as cluster, pytest.raises(ZeroDivisionError):
-        asked_of(find, cluster, tmp_path)
+        asked_of(made(tmp_path, lambda number, _: 1.0 / (number - 16)), cluster, tmp_path)
+    n_opened, here = opened(tmp_path), find()
+    other = Found(ModelCard("made", "tests", "the tests", "2", "float32", "prompt"), here.open, here.asks)
+    with (
+        Cluster(n_workers=1) as cluster,
+        AnswerStore(tmp_path / "s") as store,
+        pytest.raises(UndertowError, match=r"^made: "),
+    ):
+        ask(other, PROMPTS, store, EXACT, lambda done, total: None, engine=cluster.engine(find))
+    assert opened(tmp_path) == n_opened
 
 
+@pytest.mark.soak
 def test_questions_that_kill_every_worker_end_the_run_and_the_others_are_kept(
     own_cluster: None, tmp_path: Path
 ) -> None:
@@ -270,11 +303,7 @@ def test_questions_that_kill_every_worker_end_the_run_and_the_others_are_kept(
     find = made(tmp_path, says)
     with Cluster(n_workers=1) as cluster, pytest.raises(UndertowError) as error:
         asked_of(find, cluster, tmp_path)
-    assert str(error.value) == (
-        "a worker was lost 3 times in a row over the same 8 questions (ActorDiedError: Worker unexpectedly exits with a "
-        "connection error code 2. End of file); all answers so far are kept, so if memory ran out, give fewer --workers, and run "
-        "the same command again"
-    )
+    assert "ActorDiedError: Worker unexpectedly exits with a connection error code 2. End of file" in str(error.value)
     # Once it may have been the pack before that was blamed.
     assert cluster.n_replaced in (2, 3)
     # Those of the pack that were answered before its deadly one too.
@@ -312,19 +341,7 @@ def test_a_worker_lost_as_it_opens_the_model_is_replaced_three_times_at_most(own
     assert opened(none) == 3
 
 
-def test_another_model_where_the_worker_is_is_refused(own_cluster: None, tmp_path: Path) -> None:
-    find = made(tmp_path, lambda number, _: -1.0)
-    here = find()
-    card = ModelCard("made", "tests", "the tests", "2", "float32", "prompt")
-    with Cluster(n_workers=1) as cluster, AnswerStore(tmp_path / "s") as store:
-        found = Found(card, here.open, here.asks)
-        with pytest.raises(
-            UndertowError, match=r"made: on .*, process \d+ is another model than where the run was started"
-        ):
-            ask(found, PROMPTS, store, EXACT, lambda done, total: None, engine=cluster.engine(find))
-    assert opened(tmp_path) == 0
-
-
+@pytest.mark.soak
 def test_a_cluster_without_room_is_not_waited_for(own_cluster: None, tmp_path: Path) -> None:
     class Other:
         def is_there(self) -> bool:
@@ -335,9 +352,7 @@ def test_a_cluster_without_room_is_not_waited_for(own_cluster: None, tmp_path: P
     with Cluster(n_workers=1, patience_s=2.0) as cluster, pytest.raises(UndertowError) as error:
         asked_of(made(tmp_path, lambda number, _: -1.0), cluster, tmp_path)
     ray.kill(other)
-    assert str(error.value).startswith(
-        "no worker found a place in the cluster within 2 seconds: each asks for 2 CPU, and 1 of 2 CPU are free"
-    )
+    assert "1 of 2 CPU" in str(error.value)
 
 
 STRANGER = """
@@ -350,6 +365,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.soak
 def test_the_cluster_is_for_this_machine_and_this_process_alone(own_cluster: None) -> None:
     assert [node["NodeManagerAddress"] for node in ray.nodes()] == [LOOPBACK]
     assert asks_for_a_password()
@@ -357,7 +373,7 @@ def test_the_cluster_is_for_this_machine_and_this_process_alone(own_cluster: Non
     assert not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN"} & os.environ.keys()
     address = ray.get_runtime_context().gcs_address
     stranger = subprocess.run(
-        [sys.executable, "-c", STRANGER, address], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", STRANGER, address], capture_output=True, text=True, timeout=GUARD_S, check=False
     )
     assert stranger.stderr.splitlines()[-1] == "AuthenticationError"
 
@@ -375,29 +391,34 @@ def test_a_cluster_that_others_can_reach_is_refused_and_ends(monkeypatch: pytest
 
 # The command line: a cluster of its own, and one that is there.
 
-TOY = ("run", PROBE, "-m", "toy", "--w", "date", "--limit", "600", "--json")
+TOY = ("run", PROBE, "-m", "toy", "--w", "date", "--limit", "180", "--json")
 
 
-def left_of(cache: Path) -> list[str]:
+def left_of(cache: Path) -> list[int]:
     """Processes that were started with this cache folder."""
-    mark, found = f"UNDERTOW_CACHE={cache}\0".encode(), []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (process / "environ").read_bytes():
-                found.append((process / "cmdline").read_text())
-        except OSError:
-            continue  # it has ended meanwhile, or is another user's
-    return found
+    processes = psutil.process_iter(["pid", "environ"])
+    return [one.pid for one in processes if (one.info["environ"] or {}).get("UNDERTOW_CACHE") == str(cache)]
 
 
+@pytest.mark.usefixtures("own_cluster", "untold", "few_resamples")
+def test_a_run_in_workers_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = undertow.run(PROBE, "toy", w="date", limit=60, out=tmp_path / "alone")
+    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "other cache"))
+    run = undertow.run(PROBE, "toy", w="date", limit=60, out=tmp_path / "shared", engine="ray", workers=2)
+    assert run.manifest["engine"] == {"name": "ray", "workers": 2, "replaced": 0}
+    assert run.manifest["counts"] == alone.manifest["counts"]
+    assert results(run.folder) == results(alone.folder)
+
+
+@pytest.mark.soak
 def test_a_command_starts_a_cluster_and_ends_it(cli_process: Cli, tmp_path: Path, cache: Path) -> None:
-    alone = undertow.run(PROBE, "toy", w="date", limit=600, out=tmp_path / "alone")
-    environment = os.environ | {"UNDERTOW_CACHE": str(cache / "other")}
+    alone = undertow.run(PROBE, "toy", w="date", limit=180, out=tmp_path / "alone")
+    environment = os.environ | {"UNDERTOW_CACHE": str(cache / "other")}  # by which its processes are known, too
     done = cli_process(*TOY, "--out", "shared", "--engine", "ray", "--workers", "2", env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["counts"] == alone.manifest["counts"]
     assert results(tmp_path / "shared") == results(tmp_path / "alone")
-    assert left_of(cache / "other") == []
+    wait_until(lambda: left_of(cache / "other") == [])
 
 
 def free_port() -> int:
@@ -431,34 +452,15 @@ def head(cache: Path) -> Iterator[Head]:
             yield f"{LOOPBACK}:{port}", environment, process
         finally:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=GUARD_S)
 
 
+@pytest.mark.soak
 def test_a_cluster_that_is_there_is_joined_and_left_running(head: Head, cli_process: Cli, tmp_path: Path) -> None:
     address, environment, process = head
     words = (*TOY, "--engine", "ray", "--address", address, "--workers", "2", "--out", "joined")
     done = cli_process(*words, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["counts"]["computed"] == 600
+    assert json.loads(done.stdout)["counts"]["computed"] == 180
     assert undertow.open_run(tmp_path / "joined").manifest["engine"] == {"name": "ray", "workers": 2, "replaced": 0}
     assert process.poll() is None
-
-
-def test_an_address_where_nothing_is_is_a_sentence(cli_process: Cli) -> None:
-    done = cli_process(*TOY, "--engine", "ray", "--address", f"{LOOPBACK}:{free_port()}")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.count("\n") == 1
-    assert "no Ray cluster can be joined at 127.0.0.1:" in done.stderr
-    assert "start one there with `ray start --head`" in done.stderr
-
-
-def test_what_answers_but_is_no_ray_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "JOIN_S", 4.0)
-    # Whatever lies in the user's folder is not Ray.
-    (tmp_path / "ray.py").write_text("raise SystemExit('this file was run')", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    with socket.socket() as mute:
-        mute.bind((LOOPBACK, 0))
-        mute.listen()
-        with pytest.raises(OSError, match="what answers there is no Ray, or was silent for 4 seconds"):
-            distributed._try_to_join(f"{LOOPBACK}:{mute.getsockname()[1]}")
