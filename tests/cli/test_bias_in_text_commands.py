@@ -1,4 +1,4 @@
-"""The audits of bias in text as a user types them: what is printed of wordings and documents, runs of the toy, refusals."""
+"""The audits of bias in text as a user types them: wordings and documents printed, runs of the toy, refusals."""
 
 from __future__ import annotations
 

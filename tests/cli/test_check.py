@@ -1,4 +1,4 @@
-"""`undertow check` as a build uses it: a worse model fails, with exit status 1 and a JUnit file; a refusal has a status of its own."""
+"""`undertow check` as a build uses it: a worse model fails with exit status 1 and a JUnit file; a refusal has status 2."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_what_selection_does_is_said_of_every_case() -> None:
         "X -> [S]; Y": "X and Y are independent in the population, and in selected data too.",
         "X -> [S]; Y -> S": "independent in the population and dependent in selected data",
         "X -> Y; X -> [S]": "selection opens no further path",
-        "X <- A -> C <- B -> Y; C -> X -> [S]": "selection opens X <- A -> C <- B -> Y. It does not distort P(Y | X): X given",
+        "X <- A -> C <- B -> Y; C -> X -> [S]": "selection opens X <- A -> C <- B -> Y. It does not distort P(Y | X)",
         "X -> Y; X -> [S] <- Y": "selection adds to it by X -> S <- Y.",
     }
     for text, words in cases.items():

@@ -16,6 +16,7 @@ from undertow.causal.assumptions import DRIFT
 
 PROBE = "spurious-correlation"
 RUN = ["run", PROBE, "-m", "toy:slope=20", "--w", "date", "--date-count", "8", "--limit", "16"]
+GRANTS = "The graph named grants 4, does not grant 2."
 DOUBT = "Under the graph named, this is not evidence of selection: W causes Y past the features; nothing is selected."
 
 
@@ -44,9 +45,10 @@ def test_findings_carry_what_the_graph_does_not_grant(main: Callable[..., str]) 
     assert not any(said[at + 1].startswith("  ") for at in missed)
     assert said[max(found + missed) + 1 :][-5:] == [
         "Graph: W -> X; W -> Y; G -> Y",
-        f"Laid at selection's door, what is found here ({DRIFT}) rests on 6 assumptions. The graph named grants 4, does not grant 2.",
+        f"Laid at selection's door, what is found here ({DRIFT}) rests on 6 assumptions. {GRANTS}",
         "  not granted: W is neither a cause of the label Y, but through the features, nor an effect of it (W -> Y)",
-        "  not granted: W and Y are connected by selection alone, but for what the features do to the label (nothing is selected)",
+        "  not granted: W and Y are connected by selection alone, "
+        "but for what the features do to the label (nothing is selected)",
         f"Report: {(Path.cwd() / 'run/report.html').resolve()}",
     ]
     again = main("score", "run").splitlines()
@@ -85,7 +87,7 @@ def test_report_takes_a_graph_and_says_what_it_does_not_grant(main: Callable[...
     assert printed[:-1] == scored[-len(printed) : -1]
     assert printed[1:3] == [
         "Graph access: W -> Z; G -> Z; Z -> S; W -> X; Z -> X; X -> Y; G -> Y; (Z); [S]",
-        f"Laid at selection's door, what is found here ({DRIFT}) rests on 6 assumptions. The graph named grants 4, does not grant 2.",
+        f"Laid at selection's door, what is found here ({DRIFT}) rests on 6 assumptions. {GRANTS}",
     ]
     assert [line.partition(":")[0] for line in printed[3:-1]] == ["  not granted"] * 2
     assert main("report", "run") == f"{Path('run/report.html')}\n"

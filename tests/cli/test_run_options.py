@@ -181,7 +181,7 @@ def test_bad_model_is_refused_before_anything_is_asked(
 
 
 def test_command_of_the_manual_for_a_server_is_taken(cli: Cli) -> None:
-    """docs/models.md: a served model with --chat and no --prompts. Nothing listens there, which is what must be said."""
+    """docs/models.md: a served model with --chat and no --prompts. Nothing listens there, which must be said."""
     pytest.importorskip("openai", reason="the api extra is not installed")
     given = ["-m", "openai:x", "--base-url", "http://127.0.0.1:9/v1", "--retries", "0", "--chat", *SMALL]
     assert json.loads(cli("run", PROBE, *given, "--dry-run", "--json").stdout)["n_queries"] > 0

@@ -1,4 +1,4 @@
-"""The documentation says what is true: its files load, its commands exist, its links lead somewhere, its numbers are printed."""
+"""The documentation is true: its files load, its commands exist, its links lead somewhere, its numbers are printed."""
 
 from __future__ import annotations
 

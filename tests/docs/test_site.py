@@ -1,4 +1,4 @@
-"""The site of the documentation: it builds without a warning, loads nothing from elsewhere and tells of everything public."""
+"""The site of the documentation: it builds without a warning, loads nothing from elsewhere, tells of all that is public."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_site_builds_without_warnings_and_tells_everything_public(site: Path) ->
         told = " ".join(sections[anchor] for anchor in groups)
         assert [name for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", told)] == [], path
 
-    # A list that one dialect of Markdown sees is text with hyphens in another: the site reads as the page in a checkout.
+    # Markdown has dialects, in which a list of one is text of another: the site reads as the page in a checkout.
     for page in (page for page in PAGES if page.parent.name != "reference"):
         text = html(site, page.relative_to(ROOT / "docs").as_posix())
         there = Html(MarkdownIt("commonmark").enable("table").render(page.read_text(encoding="utf-8"))).counts

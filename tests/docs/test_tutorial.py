@@ -129,7 +129,7 @@ def tidy(text: str) -> list[str]:
 
 
 def agree(quoted: str, printed: str) -> bool:
-    """The same words, and numbers as near as the tests of the default model ask: 0.01, or one of the last digit shown."""
+    """The same words, and numbers that differ by at most 0.01, or by one of the last digit shown."""
     if NUMBER.sub("#", quoted) != NUMBER.sub("#", printed):
         return False
     return all(near(*pair) for pair in zip(NUMBER.findall(quoted), NUMBER.findall(printed), strict=True))

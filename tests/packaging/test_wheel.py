@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,8 +29,8 @@ sys.meta_path.insert(0, Absent())
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
-def checked(command: list[str], **options: object) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
+def checked(command: list[str], **options: Any) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return str(done.stdout)
 
