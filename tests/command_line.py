@@ -55,7 +55,7 @@ def in_process(folder: Path, *arguments: str, env: Mapping[str, str] | None = No
 
 def process(folder: Path, *arguments: str, **options: Any) -> Done:
     """Run a command in an interpreter of its own; `options` are those of `subprocess.run`."""
-    settings = {"cwd": folder, "capture_output": True, "timeout": LIMIT_S}
+    settings: dict[str, Any] = {"cwd": folder, "capture_output": True, "timeout": LIMIT_S}
     return subprocess.run([*UNDERTOW, *arguments], text=True, check=False, **settings | options)
 
 

@@ -71,7 +71,6 @@ SLOW_FILES = (
     "web/test_app_in_a_browser.py",
     "reliability/test_power_cut.py",
     "reliability/test_no_number_unmeasured.py",
-    "reliability/test_old_folders.py",
     "reliability/test_same_again.py",
 )
 """Files whose tests are slow together, though each by itself may not be: more than half of what the fast tests took."""
@@ -115,7 +114,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def measured(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
-    """Says a figure that `make soak` writes into docs/soak.md."""
+    """Says a figure that stands in the JUnit file of a long run (`make soak ARGS=--junitxml=FILE`)."""
     return partial(record_property, "measured")
 
 
@@ -190,7 +189,9 @@ def finished_run(shared_base: Path) -> Callable[..., Path]:
                 patch.setenv("UNDERTOW_CACHE", str(made / "cache"))
                 audit.run(probe, model, out=made / "run", **options)
 
-        return made_once(shared_base, f"run-{named(probe, model, sorted(options.items()))}", make) / "run"
+        # A test that asks with few resamples, or without a page, gets another run than one that does not.
+        how = correlation.correlate.__kwdefaults__, audit.tell_with.__qualname__
+        return made_once(shared_base, f"run-{named(probe, model, sorted(options.items()), how)}", make) / "run"
 
     return folder
 
@@ -198,7 +199,7 @@ def finished_run(shared_base: Path) -> Callable[..., Path]:
 @pytest.fixture
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two hundred resamples and permutations instead of thousands, for tests in which no number hangs on them."""
-    fewer = correlation.correlate.__kwdefaults__ | {"n_bootstrap": FEW, "n_permutations": FEW}
+    fewer = (correlation.correlate.__kwdefaults__ or {}) | {"n_bootstrap": FEW, "n_permutations": FEW}
     monkeypatch.setattr(correlation.correlate, "__kwdefaults__", fewer)
     for module, name in ((agreement, "N_DRAWS"), (detection, "N_DRAWS"), (detection, "N_PERMUTATIONS")):
         monkeypatch.setattr(module, name, FEW)
