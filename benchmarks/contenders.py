@@ -1,8 +1,7 @@
 """Who is timed. A new contender is one function and one line of `CONTENDERS`.
 
 Every contender of a row is given a network of the same weights and its tokenizer. It makes of queries a call that takes no argument;
-what it does before that call is not timed, the call is. Knows each contender's way of being asked; knows nothing about clocks,
-memory or results.
+what it does before that call is not timed, the call is. Knows each contender's way of being asked; knows no clocks and no results.
 """
 
 from __future__ import annotations
@@ -10,34 +9,30 @@ from __future__ import annotations
 import logging
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 from unittest.mock import patch
 
-from anew import labels_anew
-from gate import Chosen, Logprobs, Numbers
-from generated import generated, tokens_of, written
+from gate import END, Said
 from rows import requests
 from undertow.models import decoding
-from undertow.models.base import Found
+from undertow.models.base import UnscorableError
+from undertow.models.constraints import END as END_OF_LABEL
+from undertow.models.constraints import Trie, best_of
 from undertow.models.steps import Step, answer_of
 from undertow.places import cache_folder
 from undertow.scoring.ask import ask
 from undertow.scoring.store import AnswerStore
 from undertow.types import Answer, Blank, Choice, Generation, Query
-from whole import nats_of_continuations
 
-Scoring: TypeAlias = Callable[[], Numbers]
-Prepare: TypeAlias = Callable[[Sequence[Query], int], Scoring]
+Scoring: TypeAlias = Callable[[], list[Said]]
+Prepare: TypeAlias = Callable[[Any, int], Scoring]
 """Queries and a batch size to what is timed."""
-
 ITS_OWN, ONE_BY_ONE = 0, 1
 """Batch sizes of contenders for which none is looked for."""
-
-PROTOCOL = "exact"
 ENGINE = "undertow"
 
 
@@ -48,7 +43,7 @@ class Contender:
     Attributes:
         name: what results call it.
         package: the distribution whose version is recorded.
-        open: what imports the package and wraps the loaded model, which `Found.open` gives.
+        open: what imports the package and wraps the loaded model; the engine is given what `undertow.models` finds.
         batch_size: what it is called with; None where its best one must be found.
         target_ratio: how many times its rate the engine promises; 0 for no promise.
         no_more_memory: whether the engine promises to take no more memory.
@@ -56,217 +51,281 @@ class Contender:
 
     name: str
     package: str
-    open: Callable[[Found], Prepare]
+    open: Callable[[Any], Prepare]
     batch_size: int | None
     target_ratio: float = 0.0
     no_more_memory: bool = False
 
 
-@contextmanager
-def _new_store() -> Iterator[AnswerStore]:
-    """On the disk that holds the user's own."""
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-", dir=cache_folder()) as folder,
-        AnswerStore(Path(folder) / "answers.sqlite") as store,
-    ):
-        yield store
+def open_undertow(found: Any) -> Prepare:
+    """The engine by its real path: plan, tokens, passes, and a new answer store on the disk that holds the user's own.
 
-
-def _asked(found: Found, queries: Sequence[Query]) -> Sequence[Answer]:
-    """The engine by its real path: plan, tokens, passes, and a new answer store."""
-    with _new_store() as store:
-        return ask(found, queries, store, PROTOCOL, lambda _done, _all: None).scores.answers
-
-
-def open_undertow(found: Found) -> Prepare:
-    """The engine, reading sentences."""
+    Steps of written answers are looked at as they pass, since answers keep their outcome alone.
+    """
 
     def prepare(queries: Sequence[Query], _: int) -> Scoring:
-        return lambda: [answer.logprobs_nats for answer in _asked(found, queries)]
-
-    return prepare
-
-
-def open_undertow_prompts(found: Found) -> Prepare:
-    """The engine, answering prompts; its steps are looked at as they pass, since answers keep their outcome alone."""
-
-    def prepare(queries: Sequence[Query], _: int) -> Scoring:
-        def score() -> Numbers:
+        def score() -> list[Said]:
             steps_of: dict[Generation, Sequence[Step]] = {}
 
             def seen(query: Generation, steps: Sequence[Step], text: str) -> Answer:
                 steps_of[query] = steps
                 return answer_of(query, steps, text)
 
-            with patch.object(decoding, "answer_of", seen):
-                answers = _asked(found, queries)
-            prompts = cast(Sequence[Generation], queries)
-            return [written(answer, steps_of.get(query, ())) for query, answer in zip(prompts, answers, strict=True)]
+            with (
+                patch.object(decoding, "answer_of", seen),
+                tempfile.TemporaryDirectory(prefix="bench-", dir=cache_folder()) as folder,
+                AnswerStore(Path(folder) / "answers.sqlite") as store,
+            ):
+                answers = ask(found, queries, store, "exact", lambda _done, _all: None).scores.answers
+            return [_said(query, answer, steps_of) for query, answer in zip(queries, answers, strict=True)]
 
         return score
 
     return prepare
 
 
-def open_lm_eval(found: Found) -> Prepare:
+def _said(query: Query, answer: Answer, steps_of: Mapping[Generation, Sequence[Step]]) -> Said:
+    if isinstance(query, Generation):
+        return _written(steps_of.get(query, ()))
+    return Said((answer.logprobs_nats,), (answer.text,) if isinstance(query, Choice) else ())
+
+
+def _written(steps: Iterable[Step], gaps: Sequence[float] = ()) -> Said:
+    steps = list(steps)
+    return Said(tuple(step.probs for step in steps), (*(step.token for step in steps), END), tuple(gaps))
+
+
+def _by_pairs(score_pairs: Callable[[list[tuple[str, str]], int], Iterable[float]]) -> Prepare:
+    """A peer that scores (context, continuation) pairs, as many to each query as it has options."""
+
+    def prepare(queries: Sequence[Query], batch_size: int) -> Scoring:
+        options = [requests(query) for query in queries]
+        pairs = [pair for of_query in options for pair in of_query]
+
+        def score() -> list[Said]:
+            nats = iter(score_pairs(pairs, batch_size))
+            return [Said((tuple(float(next(nats)) for _ in of_query),)) for of_query in options]
+
+        return score
+
+    return prepare
+
+
+def open_lm_eval(model: Any) -> Prepare:
     """lm-evaluation-harness's Hugging Face backend, asked for log-likelihoods as its tasks ask it."""
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
     # It warns that a network which is loaded already cannot be spread over devices.
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
-    model = found.open()
 
-    def prepare(queries: Sequence[Query], batch_size: int) -> Scoring:
+    def score(pairs: list[tuple[str, str]], batch_size: int) -> Iterable[float]:
         backend = HFLM(pretrained=model.network, tokenizer=model.tokenizer, batch_size=batch_size)
-        pairs = [requests(query) for query in queries]
-        instances = [
-            Instance("loglikelihood", {}, pair, number)
-            for number, pair in enumerate(pair for options in pairs for pair in options)
-        ]
+        instances = [Instance("loglikelihood", {}, pair, number) for number, pair in enumerate(pairs)]
+        return [nats for nats, _ in backend.loglikelihood(instances, disable_tqdm=True)]
 
-        def score() -> Logprobs:
-            return _by_query(pairs, [float(nats) for nats, _ in backend.loglikelihood(instances, disable_tqdm=True)])
-
-        return score
-
-    return prepare
+    return _by_pairs(score)
 
 
-def open_minicons(found: Found) -> Prepare:
-    """The scorer of minicons for causal models: the summed log-probability of a continuation given its context, batch by batch."""
+def open_minicons(model: Any) -> Prepare:
+    """Minicons' scores of continuations, summed over their tokens."""
     from minicons.scorer import IncrementalLMScorer
 
-    model = found.open()
-    scorer = IncrementalLMScorer(model.network, device="cpu", tokenizer=model.tokenizer)
+    scorer = IncrementalLMScorer(model.network, "cpu", tokenizer=model.tokenizer)
 
-    def prepare(queries: Sequence[Query], batch_size: int) -> Scoring:
-        options = [requests(query) for query in queries]
-        pairs = [pair for of_query in options for pair in of_query]
+    def score(pairs: list[tuple[str, str]], batch_size: int) -> Iterable[float]:
+        for start in range(0, len(pairs), batch_size):
+            contexts, continuations = map(list, zip(*pairs[start : start + batch_size], strict=True))
+            yield from scorer.conditional_score(
+                contexts, continuations, separator="", reduction=lambda nats: nats.sum().item()
+            )
 
-        def score() -> Logprobs:
-            found: list[float] = []
-            for start in range(0, len(pairs), batch_size):
-                contexts, continuations = zip(*pairs[start : start + batch_size], strict=True)
-                found += scorer.conditional_score(
-                    list(contexts), list(continuations), separator="", reduction=lambda nats: nats.sum().item()
-                )
-            return _by_query(options, found)
-
-        return score
-
-    return prepare
+    return _by_pairs(score)
 
 
-def open_whole(found: Found) -> Prepare:
-    """The network itself, reading each option's whole text; at batch size 1 one call a text, as the papers do."""
-    model = found.open()
+def open_whole(model: Any) -> Prepare:
+    """The network itself, reading each option's whole text: one text and one call, or padded batches sorted by length."""
 
-    def prepare(queries: Sequence[Query], batch_size: int) -> Scoring:
-        options = [requests(query) for query in queries]
-        pairs = [pair for of_query in options for pair in of_query]
-        return lambda: _by_query(options, nats_of_continuations(model, pairs, batch_size))
+    def score(pairs: list[tuple[str, str]], batch_size: int) -> Iterable[float]:
+        tokens = [model.tokenizer(context + continuation)["input_ids"] for context, continuation in pairs]
+        starts = [len(model.tokenizer(context)["input_ids"]) for context, _ in pairs]
+        order = list(range(len(pairs)))
+        if batch_size > ONE_BY_ONE:
+            order.sort(key=lambda place: len(tokens[place]))
+        nats = dict[int, float]()
+        for first in range(0, len(order), batch_size):
+            places = order[first : first + batch_size]
+            found = _nats_behind(model, [tokens[place] for place in places], [starts[place] for place in places])
+            nats |= zip(places, found, strict=True)
+        return [nats[place] for place in range(len(pairs))]
 
-    return prepare
+    return _by_pairs(score)
 
 
-def _by_query(options: Sequence[Sequence[Any]], nats: Sequence[float]) -> Logprobs:
-    """Numbers of all options in a row, as many to each query as it has options [query][option]."""
-    numbers = iter(nats)
-    return [tuple(next(numbers) for _ in of_query) for of_query in options]
+def _nats_behind(model: Any, texts: Sequence[Sequence[int]], starts: Sequence[int]) -> list[float]:
+    """One forward. Logits after a token are of the next one: those at start - 1 read the token at start."""
+    import torch
+
+    fed = torch.nn.utils.rnn.pad_sequence([torch.tensor(text) for text in texts], batch_first=True)
+    sees = torch.nn.utils.rnn.pad_sequence(
+        [torch.ones(len(text), dtype=torch.int64) for text in texts], batch_first=True
+    )
+    padded = {"attention_mask": sees} if len(texts) > 1 else {}
+    with torch.inference_mode():
+        logits = model.network(input_ids=fed, use_cache=False, **padded).logits
+        nats = []
+        for row, (text, start) in enumerate(zip(texts, starts, strict=True)):
+            read = logits[row, start - 1 : len(text) - 1].float().log_softmax(-1)
+            nats.append(float(read.gather(-1, fed[row, start : len(text), None]).sum()))
+        return nats
 
 
-def open_pipeline(found: Found) -> Prepare:
+def open_pipeline(model: Any) -> Prepare:
     """The fill-mask pipeline of transformers; at batch size 1 it is called with one text after another, as the papers do."""
     from transformers import pipeline
 
-    model = found.open()
-
-    def prepare(queries: Sequence[Query], batch_size: int) -> Scoring:
-        blanks = cast(Sequence[Blank], queries)
-        (words,) = {tuple(option.fills[0] for option in query.options) for query in blanks}
-        texts = [query.shown(model.tokenizer.mask_token) for query in blanks]
+    def prepare(queries: Sequence[Blank], batch_size: int) -> Scoring:
+        (words,) = {tuple(option.fills[0] for option in query.options) for query in queries}
+        texts = [query.shown(model.tokenizer.mask_token) for query in queries]
         tokens: list[int] = model.tokenizer.convert_tokens_to_ids(list(words))
         # Named here and not in each call, where the pipeline would go through its vocabulary again.
-        fill = pipeline(
-            "fill-mask",
-            model=model.network,
-            tokenizer=model.tokenizer,
-            device="cpu",
-            targets=list(words),
-            top_k=len(words),
-        )
+        own = {"targets": list(words), "top_k": len(words), "device": "cpu"}
+        fill = pipeline("fill-mask", model=model.network, tokenizer=model.tokenizer, **own)
 
-        def score() -> Logprobs:
+        def score() -> list[Said]:
             # What it gives for a list of one text is not in a list.
             together = batch_size > ONE_BY_ONE and len(texts) > 1
             filled = fill(texts, batch_size=batch_size) if together else [fill(text) for text in texts]
-            return [_logprobs_nats(found, tokens) for found in filled]
+            probs = [{one["token"]: one["score"] for one in found} for found in filled]
+            return [Said((tuple(math.log(of[token]) if of[token] else -math.inf for token in tokens),)) for of in probs]
 
         return score
 
     return prepare
 
 
-def _logprobs_nats(filled: Sequence[Mapping[str, Any]], tokens: Sequence[int]) -> tuple[float, ...]:
-    prob_of = {one["token"]: float(one["score"]) for one in filled}
-    return tuple(math.log(prob_of[token]) if prob_of[token] > 0 else -math.inf for token in tokens)
-
-
-def open_generate(found: Found) -> Prepare:
+def open_generate(model: Any) -> Prepare:
     """The network's own greedy search, one prompt at a time, with the listed words read off each step's logits."""
-    model = found.open()
 
-    def prepare(queries: Sequence[Query], _: int) -> Scoring:
-        prompts = cast(Sequence[Generation], queries)
-        words = [tokens_of(model, query) for query in prompts]
-        return lambda: [generated(model, query, tokens) for query, tokens in zip(prompts, words, strict=True)]
-
-    return prepare
-
-
-def open_undertow_choices(found: Found) -> Prepare:
-    """The engine, choosing labels."""
-
-    def prepare(queries: Sequence[Query], _: int) -> Scoring:
-        return lambda: [Chosen(answer.text, answer.logprobs_nats) for answer in _asked(found, queries)]
+    def prepare(queries: Sequence[Generation], _: int) -> Scoring:
+        words = [model.decoder.vocabulary.of_options(query.options) for query in queries]
+        for tokens in words:
+            if isinstance(tokens, UnscorableError):
+                raise tokens
+        return lambda: [_generated(model, query, tokens.ids) for query, tokens in zip(queries, words, strict=True)]
 
     return prepare
 
 
-def open_anew(found: Found) -> Prepare:
-    """The network itself, label by label: at batch size 1 one prompt after another, else prompts of one length together."""
-    model = found.open()
+def _generated(model: Any, query: Generation, words: Sequence[Sequence[int]]) -> Said:
+    import torch
 
-    def prepare(queries: Sequence[Query], batch_size: int) -> Scoring:
-        choices = cast(Sequence[Choice], queries)
-        return lambda: labels_anew(model, choices, batch_size)
+    ends = sorted(model.decoder.ends)
+    fed = model.tokenizer(query.prompt, return_tensors="pt")
+    settings = {"do_sample": False, "max_new_tokens": query.max_tokens, "eos_token_id": ends, "pad_token_id": ends[0]}
+    out = model.network.generate(**fed, **settings, output_logits=True, return_dict_in_generate=True)
+    chosen: list[int] = out.sequences[0, fed["input_ids"].shape[1] :].tolist()
+    logits = torch.cat(out.logits).float()  # [step, vocabulary]
+    probs, best = logits.softmax(-1), logits.topk(2).values
+    read = [probs[:, list(ids)].sum(-1).tolist() if ids else [math.nan] * len(chosen) for ids in words]
+    texts = [model.decoder.vocabulary.text_of(token) for token in chosen if token not in ends]
+    steps = [Step(text, at) for text, at in zip(texts, zip(*read, strict=True), strict=False)]
+    return _written(steps, (best[:, 0] - best[:, 1]).tolist())
+
+
+def open_anew(model: Any) -> Prepare:
+    """The network itself, label by label: each prompt is read whole, one after another or those of one length together.
+
+    Greedily along the trie of the labels' tokens, as in Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling
+    Bias in Language" (Findings of EMNLP), section 3.2. A token that is the only way on is taken without a pass; nothing is padded.
+    """
+
+    def prepare(queries: Sequence[Choice], batch_size: int) -> Scoring:
+        return lambda: _labelled(model, queries, batch_size)
 
     return prepare
 
 
-LIKELIHOOD = (
-    Contender(ENGINE, "undertow", open_undertow, ITS_OWN),
+def _labelled(model: Any, queries: Sequence[Choice], batch_size: int) -> list[Said]:
+    import torch
+
+    labels_of = {
+        labels: [tuple(tokens) for tokens in model.tokenizer(list(labels), add_special_tokens=False)["input_ids"]]
+        for labels in dict.fromkeys(query.labels for query in queries)
+    }
+    tries = {labels: Trie.of(tokens) for labels, tokens in labels_of.items()}
+    prompts = model.tokenizer([query.shown() for query in queries])["input_ids"]
+    nexts: list[dict[tuple[int, ...], dict[int, float]]] = [{} for _ in queries]
+    ends = sorted(model.decoder.ends)
+    while True:
+        ways = [_greedy(tries[query.labels], found) for query, found in zip(queries, nexts, strict=True)]
+        by_length = defaultdict[int, list[int]](list)
+        for place, (written, state) in enumerate(ways):
+            if state.children and written not in nexts[place]:
+                by_length[len(prompts[place]) + len(written)].append(place)
+        if not by_length:
+            break
+        for same in by_length.values():
+            for places in (same[start : start + batch_size] for start in range(0, len(same), batch_size)):
+                fed = torch.tensor([[*prompts[place], *ways[place][0]] for place in places])
+                with torch.inference_mode():
+                    logits = model.network(input_ids=fed, use_cache=False, logits_to_keep=1).logits[:, -1]
+                for place, nats in zip(places, logits.float().log_softmax(-1), strict=True):
+                    written, state = ways[place]
+                    allowed = list(state.allowed)
+                    nexts[place][written] = dict(zip(allowed, nats[allowed].tolist(), strict=True))
+                    nexts[place][written][END_OF_LABEL] = (
+                        float(nats[ends].logsumexp(-1)) if state.may_end else -math.inf
+                    )
+    said = []
+    for query, found, (_, state) in zip(queries, nexts, ways, strict=True):
+        nats = tuple(_label_nats(tokens, found, labels_of[query.labels]) for tokens in labels_of[query.labels])
+        leads = [sorted(one.values())[-1] - sorted(one.values())[-2] for one in found.values() if len(one) > 1]
+        said.append(Said((nats,), (query.labels[state.label or 0].strip(),), (min(leads, default=math.inf),)))
+    return said
+
+
+def _greedy(trie: Trie, nexts: dict[tuple[int, ...], dict[int, float]]) -> tuple[tuple[int, ...], Trie]:
+    """As far as is known what comes next; a token that is the only way is taken unseen, with a probability of NaN."""
+    written, state = tuple[int, ...](), trie
+    while state.children:
+        if len(state.children) == 1 and not state.may_end:
+            nexts[written] = {state.allowed[0]: math.nan}
+        if written not in nexts or (taken := best_of(state, nexts[written])) == END_OF_LABEL:
+            break
+        written, state = (*written, taken), state.after(taken)
+    return written, state
+
+
+def _label_nats(tokens: tuple[int, ...], nexts: Mapping[tuple[int, ...], Mapping[int, float]], labels: Any) -> float:
+    """The log-probability of a label; NaN where it was not looked at to its end."""
+    goes_on = any(other[: len(tokens)] == tokens for other in labels if other != tokens)
+    ways = [*tokens, END_OF_LABEL] if goes_on else tokens
+    return sum(nexts.get(tokens[:at], {}).get(way, math.nan) for at, way in enumerate(ways))
+
+
+_UNDERTOW = Contender(ENGINE, "undertow", open_undertow, ITS_OWN)
+_LIKELIHOOD = (
+    _UNDERTOW,
     Contender("lm-eval HF", "lm_eval", open_lm_eval, None, target_ratio=5, no_more_memory=True),
     Contender("minicons", "minicons", open_minicons, None, target_ratio=6),
     Contender("transformers, one by one", "transformers", open_whole, ONE_BY_ONE),
     Contender("transformers, batched", "transformers", open_whole, None),
 )
-
 CONTENDERS: Mapping[str, tuple[Contender, ...]] = {
-    "likelihood": LIKELIHOOD,
-    "schemas": LIKELIHOOD,
+    "likelihood": _LIKELIHOOD,
+    "schemas": _LIKELIHOOD,
     "masked": (
-        Contender(ENGINE, "undertow", open_undertow, ITS_OWN),
+        _UNDERTOW,
         Contender("fill-mask, one by one", "transformers", open_pipeline, ONE_BY_ONE, target_ratio=8),
         Contender("fill-mask, batched", "transformers", open_pipeline, None, target_ratio=1.25),
     ),
     "prompts": (
-        Contender(ENGINE, "undertow", open_undertow_prompts, ITS_OWN),
+        _UNDERTOW,
         Contender("generate, one by one", "transformers", open_generate, ONE_BY_ONE, target_ratio=5),
     ),
     "wordings": (
-        Contender(ENGINE, "undertow", open_undertow_choices, ITS_OWN),
+        _UNDERTOW,
         Contender("each prompt anew, one by one", "transformers", open_anew, ONE_BY_ONE, target_ratio=5),
         Contender("each prompt anew, batched", "transformers", open_anew, None),
     ),

@@ -1,7 +1,4 @@
-"""One contender in a process of its own, so that its memory is its own; it works only when it is told to.
-
-Knows processes, clocks and memory; knows nothing about what is compared.
-"""
+"""Work, and one contender at it in a process of its own, so that its memory is its own; it works only when it is told to."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import os
 import resource
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,16 +16,16 @@ from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil  # type: ignore[import-untyped]
 
-from contenders import CONTENDERS, ENGINE, Prepare
-from gate import Numbers
-from plain import load
-from rows import ROWS
+from contenders import CONTENDERS, ENGINE, ITS_OWN
+from gate import Said
+from networks import load, random_bert
+from rows import ROWS, Row, Sample
 from undertow.models.base import FLOAT32, Found, Request
-from undertow.types import Query, UndertowError
+from undertow.types import Blank, Item, Query, UndertowError
 
 MIB = 2**20
 MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
@@ -35,15 +33,47 @@ MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What a worker is started for, by name: processes share no objects.
+class Work:
+    """A row as it is run: its model, all its items, those that are timed, and fewer to warm up and to find batch sizes on."""
 
-    Attributes:
-        contender, row: of `CONTENDERS` and `ROWS`.
-        model: of `undertow.models`.
-        threads: for torch; 0 for its own choice.
-        dtype: of the weights.
-    """
+    row: Row
+    model: str
+    items: Sequence[Item]
+    sample: Sample
+    smaller: Sample
+    plan: Namespace
+
+    @classmethod
+    def of(cls, row: Row, plan: Namespace, *, alone: bool = False) -> Work:
+        """Draw the samples of what the user asked for; larger ones where the engine is alone, which is quick."""
+        items = row.items()
+        n_sample = len(items) if plan.full else plan.sample or (row.n_alone if alone else row.n_sample)
+        smaller = row.draw(items, plan.search_sample or row.n_search, plan.seed)
+        model = plan.model
+        if row.family == "masked":
+            model = plan.masked_model or random_bert(texts_of(items))
+        return cls(row, model, items, row.draw(items, n_sample, plan.seed), smaller, plan)
+
+    def told(self) -> dict[str, Any]:
+        """What was worked on, for the record."""
+        unit, (of, _) = self.row.unit, self.row.covers
+        return {
+            "row": self.row.name,
+            "about": self.row.about,
+            "n_items": len(self.sample.places),
+            "n_items_in_set": len(self.items),
+            "drawn": {
+                "unit": unit,
+                "n": self.sample.n_units,
+                "of": of,
+                "levels": self.sample.levels,
+                "seed": self.plan.seed,
+            },
+        }
+
+
+class Order(NamedTuple):
+    """What a worker is started for, by name: processes share no objects. `threads` is 0 for torch's own choice."""
 
     contender: str
     row: str
@@ -52,8 +82,7 @@ class Order:
     dtype: str = FLOAT32
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
     """What a worker says once its model is loaded."""
 
     threads: int
@@ -62,58 +91,18 @@ class Ready:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Score these items of the row, with this batch size."""
-
-    places: tuple[int, ...]
-    batch_size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """What a worker holds.
-
-    Attributes:
-        model: the engine's, or a peer's.
-        queries: of all the row's items [item].
-    """
+class Loaded(NamedTuple):
+    """What a worker holds: the engine's or a peer's model, and all of the row's queries [item]."""
 
     model: Any
     queries: Sequence[Query]
 
 
-@dataclass(frozen=True, slots=True)
-class Do:
-    """Call this with what is loaded and these arguments; a function of a module, since processes share no objects."""
-
-    what: Callable[..., Any]
-    arguments: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(NamedTuple):
     """The numbers, and the time they took."""
 
-    numbers: Numbers
+    numbers: list[Said]
     seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Resident memory of one contender's process, in MiB.
-
-    Attributes:
-        before_mib: before the model was loaded: the interpreter, and the libraries that load it.
-        loaded_mib: once the model was loaded and the contender imported.
-        loading_peak_mib: the highest until then; unpacking the weights takes more than holding them.
-        scoring_peak_mib: the highest since then; the highest of all where the system cannot tell them apart.
-    """
-
-    before_mib: float
-    loaded_mib: float
-    loading_peak_mib: float
-    scoring_peak_mib: float
 
 
 class Worker:
@@ -127,9 +116,17 @@ class Worker:
         self.name = order.contender
         context = get_context("spawn")
         self._pipe, far_end = context.Pipe()
-        self._process = context.Process(target=serve, args=(far_end, order), daemon=True)
+        self._process = context.Process(target=_serve, args=(far_end, order), daemon=True)
         self._process.start()
         far_end.close()  # so that a worker that dies is an end of file here, not silence
+
+    @classmethod
+    def of_engine(cls, work: Work, dtype: str = FLOAT32) -> Worker:
+        """The engine alone, loaded and warmed up on the smaller sample."""
+        say(f"{work.row.name}: {ENGINE} loads the model ({dtype})")
+        worker = cls(Order(ENGINE, work.row.name, work.model, work.plan.threads, dtype))
+        worker.score(work.smaller.places)
+        return worker
 
     @cached_property
     def ready(self) -> Ready:
@@ -137,22 +134,27 @@ class Worker:
         ready: Ready = self._receive()
         return ready
 
-    def score(self, places: tuple[int, ...], batch_size: int) -> Answered:
+    @property
+    def model(self) -> dict[str, str]:
+        """Which weights it holds, for the record."""
+        return {"source": self.ready.source, "revision": self.ready.revision, "dtype": self.ready.dtype}
+
+    def score(self, places: Sequence[int], batch_size: int = ITS_OWN) -> Answered:
         """Score, and wait for it: only one worker works at a time."""
-        answered: Answered = self._exchange(Ask(places, batch_size))
+        answered: Answered = self.do(None, tuple(places), batch_size)
         return answered
 
-    def do(self, what: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function says of the loaded model: `what(loaded, *arguments)`, computed in the process."""
-        return self._exchange(Do(what, arguments))
+    def do(self, what: Callable[..., Any] | None, *arguments: Any) -> Any:
+        """What a function of a module says of the loaded model: `what(loaded, *arguments)`, computed in the process."""
+        return self._exchange((what, arguments))
 
-    def close(self) -> Memory:
-        """End the process; returns what memory it took."""
-        memory: Memory = self._exchange(None)
+    def close(self) -> dict[str, float]:
+        """End the process; returns what memory it took, in MiB: see `_served`."""
+        memory: dict[str, float] = self._exchange(None)
         self._process.join()
         return memory
 
-    def _exchange(self, asked: Ask | Do | None) -> Any:
+    def _exchange(self, asked: object) -> Any:
         _ = self.ready
         with suppress(BrokenPipeError):  # whatever it said before it ended is still there to be received
             self._pipe.send(asked)
@@ -172,16 +174,17 @@ class Worker:
         return said
 
 
-def serve(pipe: Connection, order: Order) -> None:
+def _serve(pipe: Connection, order: Order) -> None:
     """What the worker's process does: load, say so, answer until told to stop, tell its memory."""
     os.environ["TQDM_DISABLE"] = "1"
     try:
-        _serve(pipe, order)
+        pipe.send(_served(pipe, order))
     except UndertowError as error:
         pipe.send(error)
 
 
-def _serve(pipe: Connection, order: Order) -> None:
+def _served(pipe: Connection, order: Order) -> dict[str, float]:
+    """Resident memory before the model was loaded, once it was, and the peaks until then and since."""
     row = ROWS[order.row]
     request = Request(order.model, dtype=order.dtype, device="cpu")
     found: Found | None = import_module(f"undertow.models.{row.family}").find(request)
@@ -194,23 +197,30 @@ def _serve(pipe: Connection, order: Order) -> None:
         torch.set_num_threads(order.threads)
     contender = next(one for one in CONTENDERS[row.name] if one.name == order.contender)
     before = _resident_mib()
-    model = found.open() if contender.name == ENGINE else load(row.family, found, request)
-    prepare = contender.open(replace(found, open=lambda: model))
+    model: Any = found.open() if contender.name == ENGINE else load(row.family, found, request)
+    prepare = contender.open(replace(found, open=lambda: model) if contender.name == ENGINE else model)
     loaded = Loaded(model, [item.query for item in row.items()])
     gc.collect()
     loaded_mib, loading_peak = _resident_mib(), _peak_mib()
-    _forget_peak()
+    with suppress(OSError):  # begins the peak anew; only Linux can, elsewhere it is the highest of all
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     pipe.send(Ready(torch.get_num_threads(), model.card.source, model.card.revision, model.card.dtype))
     while (asked := pipe.recv()) is not None:
-        pipe.send(asked.what(loaded, *asked.arguments) if isinstance(asked, Do) else _score(loaded, prepare, asked))
-    pipe.send(Memory(before, loaded_mib, loading_peak, _peak_mib()))
-
-
-def _score(loaded: Loaded, prepare: Prepare, asked: Ask) -> Answered:
-    score = prepare([loaded.queries[place] for place in asked.places], asked.batch_size)
-    started = time.perf_counter()
-    numbers = score()
-    return Answered(numbers, time.perf_counter() - started)
+        what, arguments = asked
+        if what is not None:
+            pipe.send(what(loaded, *arguments))
+            continue
+        places, batch_size = arguments
+        score = prepare([loaded.queries[place] for place in places], batch_size)
+        started = time.perf_counter()
+        numbers = score()
+        pipe.send(Answered(numbers, time.perf_counter() - started))
+    return {
+        "before_mib": before,
+        "loaded_mib": loaded_mib,
+        "loading_peak_mib": loading_peak,
+        "scoring_peak_mib": _peak_mib(),
+    }
 
 
 def _resident_mib() -> float:
@@ -222,7 +232,11 @@ def _peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_BYTES / MIB
 
 
-def _forget_peak() -> None:
-    """Begin the peak anew from what is resident now; only Linux can."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+def texts_of(items: Sequence[Item]) -> list[str]:
+    """Every text that sentences with a blank stand for."""
+    return [text for item in items if isinstance(item.query, Blank) for text in item.query.texts()]
+
+
+def say(what: str) -> None:
+    """What is being done, never how long it took: times wait until the numbers are known to be equal."""
+    print(what, file=sys.stderr, flush=True)

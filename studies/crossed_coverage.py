@@ -14,22 +14,20 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
 from undertow.stats.crossed import correlation, ratio_interval
+from undertow.types import Floats
 
-Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 N_DRAWS = 500
 """Draws of a bootstrap, whose 95% interval is between their percentiles."""
-TAILS_PERCENT = (2.5, 97.5)
 SHARED_OF_A_CODE = 0.8
 
 
@@ -43,117 +41,31 @@ ALL_CODES = codes_of(4, 3, 2, 2, n_columns=62)
 """The 62 occupations of the shipped table: 55 codes."""
 SOME_CODES = codes_of(2, n_columns=20)
 """As many occupations as a run draws: 19 codes."""
+DESIGNS = ((5, codes_of(n_columns=8)), (10, SOME_CODES), (70, ALL_CODES))
+"""Pairs, and the code of each occupation."""
+FEW = (*((n, SOME_CODES) for n in (2, 3, 5)), *((70, codes_of(n_columns=n)) for n in (2, 3, 5)))
 
 
-@dataclass(frozen=True, slots=True)
-class Design:
-    """Pairs crossed with occupations.
-
-    Attributes:
-        n_pairs: rows.
-        codes: cluster of each column [column].
-    """
-
-    n_pairs: int
-    codes: Codes
-
-    @property
-    def n_codes(self) -> int:
-        """Clusters of columns."""
-        return int(self.codes.max()) + 1
-
-    @property
-    def pair_of(self) -> Codes:
-        """Row of each item [item]."""
-        return np.repeat(np.arange(self.n_pairs), len(self.codes))
-
-    @property
-    def code_of(self) -> Codes:
-        """Code of each item [item]."""
-        return np.tile(self.codes, self.n_pairs)
-
-    @property
-    def name(self) -> str:
-        """Pairs by occupations, and codes where these are fewer."""
-        fewer = f" ({self.n_codes} codes)" if self.n_codes < len(self.codes) else ""
-        return f"{self.n_pairs} x {len(self.codes)}{fewer}"
-
-
-SMALL = Design(5, codes_of(n_columns=8))
-USUAL = Design(10, SOME_CODES)
-WHOLE = Design(70, ALL_CODES)
-DESIGNS = (SMALL, USUAL, WHOLE)
-FEW = (
-    *(Design(n_pairs, SOME_CODES) for n_pairs in (2, 3, 5)),
-    *(Design(70, codes_of(n_columns=n)) for n in (2, 3, 5)),
-)
-"""Designs with a side of two to five clusters."""
-
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """How answers are drawn.
-
-    Attributes:
-        rate: probability of yes of the usual pair and code, and of all where effects are symmetrical about one half.
-        counting: share of items that count.
-        pair_sd, code_sd: of their effects, in log-odds.
-    """
+class Truth(NamedTuple):
+    """How answers are drawn: the rate of yes, the share of items that count, spreads of effects in log-odds."""
 
     rate: float = 0.5
     counting: float = 1.0
     pair_sd: float = 0.0
     code_sd: float = 0.0
 
-    @property
-    def is_coin(self) -> bool:
-        """Whether items are independent."""
-        return self.pair_sd == self.code_sd == 0
-
-    @property
-    def name(self) -> str:
-        """In words."""
-        if self.is_coin:
-            return f"coin of {self.rate:.2f}, {self.counting:.0%} count"
-        return f"effects: pairs sd {self.pair_sd:g}, codes sd {self.code_sd:g}"
-
-    def draw(self, design: Design, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    def draw(self, pair_of: Codes, code_of: Codes, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Numerator and denominator of each item, each [item]."""
-        pair_of, code_of = design.pair_of, design.code_of
-        of_pairs = self.pair_sd * rng.normal(size=design.n_pairs)
-        of_codes = self.code_sd * rng.normal(size=design.n_codes)
-        log_odds = math.log(self.rate / (1 - self.rate)) + of_pairs[pair_of] + of_codes[code_of]
+        effects = (
+            sd * rng.normal(size=of.max() + 1)[of] for sd, of in ((self.pair_sd, pair_of), (self.code_sd, code_of))
+        )
+        log_odds = math.log(self.rate / (1 - self.rate)) + sum(effects)
         d = (rng.random(len(pair_of)) < self.counting).astype(np.float64)
         return d * (rng.random(len(pair_of)) < expit(log_odds)), d
 
 
 COINS = tuple(Truth(rate, counting) for rate in (0.25, 0.5) for counting in (1.0, 0.5, 0.25))
-EFFECTS = tuple(
-    Truth(pair_sd=sd * pairs, code_sd=sd * codes) for sd in (0.5, 1.0) for pairs, codes in ((1, 0), (0, 1), (1, 1))
-)
-
-
-@dataclass(slots=True)
-class Tally:
-    """Intervals of many runs."""
-
-    hits: list[bool] = field(default_factory=list)
-    widths: list[float] = field(default_factory=list)
-
-    def add(self, truth: float, low: float, high: float) -> None:
-        """One more; an interval that is NaN holds nothing, and has no width."""
-        self.hits.append(low <= truth <= high)
-        self.widths.append(high - low)
-
-    @property
-    def percent(self) -> float:
-        """Runs whose interval holds the truth."""
-        return 100 * float(np.mean(self.hits))
-
-    @property
-    def width(self) -> float:
-        """Mean width."""
-        return float(np.nanmean(self.widths))
+EFFECTS = tuple(Truth(pair_sd=sd * a, code_sd=sd * b) for sd in (0.5, 1.0) for a, b in ((1, 0), (0, 1), (1, 1)))
 
 
 def resampled(n: int, rng: np.random.Generator) -> Floats:
@@ -161,95 +73,73 @@ def resampled(n: int, rng: np.random.Generator) -> Floats:
     return rng.multinomial(n, np.full(n, 1 / n), size=N_DRAWS).astype(np.float64)
 
 
-def pigeonhole(y: Floats, d: Floats, design: Design, rng: np.random.Generator) -> tuple[float, float]:
+def pigeonhole(y: Floats, d: Floats, pair_of: Codes, code_of: Codes, rng: np.random.Generator) -> Floats:
     """Percentile interval of a ratio when pairs and codes are drawn anew; draws in which nothing counts are left out."""
-    shape = (design.n_pairs, design.n_codes)
-    at = design.pair_of * design.n_codes + design.code_of
+    shape = pair_of.max() + 1, code_of.max() + 1
     pairs, codes = (resampled(n, rng) for n in shape)
-    above, below = (
-        np.einsum("dc,dc->d", pairs @ np.bincount(at, weights=one, minlength=math.prod(shape)).reshape(shape), codes)
-        for one in (y, d)
-    )
-    low, high = np.percentile(above[below > 0] / below[below > 0], TAILS_PERCENT)
-    return float(low), float(high)
+    sums = []
+    for one in (y, d):
+        table = np.bincount(pair_of * shape[1] + code_of, weights=one, minlength=math.prod(shape)).reshape(shape)
+        sums.append(np.einsum("dc,dc->d", pairs @ table, codes))
+    return percentiles(sums[0][sums[1] > 0] / sums[1][sums[1] > 0])
 
 
-def bootstrap_correlation(x: Floats, y: Floats, codes: Codes, rng: np.random.Generator) -> tuple[float, float]:
+def bootstrap_correlation(x: Floats, y: Floats, codes: Codes, rng: np.random.Generator) -> Floats:
     """Percentile interval of a correlation when codes are drawn anew; constant draws are left out."""
-    weights = resampled(int(codes.max()) + 1, rng)[:, codes]  # [draw, column]
+    weights = resampled(codes.max() + 1, rng)[:, codes]  # [draw, column]
     n = weights.sum(axis=1)
-    sums = {
-        name: weights @ values for name, values in (("x", x), ("y", y), ("xx", x * x), ("yy", y * y), ("xy", x * y))
-    }
-    spread_x, spread_y = (sums[one + one] - sums[one] ** 2 / n for one in "xy")
-    varied = (spread_x > 0) & (spread_y > 0)
-    r = (sums["xy"] - sums["x"] * sums["y"] / n)[varied] / np.sqrt(spread_x * spread_y)[varied]
-    low, high = np.percentile(r, TAILS_PERCENT)
-    return float(low), float(high)
+    x, y, xx, yy, xy = (weights @ values / n for values in (x, y, x * x, y * y, x * y))
+    spread = (xx - x**2) * (yy - y**2)
+    return percentiles((xy - x * y)[spread > 0] / np.sqrt(spread[spread > 0]))
 
 
-def ratio_row(design: Design, truth: Truth, runs: int, rng: np.random.Generator) -> tuple[Tally, Tally]:
-    """Intervals of `ratio_interval`, and of the pigeonhole bootstrap, from the same answers."""
-    ours, theirs = Tally(), Tally()
-    for _ in range(runs):
-        y, d = truth.draw(design, rng)
-        found = ratio_interval(y, d, design.pair_of, design.code_of)
-        ours.add(truth.rate, found.low, found.high)
-        # Where nothing counts there is nothing to draw anew.
-        theirs.add(truth.rate, *(pigeonhole(y, d, design, rng) if d.any() else (math.nan, math.nan)))
-    return ours, theirs
+def percentiles(draws: Floats) -> Floats:
+    """The 95% interval; NaN of no draws."""
+    return np.percentile(draws, (2.5, 97.5)) if len(draws) else np.full(2, np.nan)
 
 
-def correlation_row(
-    codes: Codes, rho: float, shared: float, runs: int, rng: np.random.Generator
-) -> tuple[Tally, Tally, float]:
-    """Intervals of `correlation`, and of a bootstrap of codes; and the percentage of runs with p of .05 or less."""
-    ours, theirs, n_claimed = Tally(), Tally(), 0
-    for _ in range(runs):
-        alone = rng.normal(size=(2, len(codes)))
-        common = rng.normal(size=(2, int(codes.max()) + 1))[:, codes]
-        x, noise = math.sqrt(shared) * common + math.sqrt(1 - shared) * alone
-        y = rho * x + math.sqrt(1 - rho**2) * noise
-        found = correlation(x, y, codes, seed=int(rng.integers(2**31)))
-        ours.add(rho, found.low, found.high)
-        theirs.add(rho, *bootstrap_correlation(x, y, codes, rng))
-        n_claimed += found.p <= 0.05
-    return ours, theirs, 100 * n_claimed / runs
+def covered(intervals: Floats, truth: float) -> float:
+    """Percentage of intervals that hold the truth; one that is NaN holds nothing [run, end]."""
+    return 100 * float(np.mean((intervals[:, 0] <= truth) & (truth <= intervals[:, 1])))
 
 
-def print_ratios(title: str, cases: Sequence[tuple[Design, Truth]], runs: int, rng: np.random.Generator) -> None:
-    """A line for each case, and the range of all."""
-    print(f"\n{title}\n{'design':<22} {'answers':<36} {'covered':>8} {'pigeonhole':>11} {'its width':>10}")
-    tallies = []
-    for design, truth in cases:
-        print(f"{title}: {design.name}, {truth.name}", file=sys.stderr)
-        ours, theirs = ratio_row(design, truth, runs, rng)
-        tallies.append((ours.percent, theirs.percent, theirs.width / ours.width))
-        print(f"{design.name:<22} {truth.name:<36} {ours.percent:8.1f} {theirs.percent:11.1f} {tallies[-1][2]:10.2f}")
-    covered, others, widths = zip(*tallies, strict=True)
-    print(f"all: {span(covered)}% covered; pigeonhole {span(others)}%, {span(widths, 2)} times as wide", flush=True)
+def ratios(title: str, cases: Sequence[tuple[int, Codes, Truth]], runs: int, rng: np.random.Generator) -> None:
+    """A line for each case, and the range of all: `ratio_interval` and the bootstrap, from the same answers."""
+    print(f"\n{title}\n{'pairs x columns (codes)':<24} {'answers':<62} covered pigeonhole its width")
+    rows = []
+    for n_pairs, codes, truth in cases:
+        pair_of, code_of = np.repeat(np.arange(n_pairs), len(codes)), np.tile(codes, n_pairs)
+        ours, theirs = np.empty((runs, 2)), np.empty((runs, 2))
+        for run in range(runs):
+            y, d = truth.draw(pair_of, code_of, rng)
+            found = ratio_interval(y, d, pair_of, code_of)
+            ours[run] = found.low, found.high
+            theirs[run] = pigeonhole(y, d, pair_of, code_of, rng)
+        wider = float(np.nanmean(np.diff(theirs)) / np.nanmean(np.diff(ours)))
+        rows.append((covered(ours, truth.rate), covered(theirs, truth.rate), wider))
+        design = f"{n_pairs} x {len(codes)} ({codes.max() + 1})"
+        print(f"{design:<24} {truth!s:<62} {rows[-1][0]:7.1f} {rows[-1][1]:10.1f} {wider:9.2f}", flush=True)
+    low, high = np.min(rows, axis=0), np.max(rows, axis=0)
+    print(f"all: from {low.round(2)} to {high.round(2)}", flush=True)
 
 
-def print_correlations(runs: int, rng: np.random.Generator) -> None:
-    """Likewise for correlations."""
-    print(f"\nCorrelations\n{'columns':<22} {'rho':>5} {'shared':>7} {'covered':>8} {'bootstrap':>10} {'p <= .05':>9}")
-    tallies = []
+def correlations(runs: int, rng: np.random.Generator) -> None:
+    """Likewise for correlations, and how often p is .05 or less."""
+    print("\nCorrelations\ncolumns (codes)   rho  shared covered bootstrap p <= .05")
     for codes in (SOME_CODES, ALL_CODES):
-        name = f"{len(codes)} ({int(codes.max()) + 1} codes)"
-        for rho in (0.0, -0.5, 0.8):
-            for shared in (0.0, SHARED_OF_A_CODE):
-                print(f"correlations: {name}, rho {rho:g}, {shared:.0%} shared by a code", file=sys.stderr)
-                ours, theirs, claimed = correlation_row(codes, rho, shared, runs, rng)
-                tallies.append((ours.percent, theirs.percent))
-                print(f"{name:<22} {rho:5.1f} {shared:7.0%} {ours.percent:8.1f} {theirs.percent:10.1f} {claimed:9.1f}")
-    covered, others = zip(*tallies, strict=True)
-    print(f"all: {span(covered)}% covered; bootstrap {span(others)}%", flush=True)
-
-
-def span(values: Iterable[float], decimals: int = 1) -> str:
-    """The smallest to the largest."""
-    numbers = list(values)
-    return f"{min(numbers):.{decimals}f} to {max(numbers):.{decimals}f}"
+        for rho, shared in ((rho, shared) for rho in (0.0, -0.5, 0.8) for shared in (0.0, SHARED_OF_A_CODE)):
+            ours, theirs, n_claimed = np.empty((runs, 2)), np.empty((runs, 2)), 0
+            for run in range(runs):
+                alone = rng.normal(size=(2, len(codes)))
+                common = rng.normal(size=(2, codes.max() + 1))[:, codes]
+                x, noise = math.sqrt(shared) * common + math.sqrt(1 - shared) * alone
+                y = rho * x + math.sqrt(1 - rho**2) * noise
+                found = correlation(x, y, codes, seed=int(rng.integers(2**31)))
+                ours[run] = found.low, found.high
+                theirs[run] = bootstrap_correlation(x, y, codes, rng)
+                n_claimed += found.p <= 0.05
+            numbers = f"{covered(ours, rho):7.1f} {covered(theirs, rho):9.1f} {100 * n_claimed / runs:8.1f}"
+            print(f"{len(codes)} ({codes.max() + 1})         {rho:5.1f} {shared:7.0%} {numbers}", flush=True)
 
 
 def main() -> None:
@@ -258,19 +148,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=300, help="simulated runs of each case (default: 300)")
     parser.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
     given = parser.parse_args()
-    if given.runs < 1:
-        parser.error(f"--runs {given.runs}: give 1 or more")
     rng = np.random.default_rng(given.seed)
-    print(
-        f"{given.runs} runs of each case; a coverage of 95% has a standard error of {100 * math.sqrt(0.95 * 0.05 / given.runs):.1f}"
-    )
-    for design in DESIGNS:
-        print_ratios(f"Coin flips, {design.name}", [(design, truth) for truth in COINS], given.runs, rng)
-    for design in DESIGNS:
-        print_ratios(f"Random effects, {design.name}", [(design, truth) for truth in EFFECTS], given.runs, rng)
-    sides = [(one, Truth(pair_sd=1.0) if one.n_pairs < one.n_codes else Truth(code_sd=1.0)) for one in FEW]
-    print_ratios("A side of two to five clusters that matters", sides, given.runs, rng)
-    print_correlations(given.runs, rng)
+    for title, truths in (("Coin flips", COINS), ("Random effects", EFFECTS)):
+        for design in DESIGNS:
+            ratios(title, [(*design, truth) for truth in truths], given.runs, rng)
+    sides = [(n, codes, Truth(pair_sd=1.0) if n <= codes.max() else Truth(code_sd=1.0)) for n, codes in FEW]
+    ratios("A side of two to five clusters that matters", sides, given.runs, rng)
+    correlations(given.runs, rng)
 
 
 if __name__ == "__main__":

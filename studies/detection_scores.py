@@ -47,6 +47,18 @@ def log_odds(share: Floats) -> Floats:
     return odds
 
 
+def information(shares: Floats) -> Floats:
+    """Mutual information of answer and W value [sentence]."""
+    bits: Floats = entropy(shares.mean(axis=0)) - entropy(shares).mean(axis=0)
+    return bits
+
+
+def distance(shares: Floats) -> Floats:
+    """From the mean over W values, on average [sentence]."""
+    found: Floats = np.abs(shares - shares.mean(axis=0)).sum(axis=-1).mean(axis=0)
+    return found
+
+
 def shares_by_w(rows: pd.DataFrame, groups: Sequence[str]) -> tuple[pd.DataFrame, dict[str, Floats]]:
     """The sentences that every W value scored, and their shares by W list [w, sentence, group]."""
     known = rows.groupby("sentence", sort=False)["unscored"].transform(lambda reasons: (reasons == "").all())
@@ -79,23 +91,14 @@ def candidates(shares: dict[str, Floats], positive: Bools, cluster: Ints) -> Ite
     if "none" in shares:
         yield "entropy without W", entropy(shares["none"][0])
     if len(shares["date"]) > 2:
-        yield (
-            "mutual information with the date",
-            entropy(shares["date"].mean(axis=0)) - entropy(shares["date"]).mean(axis=0),
-        )
+        yield "mutual information with the date", information(shares["date"])
         yield "entropy over all dates", entropy(shares["date"].mean(axis=0))
-        yield (
-            "mean distance from the mean, dates",
-            np.abs(shares["date"] - shares["date"].mean(axis=0)).sum(axis=-1).mean(axis=0),
-        )
+        yield "mean distance from the mean, dates", distance(shares["date"])
     if len(shares) > 2:
         pooled = np.concatenate(list(shares.values()))
-        yield (
-            "mutual information with the place",
-            entropy(shares["place"].mean(axis=0)) - entropy(shares["place"]).mean(axis=0),
-        )
+        yield "mutual information with the place", information(shares["place"])
         yield "entropy over all W", entropy(pooled.mean(axis=0))
-        yield "mean distance from the mean, all W", np.abs(pooled - pooled.mean(axis=0)).sum(axis=-1).mean(axis=0)
+        yield "mean distance from the mean, all W", distance(pooled)
     sizes = np.log(np.column_stack([variation, undecided / np.log2(mean.shape[-1])]) + FEATURE_FLOOR)
     middle = log_odds(mean)
     movement = np.abs(log_odds(last) - log_odds(first))
@@ -118,17 +121,15 @@ def tell(name: str, rows: pd.DataFrame, groups: Sequence[str]) -> None:
     weights = cluster_weights(int(cluster.max()) + 1, N_DRAWS, np.random.default_rng(0))
     scores = dict(candidates(shares, positive, cluster))
     draws = {score: auroc_draws(values, positive, cluster, weights) for score, values in scores.items()}
-    print(
-        f"\n### {name}: {len(sentences)} sentences\n\n| score | AUROC | less entropy | less total variation |\n| --- | --- | --- | --- |"
-    )
+    heads = "| score | AUROC | less entropy | less total variation |\n| --- | --- | --- | --- |"
+    print(f"\n### {name}: {len(sentences)} sentences\n\n{heads}")
     for score, values in scores.items():
         cells = [f"{auroc(values, positive):.3f}"]
         for baseline in BASELINES:
             gap = auroc(values, positive) - auroc(scores[baseline], positive)
             low, high = percentile_interval(draws[score] - draws[baseline])
-            cells.append(
-                "" if score == baseline else f"{gap:+.3f} ({low:+.3f} to {high:+.3f}){' *' if low > 0 else ''}"
-            )
+            surely = " *" if low > 0 else ""
+            cells.append("" if score == baseline else f"{gap:+.3f} ({low:+.3f} to {high:+.3f}){surely}")
         print(f"| {score} | {' | '.join(cells)} |")
 
 
