@@ -27,17 +27,21 @@ def test_the_sum_over_a_path_and_what_first_tokens_leave() -> None:
     assert answer.unclaimed_prob == pytest.approx(0.5)
 
 
-def test_a_first_token_that_two_options_share_counts_once() -> None:
-    query = Encoded((path(1, 7, 4, start=1), path(1, 7, 5, start=1), path(1, 8, 5, start=1)))
-    answer = _answer(query, [logs(0.3, 0.5), logs(0.3, 0.1), logs(0.2, 0.25)])
-    assert answer.unclaimed_prob == pytest.approx(0.5)
-
-
-def test_words_that_share_their_first_token_claim_it_once() -> None:
-    """`the man` and `the woman`: what counts is the first token at the blank."""
-    query = Encoded((path(1, 3, 7, start=1), path(1, 3, 8, start=1)))
-    answer = _answer(query, [logs(0.9, 0.3), logs(0.9, 0.2)])
-    assert answer.unclaimed_prob == pytest.approx(0.1)
+@pytest.mark.parametrize(
+    ("paths", "probs", "unclaimed"),
+    [
+        ([path(1, 7, 4, start=1), path(1, 7, 5, start=1), path(1, 8, 5, start=1)], [(0.3, 0.5), (0.3, 0.1), (0.2, 0.25)], 0.5),
+        # `the man` and `the woman`: what counts is the first token at the blank.
+        ([path(1, 3, 7, start=1), path(1, 3, 8, start=1)], [(0.9, 0.3), (0.9, 0.2)], 0.1),
+        ([path(1, 7, start=1), path(1, 7, start=1)], [(0.3,), (0.3,)], 0.7),
+        ([path(1, 7, start=1)], [(0.3,)], 0.7),
+    ],
+)  # fmt: skip
+def test_first_token_that_options_share_counts_once(
+    paths: list[TokenPath], probs: list[tuple[float, ...]], unclaimed: float
+) -> None:
+    answer = _answer(Encoded(tuple(paths)), [logs(*of_path) for of_path in probs])
+    assert answer.unclaimed_prob == pytest.approx(unclaimed)
 
 
 def test_an_option_spelled_like_an_earlier_one_has_no_number_of_its_own() -> None:
@@ -46,12 +50,6 @@ def test_an_option_spelled_like_an_earlier_one_has_no_number_of_its_own() -> Non
     assert math.isnan(answer.logprobs_nats[1])
     assert answer.unscored == ""
     assert answer.unclaimed_prob == pytest.approx(0.5)
-
-
-def test_equal_options_and_a_single_one() -> None:
-    assert _answer(Encoded((path(1, 7, start=1),)), [logs(0.3)]).unclaimed_prob == pytest.approx(0.7)
-    two = Encoded((path(1, 7, start=1), path(1, 7, start=1)))
-    assert _answer(two, [logs(0.3), logs(0.3)]).unclaimed_prob == pytest.approx(0.7)
 
 
 def test_a_number_that_is_none_is_unscored() -> None:

@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 
 import undertow
-from undertow import audit, challenge, provenance
+from undertow import audit, challenge
 from undertow.models import toy
 from undertow.models.base import EXACT, Found, Limits, Request, TokenBatch
-from undertow.provenance import code_sha256
 from undertow.scoring import distributed
 from undertow.scoring.ask import Arrived, Asker, Opened, Portion, ask, here
 from undertow.scoring.distributed import MOST_FREE, STRIKES, Begun, Cluster, Shares, Worker, check_address, shares
@@ -50,8 +49,6 @@ def sentences(n_items: int = 600) -> dict[str, Query]:
 
 def test_a_portion_has_the_same_answers_wherever_it_is_asked() -> None:
     distinct = sentences()
-    alone = {digest: answer for said in here(toy_found(), distinct, {}, EXACT) if isinstance(said, Arrived)
-             for digest, answer in said.answers.items()}  # fmt: skip
     planner, other = (Asker(toy_found().open(), distinct, EXACT) for _ in range(2))
     portions = [portion for portion in planner.portions(frozenset()) if isinstance(portion, Portion)]
     assert len(portions) > 4
@@ -62,7 +59,7 @@ def test_a_portion_has_the_same_answers_wherever_it_is_asked() -> None:
         for said in (planner, other)[number % 2].answers(portion):
             shared |= said.answers
             assert said.n_tokens == portion.n_tokens
-    assert shared == alone
+    assert shared == alone(distinct)
 
 
 def test_the_plan_is_that_of_all_queries_whatever_is_stored() -> None:
@@ -230,12 +227,6 @@ def test_a_worker_with_other_versions_is_refused(tmp_path: Path, monkeypatch: py
             assert isinstance(said, Opened)
 
 
-def test_what_answers_is_told_by_its_files_and_packages() -> None:
-    versions = provenance.versions_that_answer()
-    assert code_sha256()[:12] in versions["undertow"]
-    assert ("torch" in versions) == (importlib.util.find_spec("torch") is not None)
-
-
 # A crew, in this process: Ray as it looks from the driver, with actors that die when they are told to.
 
 
@@ -249,13 +240,7 @@ class RayTaskError(RayError):
 
 @dataclass(eq=False)
 class Actor:
-    """A worker, and when it dies.
-
-    Attributes:
-        worker: what it runs.
-        dies: by method, how many things it says of it before it dies; 0: as it is told.
-        dead: whether it has.
-    """
+    """A worker, and when it dies: by method, after how many things it says of it; 0: as it is told."""
 
     worker: Worker
     dies: dict[str, int] = field(default_factory=dict)
@@ -291,8 +276,7 @@ class Ray:
         return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *given: self.hire(kind(*given))))
 
     def hire(self, worker: Worker) -> Actor:
-        number = len(self.actors)
-        self.actors.append(Actor(worker, self.dies[number] if number < len(self.dies) else {}))
+        self.actors.append(Actor(worker, dict(*self.dies[len(self.actors) :][:1])))
         return self.actors[-1]
 
     def put(self, value: Any) -> Any:
@@ -461,12 +445,9 @@ GPUS = [{"CPU": 4.0}, {"CPU": 48.0, "GPU": 4.0}, {"CPU": 16.0, "GPU": 2.0}]
     ("nodes", "n_workers", "on_gpu", "expected"),
     [
         (LAPTOP, 0, True, Shares(1, 8, 0, 8)),
-        (LAPTOP, 2, True, Shares(2, 4, 0, 4)),
         (LAPTOP, 3, True, Shares(3, 2, 0, 2)),
-        (LAPTOP, 8, True, Shares(8, 1, 0, 1)),
         (RACK, 0, True, Shares(3, 8, 0, 8)),
         (RACK, 2, True, Shares(2, 16, 0, 16)),
-        (RACK, 4, True, Shares(4, 8, 0, 8)),
         (RACK, 6, True, Shares(6, 5, 0, 5)),
         (GPUS, 0, True, Shares(6, 8, 1, 8)),
         (GPUS, 3, True, Shares(3, 8, 1, 8)),
@@ -486,17 +467,12 @@ def test_more_workers_than_places_are_refused(nodes: list[dict[str, float]], n_w
         shares(nodes, n_workers, on_gpu=True)
 
 
-@pytest.mark.parametrize("address", ["", "auto", "10.0.0.1:6379", "head.example.org:1"])
-def test_addresses(address: str) -> None:
-    check_address(address)
-
-
-@pytest.mark.parametrize(
-    "address", ["head", ":6379", "head:", "head:port", "head:0", "head:65536", "http://head:6379/"]
-)
-def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(UndertowError, match="HOST:PORT"):
+def test_address_is_a_host_and_a_port() -> None:
+    for address in ("", "auto", "10.0.0.1:6379", "head.example.org:1"):
         check_address(address)
+    for address in ("head", ":6379", "head:", "head:port", "head:0", "head:65536", "http://head:6379/"):
+        with pytest.raises(UndertowError, match="HOST:PORT"):
+            check_address(address)
 
 
 RAY_PAGE = (
@@ -531,6 +507,7 @@ def test_the_reason_that_ray_gives_is_found_on_its_page(
     ("options", "words"),
     [
         ({"engine": "spark"}, "'spark'"),
+        ({"engine": "ray", "model": "toy"}, "undertow[ray]"),
         ({"address": "auto"}, "--address"),
         ({"workers": 2}, "--workers"),
         ({"engine": "ray", "workers": -1}, "-1"),
@@ -543,19 +520,7 @@ def test_the_reason_that_ray_gives_is_found_on_its_page(
 def test_choices_that_cannot_be(
     call: Any, options: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if words == "undertow[ray]" else name)
     with pytest.raises(UndertowError) as error:
         call(PROBE, **{"model": "toy", "w": "date", "limit": 90} | options)
     assert words in str(error.value)
-
-
-def test_without_ray_the_command_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UndertowError, match=r"undertow\[ray\]"):
-        undertow.run(PROBE, "toy", w="date", limit=90, engine="ray")
-
-
-def test_a_cluster_that_is_not_joined_ends_without_ray() -> None:
-    with Cluster(n_workers=2) as cluster:
-        assert cluster.workers == []
-    assert cluster.told() == {"name": "ray", "workers": 0, "replaced": 0}

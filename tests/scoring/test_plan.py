@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from undertow.models.base import Encoded, Ints, Limits, OutOfRoomError, TokenBatch, TokenPath, TokenTree
+from undertow.models.base import Encoded, Limits, OutOfRoomError, TokenBatch, TokenPath, TokenTree
 from undertow.scoring.plan import cut_batches, grow_tree, plan, read_pack
 from undertow.types import Floats
 
-TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=7)
+TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=7).map(tuple)
 
 
 @st.composite
-def encoded_queries(draw: st.DrawFn) -> list[Encoded]:
+def encoded_queries(draw: st.DrawFn, *, with_sources: bool = False) -> list[Encoded]:
+    """Queries, with what an encoder is fed: of some of them nothing."""
+    sources = draw(st.lists(st.just(()) | TOKENS, min_size=1, max_size=4)) if with_sources else [()]
     queries = []
     for _ in range(draw(st.integers(1, 8))):
         paths = []
         for tokens in draw(st.lists(TOKENS, min_size=1, max_size=4)):
             positions = draw(st.lists(st.integers(0, len(tokens) - 1), min_size=1, max_size=4))
             reads = tuple((position, draw(st.integers(0, 3))) for position in positions)
-            paths.append(TokenPath(tuple(tokens), reads))
+            paths.append(TokenPath(tokens, reads, draw(st.sampled_from(sources))))
         queries.append(Encoded(tuple(paths)))
     return queries
 
 
-def value(before: tuple[int, ...], token: int) -> float:
+def value(before: Sequence[int], token: int, source: Sequence[int] = ()) -> float:
     """A stand-in for log P(token | before): any function of the whole prefix shows a read that went astray."""
-    return math.fsum((index + 1) * math.sin(7.0 * earlier + index) for index, earlier in enumerate((*before, token)))
+    signs = (*source, 97, *before, 98, token)
+    return math.fsum((index + 1) * math.sin(7.0 * earlier + index) for index, earlier in enumerate(signs))
 
 
 def read_tree(tree: TokenTree) -> Floats:
@@ -46,10 +50,11 @@ def read_tree(tree: TokenTree) -> Floats:
 
 
 def read_batch(batch: TokenBatch) -> Floats:
-    reads = zip(batch.read_rows, batch.read_positions, batch.read_tokens, strict=True)
-    return np.array(
-        [value(tuple(batch.tokens[row, : position + 1].tolist()), int(token)) for row, position, token in reads]
-    )
+    values = []
+    for row, position, token in zip(batch.read_rows, batch.read_positions, batch.read_tokens, strict=True):
+        source = batch.sources[batch.source_of_row[row]].tolist() if len(batch.sources) else ()
+        values.append(value(batch.tokens[row, : position + 1].tolist(), int(token), source))
+    return np.array(values)
 
 
 @settings(max_examples=150)
@@ -89,13 +94,6 @@ def test_a_tree_holds_each_prefix_once_and_batches_hold_one_length(queries: list
     assert distinct == {path.tokens for query in queries for path in query.paths}
 
 
-@settings(max_examples=20)
-@given(encoded_queries(), st.integers(5, 40))
-def test_the_plan_depends_on_the_queries_alone(queries: list[Encoded], budget: int) -> None:
-    limits = Limits(budget, 8)
-    assert plan(queries, limits) == plan(list(queries), limits)
-
-
 def test_shared_prefixes_are_counted_once() -> None:
     shared = (5, 6, 7)
     queries = [
@@ -111,13 +109,9 @@ def test_ends_are_those_of_the_picture() -> None:
     context, she, was, are, he = (1, 2), 3, 4, 5, 6
     paths = [(*context, she, was), (*context, she, are), (*context, he, was)]
     tree, _ = grow_tree([Encoded(tuple(TokenPath(path, ((len(path) - 1, 9),)) for path in paths))])
-    expected: list[tuple[str, Ints]] = [
-        ("tokens", np.array([1, 2, 3, 4, 5, 6, 4])),
-        ("depths", np.array([0, 1, 2, 3, 3, 2, 3])),
-        ("ends", np.array([7, 7, 5, 4, 5, 7, 7])),
-    ]
-    for name, array in expected:
-        assert getattr(tree, name).tolist() == array.tolist()
+    assert tree.tokens.tolist() == [1, 2, 3, 4, 5, 6, 4]
+    assert tree.depths.tolist() == [0, 1, 2, 3, 3, 2, 3]
+    assert tree.ends.tolist() == [7, 7, 5, 4, 5, 7, 7]
 
 
 @settings(max_examples=60)
@@ -144,3 +138,38 @@ def test_what_has_no_room_is_read_in_halves(queries: list[Encoded], room: int, a
     assert [[reads.tolist() for reads in query] for query in found] == [
         [reads.tolist() for reads in query] for query in expected
     ]
+
+
+@settings(max_examples=100)
+@given(encoded_queries(with_sources=True), st.integers(1, 40))
+def test_an_encoder_is_fed_each_source_once_and_every_read_comes_back(queries: list[Encoded], budget: int) -> None:
+    batches, lookup = cut_batches(queries, budget)
+    values = np.concatenate([read_batch(batch) for batch in batches])
+    for query, of_query in zip(queries, lookup, strict=True):
+        for path, numbers in zip(query.paths, of_query, strict=True):
+            assert values[numbers].tolist() == [
+                value(path.tokens[: position + 1], token, path.source) for position, token in path.reads
+            ]
+    fed: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    homes: dict[tuple[tuple[int, ...], int], int] = {}
+    for at, batch in enumerate(batches):
+        sources = [tuple(source) for source in batch.sources.tolist()]
+        assert len(set(sources)) == len(sources)
+        assert sorted(set(batch.source_of_row.tolist())) == list(range(len(sources)))
+        assert len(batch.source_of_row) == (len(batch.tokens) if sources else 0)
+        for row, tokens in enumerate(batch.tokens.tolist()):
+            source = sources[batch.source_of_row[row]] if sources else ()
+            fed.append((source, tuple(tokens)))
+            if source:  # rows of one source and length are never torn apart
+                assert homes.setdefault((source, len(tokens)), at) == at
+        # Too many tokens only for a single row, or for the rows of a single source that fill what another began.
+        cost = batch.tokens.shape[1] + (batch.sources.shape[1] if sources else 0)
+        if len(batch.tokens) > 1 and not sources:
+            assert len(batch.tokens) * cost <= budget
+        if len(sources) > 1:
+            last = int((batch.source_of_row == len(sources) - 1).sum())
+            assert (len(batch.tokens) - last + 1) * cost <= budget
+    assert len(set(fed)) == len(fed)
+    assert set(fed) == {(path.source, path.tokens) for query in queries for path in query.paths}
+    shapes = [(len(source), len(tokens)) for source, tokens in fed]
+    assert shapes == sorted(shapes, reverse=True)

@@ -67,11 +67,15 @@ def test_all_or_none_of_a_batch_is_kept(tmp_path: Path) -> None:
         assert store.get(CARD.key("exact"), ["q1", "q2"]) == {}
 
 
-@pytest.mark.parametrize("damage", ["text", "page"])
-def test_a_damaged_store_is_named(damage: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["text", "newer", "page"])
+def test_a_store_that_is_none_of_ours_is_named_and_left_alone(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     if damage == "text":
         path.write_text("this is no database, and long enough to be looked at as one " * 20)
+    elif damage == "newer":
+        with sqlite3.connect(path) as database:
+            database.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
+        database.close()
     else:
         with AnswerStore(path) as store:
             store.put(CARD, "exact", {f"q{number}": ANSWER for number in range(500)})
@@ -108,6 +112,8 @@ def test_a_store_whose_folder_is_gone_for_a_file_is_told_of(tmp_path: Path) -> N
     with pytest.raises(UndertowError, match="Not a directory"):
         store.put(CARD, "exact", {"q1": ANSWER})
     store.close()
+    with pytest.raises(UndertowError, match="UNDERTOW_CACHE"):
+        AnswerStore(tmp_path / "cache" / "s.sqlite")
 
 
 @pytest.mark.parametrize("number", NOT_MAPPED)
@@ -121,21 +127,6 @@ def test_a_file_that_no_memory_is_left_to_map_is_told_of_as_memory(number: int, 
         store._explained(),
     ):
         raise error
-
-
-def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite"
-    with sqlite3.connect(path) as database:
-        database.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
-    database.close()
-    with pytest.raises(UndertowError, match=r"s\.sqlite"):
-        AnswerStore(path)
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(UndertowError, match="UNDERTOW_CACHE"):
-        AnswerStore(tmp_path / "file" / "s.sqlite")
 
 
 def _write_many(path: Path, start: int) -> None:
