@@ -8,19 +8,17 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from command_line import Done
 from conftest import SMOLLM2, Cli
+from faulty_proxy import GUARD_S, NEVER_S, Asked, Reply, Seen, serving, wait_until
 from refusal import refused
 from tiny_wheel import WHEEL, wheel_of
 from undertow.models import pull as pulling
@@ -34,7 +32,6 @@ from undertow.cli import main
 main()
 """
 """The command line in a process of its own, knowing one more package: the real one is 93 MB and only its index has it."""
-GUARD_S = 120.0
 
 
 def sha256(content: bytes) -> str:
@@ -46,56 +43,21 @@ class Index:
     """A package index (PEP 503) on this machine, and what is wrong with it today."""
 
     wheel: bytes
+    seen: Seen = field(default_factory=lambda: Seen(""))
     fault: str = ""
-    url: str = ""
-    half_sent: threading.Event = field(default_factory=threading.Event)
-    go_on: threading.Event = field(default_factory=threading.Event)
 
     @property
-    def page(self) -> bytes:
-        if self.fault == "absent":
-            return b"<!DOCTYPE html><html><body></body></html>"
-        link = f'<a href="/files/{WHEEL}#sha256={sha256(self.wheel)}">{WHEEL}</a>'
-        return f"<!DOCTYPE html><html><body>{link}</body></html>".encode()
+    def url(self) -> str:
+        return f"{self.seen.url}/simple"
 
-    @property
-    def content(self) -> bytes:
-        if self.fault != "corrupted":
-            return self.wheel
-        middle = len(self.wheel) // 2
-        return self.wheel[:middle] + bytes(64) + self.wheel[middle + 64 :]
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Serves the index's page and its wheel, the latter in two halves."""
-
-    def __init__(self, index: Index, *arguments: object) -> None:
-        self.index = index
-        super().__init__(*arguments)  # type: ignore[arg-type]
-
-    def do_GET(self) -> None:
-        wanted = self.path.endswith(".whl")
-        content = self.index.content if wanted else self.index.page
-        if wanted and self.index.fault == "gone":
-            self.send_error(404)
-            return
-        self.send_response(200)
-        self.send_header("Content-Type", "application/octet-stream" if wanted else "text/html")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if not wanted:
-            self.wfile.write(content)
-            return
-        self.wfile.write(content[: len(content) // 2])
-        self.wfile.flush()
-        self.index.half_sent.set()
-        if self.index.fault == "slow":
-            self.index.go_on.wait(60)
-            return
-        self.wfile.write(content[len(content) // 2 :])
-
-    def log_message(self, *arguments: object) -> None:
-        """Say nothing."""
+    def reply(self, asked: Asked) -> Reply:
+        if not asked.path.endswith(".whl"):
+            link = f'<a href="/files/{WHEEL}#sha256={sha256(self.wheel)}">{WHEEL}</a>' * (self.fault != "absent")
+            page = f"<!DOCTYPE html><html><body>{link}</body></html>"
+            return Reply(page.encode(), headers={"Content-Type": "text/html"})
+        if self.fault == "corrupted":
+            return Reply(self.wheel[:-99999] + bytes(64) + self.wheel[-99935:])
+        return Reply(self.wheel, 404 if self.fault == "gone" else 200, after_s=NEVER_S * (self.fault == "slow"))
 
 
 @pytest.fixture(scope="module")
@@ -106,15 +68,8 @@ def wheel() -> bytes:
 @pytest.fixture
 def index(wheel: bytes) -> Iterator[Index]:
     served = Index(wheel)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, served))
-    thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.02))
-    thread.start()
-    served.url = f"http://127.0.0.1:{server.server_address[1]}/simple"
-    yield served
-    served.go_on.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(served.reply) as served.seen:
+        yield served
 
 
 def environment(index_url: str) -> dict[str, str]:
@@ -170,18 +125,12 @@ def test_a_model_is_pulled_once_and_checked(index: Index, pull: Pull, cache: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["absent", pytest.param("corrupted", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("fault", ["absent", "out of reach", pytest.param("corrupted", marks=pytest.mark.soak)])
 def test_a_failed_download_leaves_nothing(fault: str, index: Index, pull: Pull, cache: Path) -> None:
     before = holds(cache)
     index.fault = fault
-    refused(pull(), "tiny-model==1.0", "check the network")
-    assert holds(cache) == before
-
-
-@pytest.mark.slow
-def test_an_index_out_of_reach_is_one_sentence(pull: Pull, cache: Path) -> None:
-    before = holds(cache)
-    refused(pull(url="http://127.0.0.1:9/simple"), "tiny-model==1.0", "check the network")
+    url = "http://127.0.0.1:9/simple" if fault == "out of reach" else index.url
+    refused(pull(url=url), "tiny-model==1.0", "check the network")
     assert holds(cache) == before
 
 
@@ -224,14 +173,14 @@ def test_a_file_that_cannot_grow_is_named(index: Index, pull: Pull, cache: Path)
 
 @contextmanager
 def started(index: Index) -> Iterator[subprocess.Popen[str]]:
-    """A pull that has half of its wheel and gets no more; it and its children end with the test."""
+    """A pull that has asked for its wheel and gets none; it and its children end with the test."""
     index.fault = "slow"
     pipe = subprocess.PIPE
     process = subprocess.Popen(
         command(index), env=settings(index), stdout=pipe, stderr=pipe, text=True, start_new_session=True
     )
     try:
-        assert index.half_sent.wait(GUARD_S)
+        wait_until(lambda: index.seen.to(".whl") != [])
         yield process
     finally:
         with suppress(ProcessLookupError):
@@ -260,7 +209,6 @@ def test_what_a_killed_pull_leaves_is_ignored_and_later_removed(index: Index, pu
     running.mkdir()
     two_days_ago = time.time() - 2 * 24 * 3600
     os.utime(left, (two_days_ago, two_days_ago))
-    index.go_on.set()
     index.fault = ""
     assert pull().returncode == 0
     assert (cache / "models/tiny/model.gguf").read_bytes() == MODEL

@@ -98,12 +98,9 @@ def check_same_results(again: Run, first: Run, model: str) -> None:
         assert one.measure == other.measure
         assert dict(one.group) == dict(other.group) | {"model": again.manifest["model"]}
         assert (one.n, one.n_unscored, one.unit) == (other.n, other.n_unscored, other.unit)
-        numbers = [(one.value, other.value), (one.p, other.p)]
-        numbers += [
-            (one.detail[name], other.detail[name]) for name in ("bound_low", "bound_high") if name in one.detail
-        ]
-        for ours, expected in numbers:
-            assert ours == pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True)
+        bounds = [name for name in ("bound_low", "bound_high") if name in one.detail]
+        ours, expected = ([each.value, each.p, *(each.detail[name] for name in bounds)] for each in (one, other))
+        assert ours == pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True)
         width = 0.0 if math.isnan(other.high) else other.high - other.low
         assert one.low == pytest.approx(other.low, abs=0.5 * width + 1e-9, nan_ok=True)
         assert one.high == pytest.approx(other.high, abs=0.5 * width + 1e-9, nan_ok=True)
@@ -147,18 +144,16 @@ def test_bounds_and_what_is_known_of_the_model_come_along(first: First) -> None:
     assert again.manifest["design"]["models"] == {"recorded:first": FACTS}
 
 
-def test_task_specification_is_answered_too() -> None:
-    options: dict[str, Any] = {"challenge": "simplified", "limit": 40}
-    original = undertow.run("task-specification", model="toy", out="first", **options)
-    again = undertow.run("task-specification", model="recorded:first", out="again", **options)
-    check_same_answers(again, original, "toy")
-    check_same_results(again, original, "toy")
-
-
-def test_a_recorded_run_of_a_recorded_run_is_one_too(first: First) -> None:
-    original = first()
-    run("recorded:first", "second")
-    third = run("recorded:second", "third")
+def test_a_recorded_run_of_a_recorded_run_is_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the reasons of what it could not answer."""
+    own = toy.Toy._answer
+    monkeypatch.setattr(
+        toy.Toy, "_answer", lambda self, query: Answer.none("sneezed") if "1801" in query.prompt else own(self, query)
+    )
+    original = run("toy", "first", prompts="A")
+    assert (original.observations["unscored"] == "sneezed").sum() == 6
+    run("recorded:first", "second", prompts="A")
+    third = run("recorded:second", "third", prompts="A")
     check_same_answers(third, original, "toy")
     check_same_results(third, original, "toy")
     assert third.manifest["model_card"]["source"] == "second: recorded:first"
@@ -238,13 +233,11 @@ def test_a_folder_with_an_at_and_one_in_the_home_folder_are_folders(
 @pytest.mark.parametrize(
     ("recorded_with", "asked", "n_unscored"),
     [
-        ({}, {"limit": 50}, 20),
         ({}, {"words": "aaai"}, 30),
         ({}, {"w": "place", "limit": 20}, 20),
         ({"prompts": "A"}, {"prompts": "A,B", "limit": 60}, 30),
-        ({"prompts": "A"}, {"prompts": "A", "prompt_mask": "_"}, 30),
-        pytest.param({"prompts": "A"}, {"prompts": "A", "chat": True}, 30, id="chat"),
-        pytest.param({"prompts": "A"}, {"prompts": "A", "max_new_tokens": 1}, 30, id="fewer steps"),
+        ({"prompts": "A"}, {"prompts": "A", "chat": True}, 30),
+        ({"prompts": "A"}, {"prompts": "A", "max_new_tokens": 1}, 30),
     ],
 )
 def test_what_was_not_asked_is_unscored_with_a_reason(
@@ -256,19 +249,6 @@ def test_what_was_not_asked_is_unscored_with_a_reason(
     assert (reasons != "").sum() == again.manifest["counts"]["unscored"] == n_unscored
     assert len(set(reasons) - {""}) == 1
     assert again.observations.loc[reasons != "", "female"].isna().all()
-
-
-def test_unscored_answers_keep_their_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = toy.Toy._answer
-    monkeypatch.setattr(
-        toy.Toy,
-        "_answer",
-        lambda self, query: Answer.none("it sneezed") if "1801" in query.prompt else own(self, query),
-    )
-    original = run("toy", "first", prompts="A")
-    again = run("recorded:first", "again", prompts="A")
-    assert (original.observations["unscored"] == "it sneezed").sum() == 6
-    check_same_answers(again, original, "toy")
 
 
 def test_a_run_that_was_asked_by_prompts_is_asked_by_prompts(first: First) -> None:
@@ -292,11 +272,6 @@ def test_only_what_was_asked_is_held(first: First) -> None:
 
 
 # Refusals.
-
-
-def test_only_a_name_after_the_prefix_is_looked_at() -> None:
-    assert recorded.find(Request("toy")) is None
-    assert recorded.find(Request("recorded")) is None
 
 
 def table(folder: Path) -> None:
@@ -338,11 +313,10 @@ Damage = Callable[[pd.DataFrame], pd.DataFrame]
     "damage",
     [
         lambda frame: frame.iloc[:0],
-        lambda frame: frame.assign(options=None),
         lambda frame: frame.assign(unclaimed="much"),
         lambda frame: frame.assign(logprobs_nats=[values[:1] for values in frame["logprobs_nats"]]),
     ],
-    ids=["no rows", "no options", "no number", "too few numbers"],
+    ids=["no rows", "no number", "too few numbers"],
 )
 def test_a_damaged_table_is_refused(first: First, damage: Damage) -> None:
     table = first().folder / "observations.parquet"
