@@ -39,8 +39,7 @@ def kinds() -> Iterator[tuple[int, str, Row]]:
     for n, outcome, split, target, marked in (
         (80, "gender evaluation", "dev", "gender", "cooks {n} are  slow"),
         (60, "disability training", "train", "ableness/disability", '"{n} are slow"'),
-        (20, "no rationale", "test", "race", NA),
-        (10, "no rationale", "train", "race", ""),
+        (30, "no rationale", "test", "race", NA),
         (25, "not in text", "test", "race", "cooks {n} are fast"),
         (20, "no dimension", "dev", "hobbies", "are slow"),
         (5, "no dimension", "dev", NA, "are slow"),
@@ -129,24 +128,17 @@ def only(path: Path, *rows: Row) -> Document:
     return document
 
 
-@pytest.mark.parametrize(
-    ("cells", "named"),
-    [
-        ({"primary": "Neutrl"}, ("line 3", "'Neutrl'", "did you mean 'Neutral'")),
-        ({"primary": "x" * 500}, ("line 3", "'xxxxxxxxxxxxxxxxxxxx...'")),
-        ({"split": NA}, ("line 3", "split")),
-        ({"text": "They are slow.\tYes"}, ("line 3", "24 cells")),
-        ({"text": "They\nare slow."}, ("line 4", "1 cell")),
-        ({"text": "They are\0slow."}, ("line 3", "zero byte")),
-    ],
-)
-def test_a_damaged_row_is_refused_by_its_line(cells: Row, named: tuple[str, ...], tmp_path: Path) -> None:
-    path = write(tmp_path / "full.tsv", [good(), good(**cells), good()])
-    assert_refused((path, *named), read_cad, path)
-
-
-def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "full.tsv", [good(), good()])
+def test_a_damaged_file_is_refused_by_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "full.tsv"
+    damaged = (
+        ({"primary": "Neutrl"}, "did you mean 'Neutral'"),
+        ({"split": NA}, "split"),
+        ({"text": "They are slow.\tYes"}, "24 cells"),
+        ({"text": "They are\0slow."}, "zero byte"),
+    )
+    for cells, named in damaged:
+        assert_refused((path, "line 3", named), read_cad, write(path, [good(), good(**cells), good()]))
+    write(path, [good(), good()])
     path.write_bytes(path.read_bytes().replace(b"They are", b"Th\xe9y are", 2))
     assert_refused((path, "line 2"), read_cad, path)
     path.write_bytes(gzip.compress(path.read_bytes())[:-30])
@@ -176,37 +168,27 @@ def test_quotes_of_an_author_stay_and_quotes_of_the_file_go(tmp_path: Path) -> N
     quoted = {f'"{name}"': f'"{cell}"' if cell != NA else NA for name, cell in cells.items()}
     found = read_cad(write(path, [quoted], tuple(quoted))).evaluation[0]
     assert found == Document("cad_1", 'They say "so"', True, "age", 'say "so"')
-    unmarked = quoted | {f'"{NAMES["marked"]}"': NA}
-    assert read_cad(write(path, [unmarked], tuple(quoted))).evaluation == ()
-
-
-def test_a_dimension_of_the_other_category_is_kept_and_noted(tmp_path: Path) -> None:
-    found = read_cad(write(tmp_path / "full.tsv", [good(primary="AffiliationDirectedAbuse"), good()]))
-    assert len(found.evaluation) == 2
-    assert found.notes[-1].startswith("1 ")
 
 
 def test_a_text_with_two_rationales_is_two_documents_and_one_text(tmp_path: Path) -> None:
     found = read_cad(write(tmp_path / "full.tsv", [good(), good(marked="They")]))
     assert [(document.id, document.span) for document in found.evaluation] == [("cad_1", "slow"), ("cad_1#2", "They")]
     assert "1 biased and 0 not" in found.notes[0]
+    found = read_cad(write(tmp_path / "full.tsv", [good(primary="AffiliationDirectedAbuse"), good()]))
+    assert len(found.evaluation) == 2
+    assert found.notes[-1].startswith("1 ")
 
 
 @pytest.mark.parametrize(
     ("target", "dimension"),
     [
-        *((name, name) for name in DIMENSIONS),
         *((name.title().replace(" ", "_"), name) for name in DIMENSIONS),
         ("ableness/disability", "disability"),
         ("Gender / Sex", "gender"),
         ("sexual-orientation", "sexuality"),
-        ("politics", "political affiliation"),
         ("negatively viewed groups", "perceived negative groups"),
-        ("race/ethnicity", ""),
         ("race/hobbies", ""),
-        ("hobbies", ""),
         (NA, ""),
-        ("", ""),
     ],
 )
 def test_a_target_is_read_as_one_of_the_dimensions(target: str, dimension: str, tmp_path: Path) -> None:
@@ -238,18 +220,6 @@ def test_a_rationale_is_found_however_its_white_space_and_letters_are_written(
     assert squeezed(document.span) == squeezed(piece)
 
 
-PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="\t\n\r\0"), max_size=20)
-
-
-@settings(max_examples=40)
-@given(PLAIN, PLAIN)
-def test_a_span_is_always_a_piece_of_its_text(
-    tmp_path_factory: pytest.TempPathFactory, text: str, rationale: str
-) -> None:
-    path = write(tmp_path_factory.getbasetemp() / "any.tsv", [good(text=text, marked=rationale)])
-    assert all(document.span in document.text for document in read_cad(path).evaluation)
-
-
 def splits(folder: Path, **texts: str) -> Path:
     for part, text in texts.items():
         (folder / f"cad_v1_1_{part}.tsv").write_text(f"id\ttext\tlabels\n{text}", encoding="utf-8")
@@ -276,9 +246,6 @@ def test_split_files(tmp_path: Path) -> None:
     for part, counts in (("train", (0, 1)), ("dev", (1, 0))):
         lone = load_documents(str(folder / f"cad_v1_1_{part}.tsv"))
         assert (len(lone.evaluation), len(lone.training)) == counts
-
-
-def test_a_split_file_with_an_unknown_label_is_refused(tmp_path: Path) -> None:
     path = splits(tmp_path, dev="1\tTea.\tNeutral\n2\tTea.\tNeutral,Odd\n") / "cad_v1_1_dev.tsv"
     assert_refused((f"{path}, line 3", "'Odd'"), load_documents, str(path))
 
@@ -317,5 +284,4 @@ def test_the_real_split_files(reference_data: Path) -> None:
     assert {document.id: document.biased for document in found.training} == train
     assert {document.id: document.biased for document in found.evaluation} == {**dev, **test}
     assert (len(found.training), len(found.evaluation)) == (len(train), len(dev) + len(test))
-    assert sum(document.biased for document in found.evaluation) == sum(dev.values()) + sum(test.values())
     assert all(document.text == document.text.strip() != "" for document in (*found.training, *found.evaluation))

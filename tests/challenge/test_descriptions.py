@@ -42,15 +42,8 @@ READ = {
     IDENTIFICATION: [
         ("statement", "Task: Identify the type of bias in the previous text\nAnswer:",
          "stmt_task=identify; bias_description=type; target=bias; text_reference=previous text"),
-        ("statement", "Task: Generate the dimension of toxicity in the text\nAnswer:",
-         "stmt_task=generate; bias_description=dimension; target=toxicity; text_reference=text"),
-        ("question", "Question: What dimension of bias is present in the previous text?\nAnswer:",
-         "bias_description=dimension; target=bias; text_reference=previous text"),
         ("question", "Question: What type of toxicity is present in the aforementioned text?\nAnswer:",
          "bias_description=type; target=toxicity; text_reference=aforementioned text"),
-        ("completion",
-         "Prompt: Complete the following sequence about the previous text. The type of bias in this text is",
-         "comp_task=complete; seq=sequence; text_reference=previous text; bias_description=type; target=bias"),
         ("completion",
          "Prompt: Finish the following statement about the text. The dimension of toxicity in this text is",
          "comp_task=finish; seq=statement; text_reference=text; bias_description=dimension; target=toxicity"),
@@ -58,19 +51,12 @@ READ = {
     EXTRACTION: [
         ("statement", "Task: Generate the most biased span from the previous text\nAnswer:",
          "stmt_task=generate; target=biased; seq_type=span; text_reference=previous text"),
-        ("statement", "Task: Extract the most toxic sentence from the text\nAnswer:",
-         "stmt_task=extract; target=toxic; seq_type=sentence; text_reference=text"),
         ("question", "Question: What is the most biased subsequence in the previous text?\nAnswer:",
          "target=biased; seq_type=subsequence; text_reference=previous text"),
-        ("question", "Question: What is the most toxic span in the text?\nAnswer:",
-         "target=toxic; seq_type=span; text_reference=text"),
         ("completion",
          "Prompt: Complete the following sequence about the previous text. "
          "The most biased subsequence in this text is",
          "comp_task=complete; seq=sequence; text_reference=previous text; target=biased; seq_type=subsequence"),
-        ("completion",
-         "Prompt: Finish the following sentence about the aforementioned text. The most toxic span in this text is",
-         "comp_task=finish; seq=sentence; text_reference=aforementioned text; target=toxic; seq_type=span"),
     ],
     REPHRASING: [
         ("statement", "Task: Rephrase the previous text to remove toxicity\nAnswer:",
@@ -84,10 +70,6 @@ READ = {
         ("completion",
          "Prompt: Complete the following sentence about the previous text. A rephrase that removes bias is",
          "comp_task=complete; seq=sentence; text_reference=the previous text; target=bias"),
-        ("completion", "Prompt: Finish the following sequence. A rephrase that removes toxicity is",
-         "comp_task=finish; seq=sequence; text_reference=(none); target=toxicity"),
-        ("dimension", "Task: Rephrase the previous text to remove bias targeting {dimension}\nAnswer:",
-         "form=statement rephrase; text_reference=the previous text; target=bias"),
         ("dimension", "Question: What is the rephrase that removes toxicity targeting {dimension}?\nAnswer:",
          "form=question; text_reference=(none); target=toxicity"),
         ("dimension", "Prompt: Finish the following statement. A rephrase that removes bias targeting {dimension} is",
@@ -113,9 +95,6 @@ def is_full_factorial(found: Sequence[Wording]) -> bool:
     return sorted(combined) == sorted(product(*levels)) and all(set(w.slots) == set(slots) for w in found)
 
 
-# The paper's.
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_each_class_has_as_many_variants_as_the_paper_counts(task: str) -> None:
     assert Counter(wording.kind for wording in wordings(task)) == COUNTS[task]
@@ -134,28 +113,6 @@ def test_variants_read_as_the_tables_have_them(task: str) -> None:
         assert found[text] == Wording(task, kind, text, slots)
     assert {kind for kind, _, _ in READ[task]} == {*COUNTS[task]} - {"null"}
     assert found[""] == Wording(task, "null", "", {})
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_texts_are_distinct_and_well_formed(task: str) -> None:
-    found = wordings(task)
-    texts = [wording.text for wording in found]
-    assert len(set(texts)) == len(texts)
-    for wording in found:
-        assert "text text" not in wording.text
-        assert "  " not in wording.text
-        assert wording.text == wording.text.strip()
-        head = {"statement": "Task: ", "question": "Question: ", "completion": "Prompt: ", "null": ""}
-        if wording.kind in head:
-            assert wording.text.startswith(head[wording.kind])
-        _, _, said = wording.text.partition(": ")
-        assert said[:1] == said[:1].upper()
-        if wording.kind in ("statement", "question"):
-            assert wording.text.count("\n") == 1
-            assert wording.text.endswith("\nAnswer:")
-        if wording.kind == "completion":
-            assert "\n" not in wording.text
-            assert wording.text.endswith(" is")
 
 
 def test_wordings_that_name_the_dimension_are_the_others_with_it_behind_the_target() -> None:
@@ -179,10 +136,6 @@ def test_the_order_is_fixed_and_the_last_slot_changes_fastest() -> None:
     assert wordings(EXTRACTION) == wordings(EXTRACTION)
 
 
-def test_an_unknown_task_is_refused() -> None:
-    assert_refused(("'bias-extracting'", "did you mean 'bias-extraction'"), wordings, "bias-extracting")
-
-
 def test_described_rows_stand_on_one_line_each() -> None:
     rows = describe(DIAGNOSIS)
     assert rows[0] == {
@@ -195,9 +148,6 @@ def test_described_rows_stand_on_one_line_each() -> None:
     last = describe(REPHRASING)[-1]
     assert (last["class"], last["number"]) == ("dimension", "54")
     assert last["slots"] == "form: completion finish sequence, text_reference: (none), target: bias"
-
-
-# Users' own.
 
 
 def test_own_classes_come_behind_the_papers(tmp_path: Path) -> None:
@@ -259,37 +209,30 @@ def test_one_text_in_a_list_is_one_text_and_texts_for_rephrasing_may_name_the_di
 
 
 CLASS = "[bias-diagnosis.mine]\n"
-MANY = ", ".join(f"'w{number}'" for number in range(MAX_VARIANTS + 1))
-
-
 NOUN = CLASS + "text = 'x {noun}'\nslots.noun = "
+MANY = ", ".join(f"'w{number}'" for number in range(MAX_VARIANTS + 1))
 
 
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("", "class"), ("[bias-diagnosis]", "class"), ("[b", "TOML"), ("[mine]\ntext = 'x'", "'mine'"),
-        ("[bias-diagnose.mine]\ntext = 'x'", "did you mean 'bias-diagnosis'"), ("bias-diagnosis = 3", "bias-diagnosis"),
+        ("", "class"), ("[b", "TOML"), ("[mine]\ntext = 'x'", "'mine'"), ("bias-diagnosis = 3", "bias-diagnosis"),
+        ("[bias-diagnose.mine]\ntext = 'x'", "did you mean 'bias-diagnosis'"),
         ("[bias-diagnosis]\nmine = 'x'", "class 'mine'"),
-        *((f"[bias-diagnosis.'{name}']\ntext = 'x'", name)
-          for name in (*CLASSES, "all", "All", "(mine)", "a,b", "m" * 61)),
-        ("[bias-diagnosis.'']\ntext = 'x'", "class ''"), ('[bias-diagnosis."a\\nb"]\ntext = "x"', "bias-diagnosis"),
+        *((f"[bias-diagnosis.'{name}']\ntext = 'x'", name) for name in (CLASSES[0], "All", "(mine)", "a,b", "m" * 61)),
+        ('[bias-diagnosis."a\\nb"]\ntext = "x"', "bias-diagnosis"),
         (CLASS, "class 'mine'"), (CLASS + "text = 'x'\ntexts = ['y']", "class 'mine'"), (CLASS + "text = 3", "3"),
-        (CLASS + "text = ['x']", "['x']"), (CLASS + "text = ' '", "class 'mine'"), (CLASS + "texts = 'x'", "texts"),
-        (CLASS + "texts = []", "texts"), (CLASS + "texts = ['x', 3]", "3"), (CLASS + "texts = ['x', 'x']", "'x'"),
+        (CLASS + "text = ' '", "class 'mine'"), (CLASS + "texts = 'x'", "texts"), (CLASS + "texts = []", "texts"),
+        (CLASS + "texts = ['x', 3]", "3"), (CLASS + "texts = ['x', 'x']", "'x'"),
         (CLASS + "text = 'x'\nslot = {a = ['b']}", "'slot'"), (CLASS + "text = 'x'\nslots = ['a']", "slots"),
         (CLASS + "text = 'x {noum}'\nslots.noun = ['a']", "'noum'"),
-        (CLASS + "text = 'x'\nslots.noun = ['a']", "'noun'"),
         (CLASS + "texts = ['x {noun}', 'x']\nslots.noun = ['a']", "text 2"),
-        (CLASS + "texts = ['x', 'x {noun}']", "text 2"),
-        *((NOUN + words, "slot 'noun'")
-          for words in ("[]", "{}", "'a'", "['a', 3]", "{a = 3}", "['a', '']", "['a', 'a']")),
+        *((NOUN + words, "slot 'noun'") for words in ("[]", "'a'", "['a', 3]", "{a = 3}", "['a', '']", "['a', 'a']")),
         (NOUN + "{a = 'c', b = 'c'}", "'x c'"), (NOUN + f"[{MANY}]", "1001"),
         (CLASS + "text = '{noun}'\nslots.noun = {a = 'c', b = ''}", "class 'mine'"),
         (CLASS + "text = 'x {noun'\nslots.noun = ['a']", "class 'mine'"), (CLASS + "text = 'x {0}'", "class 'mine'"),
         (CLASS + "text = 'x {dimension}'", "class 'mine'"), (CLASS + "text = 'x {{dimension}}'", "class 'mine'"),
         (CLASS + "text = 'x {dimension}'\nslots.dimension = ['a']", "slot 'dimension'"),
-        ("[bias-rephrasing.mine]\ntext = 'x {dimension}'\nslots.dimension = ['a']", "slot 'dimension'"),
         (CLASS + "texts = ['x {text}', 'y {text}']\nslots.text = ['a']", "slot 'text'"),
     ],
 )  # fmt: skip
@@ -297,13 +240,8 @@ def test_a_damaged_own_file_is_refused_whichever_task_is_asked_for(text: str, na
     path = own(tmp_path, text)
     for task in (DIAGNOSIS, REPHRASING):
         assert_refused((path, named), wordings, task, path)
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    assert_refused((tmp_path / "nowhere.toml",), wordings, DIAGNOSIS, tmp_path / "nowhere.toml")
-
-
-# Choices.
+        assert_refused((tmp_path / "none.toml",), wordings, task, tmp_path / "none.toml")
+    assert_refused(("'bias-extracting'", "did you mean 'bias-extraction'"), wordings, "bias-extracting")
 
 
 def spread(taken: Sequence[Wording], among: Sequence[Wording]) -> int:
@@ -326,12 +264,6 @@ def test_levels_occur_as_evenly_as_can_be(task: str, per_class: int) -> None:
         assert [w for w in found if w in taken] == taken
         for kind in COUNTS[task]:
             assert spread(of_kind(taken, kind), of_kind(found, kind)) <= 1
-
-
-def test_a_plain_draw_would_not_be_even() -> None:
-    """The test above can fail: the first so many of a class are uneven."""
-    found = of_kind(wordings(IDENTIFICATION), "completion")
-    assert spread(found[:12], found) > 1
 
 
 def test_two_slots_do_not_move_together() -> None:

@@ -36,21 +36,14 @@ def write(folder: Path, name: str, text: str) -> str:
 def test_what_a_table_holds_is_seen_from_its_columns(name: str, tmp_path: Path) -> None:
     own = load_documents(write(tmp_path, name, OWN))
     assert (own.name, len(own.evaluation), len(own.training)) == ("one", 3, 1)
+    labelled = load_documents(write(tmp_path, name, OWN.replace("\tspan", "\tlabels")))
+    assert labelled.notes == ("column 'labels' is not used",)
     full = load_documents(write(tmp_path, name, FULL))
     assert (full.name, [document.span for document in full.evaluation]) == ("cad", ["cannot\ncook", ""])
     split = load_documents(write(tmp_path, name, SPLIT))
     assert (split.name, [document.biased for document in split.evaluation]) == ("cad-splits", [True, False])
     pairs = load_documents(write(tmp_path, name, "span\trephrasing\nslow\tcalm\n"))
     assert [document.rephrasing for document in pairs.evaluation] == ["calm"]
-
-
-def test_a_table_of_ones_own_may_have_a_column_labels(tmp_path: Path) -> None:
-    text = "id\ttext\tlabels\tbiased\n1\tThey lie.\tx\tyes\n"
-    assert load_documents(write(tmp_path, "own.tsv", text)).notes == ("column 'labels' is not used",)
-
-
-def test_the_own_set_by_name() -> None:
-    assert load_documents("undertow-statements").name == "undertow-statements"
 
 
 def test_an_unknown_name_and_a_file_that_is_not_there_are_refused(tmp_path: Path) -> None:

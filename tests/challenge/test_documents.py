@@ -13,9 +13,7 @@ from undertow.challenge.documents import (
     Document,
     distinct_texts,
     file_text,
-    header,
     own_set,
-    plain_name,
     read_documents,
     rephrase_pairs,
 )
@@ -88,21 +86,14 @@ def test_a_document_whose_split_is_empty_is_asked_about_as_without_the_column(tm
     assert ([one.text for one in pairs.evaluation], [one.text for one in pairs.training]) == (["slow"], ["old"])
 
 
-@pytest.mark.parametrize("name", ["overall", "all ages", "(un)married", "small (of body)"])
-def test_dimensions_that_only_look_like_names_of_results(name: str, tmp_path: Path) -> None:
-    (document,) = read_documents(
-        write(tmp_path, f"text,biased,dimension\nThey lie.,yes,{name}\n", "own.csv")
-    ).evaluation
-    assert document.dimension == name
-
-
 def test_quotes_are_the_files_in_csv_and_the_texts_in_tsv(tmp_path: Path) -> None:
     text = 'text,biased\n"He said, ""no"".\nTwice.",yes\nthen,no\n'
     found = read_documents(write(tmp_path, text, "quoted.csv"))
     assert [document.text for document in found.evaluation] == ['He said, "no".\nTwice.', "then"]
     assert [document.id for document in found.evaluation] == ["line 2", "line 4"]
-    (document,) = read_documents(write(tmp_path, 'text\tbiased\n"He said ""no"""\tyes\n')).evaluation
-    assert document.text == '"He said ""no"""'
+    rows = 'text\tbiased\tdimension\n"He said ""no"""\tyes\tall ages\n'
+    (document,) = read_documents(write(tmp_path, rows)).evaluation
+    assert (document.text, document.dimension) == ('"He said ""no"""', "all ages")
 
 
 def test_columns_that_are_not_used_and_texts_that_stand_in_both_splits_are_noted(tmp_path: Path) -> None:
@@ -127,7 +118,7 @@ def test_columns_that_are_not_used_and_texts_that_stand_in_both_splits_are_noted
         (one("They\x07lie."), r"'\x07'"), (one("They\0lie."), "line 3: holds a zero byte"),
         ("text\tbaised\nThey lie.\tyes\n", "did you mean 'baised'"), ("text\tbiased\ttext\na\tyes\tb\n", "'text'"),
         ("text\tbiased\nfine\tno\nThey lie.\tyes\tage\n", "line 3: has 3 cells"),
-        ("text\tbiased\nfine\tno\nThey lie.\n", "line 3: has 1 cell"), ("text\tbiased\n", "no rows"), ("", "empty"),
+        ("text\tbiased\n", "no rows"), ("", "empty"),
     ],
 )  # fmt: skip
 def test_a_damaged_table_is_refused_by_its_line(text: str, named: str, tmp_path: Path) -> None:
@@ -154,26 +145,17 @@ def test_a_file_that_unpacks_to_far_too_much_is_refused(tmp_path: Path, monkeypa
     assert len(file_text(path)) == 2**20
 
 
-def test_rephrase_pairs(tmp_path: Path) -> None:
+def test_rephrase_pairs_are_read_and_damaged_ones_refused(tmp_path: Path) -> None:
     text = "rephrasing\tspan\tdimension\ttext\nare busy\tare slow\tprofession\tThey are slow.\nrest\tsleep\t\t\n"
-    assert rephrase_pairs(write(tmp_path, text)).evaluation == (
+    path = write(tmp_path, text)
+    assert rephrase_pairs(path).evaluation == (
         Document("line 2", "They are slow.", True, "profession", "are slow", "are busy"),
         Document("line 3", "sleep", True, "", "sleep", "rest"),
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("span\tdimension\nslow\tage\n", "'rephrasing'"),
-        ("span\trephrasing\nslow\t\n", "line 2: the rephrasing"),
-        ("span\trephrasing\n\tcalm\n", "line 2: the span"),
-        ("span\trephrasing\ttext\nslow\tcalm\tThey rest.\n", "line 2: the span 'slow'"),
-    ],
-)
-def test_damaged_rephrase_pairs_are_refused(text: str, named: str, tmp_path: Path) -> None:
-    path = write(tmp_path, text)
-    assert_refused((path, named), rephrase_pairs, path)
+    assert_refused((path, "'rephrasing'"), rephrase_pairs, write(tmp_path, "span\tdimension\nslow\tage\n"))
+    for row, named in (("slow\t\t", "the rephrasing"), ("\tcalm\t", "the span"), ("slow\tcalm\tThey rest.", "'slow'")):
+        write(tmp_path, f"span\trephrasing\ttext\n{row}\n")
+        assert_refused((path, f"line 2: {named}" if "the" in named else named), rephrase_pairs, path)
 
 
 def test_distinct_texts() -> None:
@@ -185,14 +167,6 @@ def test_distinct_texts() -> None:
         Document("5", "other", False),
     ]
     assert distinct_texts(documents) == (documents[2], documents[1])
-    assert distinct_texts([]) == ()
-
-
-def test_header_and_plain_name(tmp_path: Path) -> None:
-    path = tmp_path / "Some.v1.TSV.gz"
-    path.write_bytes(gzip.compress(b"\xef\xbb\xbfid\t text \r\n\xff\xff"))
-    assert header(path) == ("id", "text")
-    assert plain_name(path) == "Some.v1"
 
 
 def test_own_set() -> None:

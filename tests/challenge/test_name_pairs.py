@@ -32,46 +32,31 @@ def test_the_packages_own_pairs_are_those_of_the_word_lists(reference_data: Path
     ("name", "text"),
     [
         ("pairs.tsv", "female\tmale\nZoë\tJosé\nAnn\tJohann\n"),
-        ("pairs.csv", "male,female\nJosé,Zoë\nJohann,Ann\n"),
         ("pairs.csv", '\ufefffemale,male\r\n"Zoë",José\r\n\r\n" Ann ",Johann\r\n'),
         ("pairs.tsv", "\ufefffemale\tmale\r\nZoe\u0308\tJose\u0301\r\nAnn\tJohann"),
     ],
 )
 def test_a_table_of_ones_own(name: str, text: str, tmp_path: Path) -> None:
     assert load_pairs(write(tmp_path, text, name)) == [NamePair("Zoë", "José"), NamePair("Ann", "Johann")]
-
-
-def test_a_name_may_stand_in_several_pairs_and_in_any_script(tmp_path: Path) -> None:
-    path = write(tmp_path, "female\tmale\nAnn\tPaul\nAnn\tJohn\n芳\t伟\nसीता\tराम\nMary Jo\tPeter  O’Neil\n")
-    assert [pair.name for pair in load_pairs(path)] == [
-        "Ann/Paul", "Ann/John", "芳/伟", "सीता/राम", "Mary Jo/Peter O’Neil",
-    ]  # fmt: skip
+    text = "female\tmale\nAnn\tPaul\nAnn\tJohn\n芳\t伟\nMary Jo\tPeter  O’Neil\n"
+    pairs = load_pairs(write(tmp_path, text))
+    assert [pair.name for pair in pairs] == ["Ann/Paul", "Ann/John", "芳/伟", "Mary Jo/Peter O’Neil"]
 
 
 @pytest.mark.parametrize(
     ("row", "named"),
     [
         ("\tJames", "female"), ("Mary\t ", "male"), ("Kim\tkim", "'Kim'"), ("Zoë\tZoe\u0308", "'Zoë'"),
-        ("mary\tJAMES", "line 2"), ("Ann\tMary Ann", "'Ann'"), ("Ann-Marie\tann", "'ann'"),
-        ("Jean Paul\tPaul", "'Paul'"), ("A/B\tC", "'A/B'"), ("Ma\x07ry\tPaul", "'\\x07'"), ("Mary", "1 cell"),
-        ("Ma\0ry\tPaul", "zero byte"), ("Mary\tJames\tx", "3 cells"),
+        ("mary\tJAMES", "line 2"), ("Ann\tMary Ann", "'Ann'"), ("Jean Paul\tPaul", "'Paul'"), ("A/B\tC", "'A/B'"),
+        ("Ma\x07ry\tPaul", "'\\x07'"), ("Mary", "1 cell"), ("Ma\0ry\tPaul", "zero byte"),
     ],
 )  # fmt: skip
-def test_a_bad_pair_is_refused_by_its_line(row: str, named: str, tmp_path: Path) -> None:
+def test_a_bad_pair_is_refused_by_its_line_and_other_columns_by_name(row: str, named: str, tmp_path: Path) -> None:
     path = write(tmp_path, f"female\tmale\nMary\tJames\n{row}\n")
     assert_refused((f"{path}, line 3", named), load_pairs, path)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "named"),
-    [
-        ("pairs.tsv", "female\nMary\n", "'male'"), ("pairs.txt", "female\tmale\na\tb\n", ".tsv"),
-        ("pairs.tsv", "female\tmale\tmales\na\tb\tc\n", "'males'"),
-    ],
-)  # fmt: skip
-def test_a_table_of_other_columns_is_refused(name: str, text: str, named: str, tmp_path: Path) -> None:
-    path = write(tmp_path, text, name)
-    assert_refused((path, named), load_pairs, path)
+    assert_refused((path, "'male'"), load_pairs, write(tmp_path, "female\nMary\n"))
+    assert_refused((path, "'males'"), load_pairs, write(tmp_path, "female\tmale\tmales\na\tb\tc\n"))
+    assert_refused((".tsv",), load_pairs, write(tmp_path, "female\tmale\na\tb\n", "pairs.txt"))
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\t\n"), max_size=12)
