@@ -89,9 +89,7 @@ def test_verdicts_on_sentences_say_that_nobody_checked_them(tmp_path: Path, cli:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--dtype", "int3"], "int3"),
         (["--recheck", "5"], "recheck"),
-        (["--dtype", "auto", "--recheck", "-5"], "recheck"),
         (["--dtype", "auto", "--recheck", "-5", "--dry-run"], "recheck"),
     ],
 )
