@@ -90,17 +90,12 @@ def command_lines() -> str:
     return "\n".join(lines)
 
 
-def body_of(prompt: str, echo: str = "") -> dict[str, Any]:
+def body_of(prompt: str, echo: str) -> dict[str, Any]:
     """An answer, whose every text says what the server was sent as well."""
     she = random.Random(prompt).uniform(0.1, 0.6)
-    token = f" she{echo}" if echo else " she"
-    top = {
-        token: math.log(she),
-        " he": math.log(0.3),
-        f" {echo}": math.log(0.05),
-        " a": math.log(0.02),
-        " b": math.log(0.01),
-    }
+    token = f" she{echo}"
+    shares = {token: she, " he": 0.3, f" {echo}": 0.05, " a": 0.02, " b": 0.01}
+    top = {text: math.log(share) for text, share in shares.items()}
     logprobs = {"tokens": [token], "token_logprobs": [top[token]], "top_logprobs": [top]}
     choice = {"text": token, "logprobs": logprobs, "finish_reason": "length"}
     return {"model": f"model {echo}", "system_fingerprint": echo, "choices": [choice]}
@@ -115,12 +110,8 @@ def echoing(wire: Wire) -> None:
 def failing(status: int) -> Any:
     def handle(wire: Wire) -> None:
         sent = wire.headers["authorization"]
-        said = {
-            "message": f"{sent} and {sent[7:]} are no good: {sent[7:20]}***{sent[-7:]}",
-            "param": sent,
-            "code": sent,
-            "type": sent,
-        }
+        mixed = f"{sent} and {sent[7:]} are no good: {sent[7:20]}***{sent[-7:]}"
+        said = {"message": mixed, "param": sent, "code": sent, "type": sent}
         wire.reply(json.dumps({"error": said}).encode(), status, {"Retry-After": "0", "X-Key": sent})
 
     return handle
@@ -128,15 +119,13 @@ def failing(status: int) -> Any:
 
 HURT: Mapping[str, Any] = {
     "success": echoing,
-    **{f"status {status}": failing(status) for status in (400, 401, 402, 403, 404, 422, 429, 500)},
+    **{f"status {status}": failing(status) for status in (401, 422, 429, 500)},
     "no JSON": lambda wire: wire.reply(wire.headers["authorization"].encode()),
     "no HTTP": lambda wire: wire.send(wire.headers["authorization"].encode() + b"\r\n\r\n"),
     "reset": lambda wire: wire.reset(),
     "silence": lambda wire: wire.stall(),
-    "redirect": lambda wire: wire.reply(
-        b"", 307, {"Location": f"http://{wire.headers['authorization'][7:]}@far.example/"}
-    ),
-}
+    "redirect": lambda wire: wire.reply(b"", 307, {"Location": f"http://{wire.headers['authorization'][7:]}@far.example/"}),
+}  # fmt: skip
 
 
 def run_at(url: str, folder: Path, **settings: Any) -> undertow.Run:
@@ -146,10 +135,7 @@ def run_at(url: str, folder: Path, **settings: Any) -> undertow.Run:
     )
 
 
-OFTEN = ("success", "status 401", "status 422", "status 500", "no JSON", "no HTTP", "redirect")
-
-
-@pytest.mark.parametrize("case", [one if one in OFTEN else pytest.param(one, marks=pytest.mark.soak) for one in HURT])
+@pytest.mark.parametrize("case", HURT)
 def test_a_key_is_nowhere_however_a_run_ends(  # noqa: PLR0917
     case: str,
     key: str,
@@ -221,13 +207,8 @@ def test_a_key_is_nowhere_when_a_process_ends_badly(ends: str, key: str, tmp_pat
         arguments = [*RUN, "--base-url", f"{there.url}/v1", "--out", "run"]
         if ends == "doctor":
             arguments = ["doctor", "-m", "openai:some-model", "--set", f"base_url={there.url}/v1"]
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, *arguments],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        line, pipe = [sys.executable, "-c", code, *arguments], subprocess.PIPE
+        process = subprocess.Popen(line, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True)
         stack.callback(process.kill)
         assert asked.wait(120)
         lines = command_lines()
@@ -241,17 +222,14 @@ def test_a_key_is_nowhere_when_a_process_ends_badly(ends: str, key: str, tmp_pat
     check_nowhere(key, [said, complained, lines], [tmp_path, cache])
 
 
-@pytest.mark.parametrize("where", ["userinfo", "query", "fragment"])
+@pytest.mark.parametrize(
+    "address", ["https://me:{}@far.example/v1", "https://far.example/v1?key={}", "https://far.example/v1#{}"]
+)
 def test_a_password_in_an_address_is_refused_and_repeated_nowhere(
-    where: str, tmp_path: Path, cache: Path, cli: Cli
+    address: str, tmp_path: Path, cache: Path, cli: Cli
 ) -> None:
     secret = secrets.token_urlsafe(30)
-    address = {
-        "userinfo": f"https://me:{secret}@far.example/v1",
-        "query": f"https://far.example/v1?api_key={secret}",
-        "fragment": f"https://far.example/v1#{secret}",
-    }[where]
-    done = cli(*RUN, "--base-url", address)
+    done = cli(*RUN, "--base-url", address.format(secret))
     assert done.returncode == 1
     assert "base" in done.stderr
     check_nowhere(secret, [done.stdout, done.stderr], [tmp_path, cache])
@@ -281,38 +259,27 @@ def test_the_password_of_pips_index_is_in_no_message_and_no_command_line(
     check_nowhere(secret, [*lines, "".join(traceback.format_exception(caught.value))], [cache])
 
 
-def text_at(visitor: urllib.request.OpenerDirector, address: str) -> str:
-    """What is shown there, a refusal too."""
-    try:
-        page = visitor.open(address, timeout=60)
-    except urllib.error.HTTPError as refusal:
-        page = refusal
-    with page:
-        return str(page.read().decode())
-
-
 @pytest.mark.soak
 def test_the_page_shows_no_key_of_the_machine_that_serves_it(key: str, tmp_path: Path) -> None:
-    """Not to those whom its token lets in, either: neither the page, nor its settings, nor what it can be asked."""
     visitor = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(), urllib.request.ProxyHandler({}))
     with serving(tmp_path) as address:
         base = address.partition("?")[0].rstrip("/")
         shown = []
-        for path in (address, f"{base}/", f"{base}/config", f"{base}/gradio_api/info"):
-            shown.append(text_at(visitor, path))
+        for path in (address, f"{base}/", f"{base}/config"):
+            with visitor.open(path, timeout=60) as page:
+                shown.append(page.read().decode())
         lines = command_lines()
     assert "gradio" in shown[1]
     check_nowhere(key, [*shown, lines], [tmp_path])
 
 
 RAY = """
-import glob, os, sys
+import os, sys
 from undertow.cli import main
 try:
     main()
 finally:
-    folder = os.path.realpath("/tmp/ray/session_latest")
-    print("SESSION", folder, file=sys.stderr)
+    print("SESSION", os.path.realpath("/tmp/ray/session_latest"), file=sys.stderr)
 """
 
 
@@ -336,17 +303,17 @@ def test_rays_logs_and_processes_hold_no_key(key: str, tmp_path: Path, cache: Pa
     check_nowhere(key, [said, complained, *lines], [tmp_path, cache, session])
 
 
-def named(status: int) -> Any:
-    return lambda wire: wire.reply(wire.headers.get("authorization", "").encode(), status, {"X-Error-Message": "no"})
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [pytest.param(200, marks=pytest.mark.soak), 401])
 def test_the_hubs_password_and_token_are_in_no_message(
     status: int, key: str, tmp_path: Path, cache: Path, cli_process: Cli
 ) -> None:
     """Some libraries quote the whole address in what they say."""
-    with way(named(status)) as there:
+
+    def reply(wire: Wire) -> None:
+        wire.reply(wire.headers.get("authorization", "").encode(), status, {"X-Error-Message": "no"})
+
+    with way(reply) as there:
         environment = os.environ | {
             "HF_ENDPOINT": there.url.replace("//", f"//me:{key}@"),
             "HF_HUB_CACHE": str(tmp_path / "hub"),
@@ -359,16 +326,3 @@ def test_the_hubs_password_and_token_are_in_no_message(
     assert "someone/tiny" in done.stderr
     assert done.stderr.count("\n") == 1
     check_nowhere(key, [done.stdout, done.stderr], [tmp_path, cache])
-
-
-def test_a_part_of_a_key_in_a_file_is_found(tmp_path: Path) -> None:
-    """What the others rest on."""
-    secret = secrets.token_urlsafe(30)
-    for number, kept in enumerate((secret, secret[:14], secret[-14:], secret[9:23])):
-        (tmp_path / f"{number}").write_text(f"x{kept}y", encoding="utf-8")
-        with pytest.raises(AssertionError):
-            check_nowhere(secret, [], [tmp_path])
-        (tmp_path / f"{number}").unlink()
-        with pytest.raises(AssertionError):
-            check_nowhere(secret, [f"x{kept}y"], [])
-    check_nowhere(secret, ["nothing"], [tmp_path])
