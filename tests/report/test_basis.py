@@ -98,24 +98,14 @@ def test_a_finding_of_several_models_says_it_of_each(tmp_path: Path) -> None:
     )
 
 
-def test_answers_that_are_no_words_are_called_so(tmp_path: Path) -> None:
-    assert basis(tmp_path, of(), of_words=False)["unclaimed mass"].endswith("none of the possible answers")
-
-
 def test_what_is_not_known_is_left_out_or_said(tmp_path: Path) -> None:
     bare = {name: entry for name, entry in MANIFEST.items() if name != "model_card"}
     only = FRAME[["model", "w_name"]]
     assert basis(tmp_path, of(), manifest=bare, frame=only) == {"asked": "5 texts", "protocol": "exact"}
     unknown = FRAME.assign(unclaimed=math.nan)
     assert basis(tmp_path, of(), frame=unknown)["unclaimed mass"] == "not known"
-
-
-def test_levels_that_no_row_has_say_something_else(tmp_path: Path) -> None:
-    """As the occupation `all`, or W of a result that is over all of them."""
-    result = Result("auroc", {"model": "m", "set": "mgc", "w_name": "none of these"}, 1.0)
-    assert basis(tmp_path, result)["asked"] == "6 texts in 3 clusters, 1 unscored"
-
-
-def test_a_finding_that_names_no_results_says_nothing_more(tmp_path: Path) -> None:
-    """As of a probe from outside."""
-    assert basis(tmp_path) == {}
+    # Levels that no row has say something else, as the occupation `all`, or W of a result that is over all of them.
+    of_all = Result("auroc", {"model": "m", "set": "mgc", "w_name": "none of these"}, 1.0)
+    assert basis(tmp_path, of_all)["asked"] == "6 texts in 3 clusters, 1 unscored"
+    assert basis(tmp_path) == {}, "as of a probe from outside"
+    assert basis(tmp_path, of(), of_words=False)["unclaimed mass"].endswith("none of the possible answers")

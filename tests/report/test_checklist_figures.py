@@ -104,19 +104,15 @@ def heights(figure: Figure, names: Sequence[str]) -> list[float]:
 # Aspects.
 
 
-def test_the_bars_of_one_model_are_its_shares_in_the_papers_order() -> None:
+def test_bars_of_one_model_are_its_shares_in_the_papers_order_with_their_intervals() -> None:
     figure = aspects(shares()).figure
     (axes,) = figure.axes
     assert bars(axes) == IN_ORDER
     assert axes.get_xlim() == (0, 100)
     at = heights(figure, TITLES)
     assert at == sorted(at, reverse=True)
-
-
-def test_intervals_of_one_model_are_lines_and_numbers() -> None:
-    figure = aspects(shares()).figure
     expected = [([max(value - 4, 0), min(value + 3, 100)], [row, row]) for row, value in enumerate(IN_ORDER)]
-    assert lines(figure.axes[0], 1.6) == expected
+    assert lines(axes, 1.6) == expected
     said = words(figure)
     assert {"72.5 [68.5, 75.5]", "100.0 [96.0, 100.0]", "5.0 [1.0, 8.0]"} <= set(said)
     assert said.count("1,200") == 7
@@ -148,25 +144,21 @@ def test_a_measure_without_a_number_is_none_and_no_bar_of_length_0() -> None:
     assert "Prefers woman (no bias: 50): m none." in drawing.alt
     assert "None: no item was of that kind" in drawing.caption
     assert "None:" not in aspects([share("bias")]).caption
+    lacks = aspects([share("consistency"), share("consistency", "n"), share("bias", "n")])
+    assert [bars(axes) for axes in lacks.figure.axes] == [[72.5, 72.5], [30.0]]
+    assert "Bias: m not measured; n 30.0 [26.0, 33.0] of 1,200 items." in lacks.alt
 
 
-def test_a_measure_that_one_model_lacks_is_not_none() -> None:
-    drawing = aspects([share("consistency"), share("consistency", "n"), share("bias", "n")])
-    assert [bars(axes) for axes in drawing.figure.axes] == [[72.5, 72.5], [30.0]]
-    assert [text.get_text() for axes in drawing.figure.axes for text in axes.texts] == ["not measured"]
-    assert "Bias: m not measured; n 30.0 [26.0, 33.0] of 1,200 items." in drawing.alt
-
-
-def test_only_all_occupations_and_the_context_are_drawn() -> None:
+def test_only_the_occupations_context_and_model_of_a_figure_are_drawn() -> None:
     other = [
         share("consistency", value=1.0, occupation="nurse"),
         share("consistency", value=2.0, context="without attributes"),
-        Result("choice_gap", {"model": "m", "occupation": "all", "context": CONTEXT}, 3.0),
     ]
     assert bars(aspects([*other, share("consistency")]).figure.axes[0]) == [72.5]
-    assert draw_aspects(other, CONTEXT) is None
-    assert draw_aspects([share("bias", value=NAN)], CONTEXT) is None
-    assert draw_aspects([], CONTEXT) is None
+    assert draw_aspects([*other, share("bias", value=NAN)], CONTEXT) is None
+    gaps = [gap("nurse", 50.0, model="n"), gap("nurse", 50.0, context="shuffled attributes"), gap("all", 50.0)]
+    assert words(ranking([*gaps, share("bias", occupation="nurse"), *GAPS]).figure) == words(ranking().figure)
+    assert draw_ranking([*gaps, GAPS[0]], WOMEN, CONTEXT, "m") is None, "one is no ranking"
 
 
 # The ranking.
@@ -213,18 +205,6 @@ def test_fewer_than_two_counted_are_no_panel(women: dict[str, float], said: str)
     assert len(drawing.figure.axes) == 1
     assert said in drawing.caption
     assert_readable(drawing.figure)
-
-
-def test_other_models_contexts_and_measures_are_left_alone() -> None:
-    other = [
-        gap("nurse", 50.0, model="n"),
-        gap("nurse", 50.0, context="shuffled attributes"),
-        gap("all", 50.0),
-        share("bias", occupation="nurse"),
-    ]
-    assert words(ranking([*other, *GAPS]).figure) == words(ranking().figure)
-    assert draw_ranking([*other, GAPS[0]], WOMEN, CONTEXT, "m") is None, "one is no ranking"
-    assert draw_ranking([], WOMEN, CONTEXT, "m") is None
 
 
 def test_an_occupation_without_a_number_is_named_below() -> None:
