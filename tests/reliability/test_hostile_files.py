@@ -21,21 +21,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from readers import (
-    CHALLENGE,
-    EQUATIONS,
-    GRAPH,
-    Reader,
-    bounded,
-    gguf_head,
-    log_files,
-    parquet_bytes,
-    readers,
-)
+from readers import CHALLENGE, EQUATIONS, GRAPH, Reader, bounded, gguf_head, parquet_bytes, readers
 
 import undertow
 from tiny_wheel import WHEEL, wheel_of
-from undertow import outside
 from undertow.causal.published import find_graph
 from undertow.challenge.documents import read_documents
 from undertow.challenge.name_pairs import load_pairs
@@ -123,20 +112,12 @@ def test_toml_without_end(name: str, refusal: Refusal) -> None:
     "name", ["sentences to judge", "texts", "manifest", "results", "model's configuration", "plan"]
 )
 def test_json_without_end(name: str, refusal: Refusal) -> None:
-    for text in (
-        "[" * DEEP,
-        '{"text":' * DEEP,
-        '{"text": ' + "9" * 10_000 + "}",
-        '{"text": ' + "[" * 990 + "]" * 990 + "}",
-    ):
+    for text in ("[" * DEEP, '{"text":' * DEEP, '{"text": ' + "9" * 10_000 + "}"):
         refusal(name, text.encode())
 
 
 @pytest.mark.parametrize(
-    ("name", "n_mib"),
-    [("W list", 17), ("about", 17), ("graph", 17), ("documents", 65), ("model's configuration", 17), ("table", 513)][
-        :5
-    ],
+    ("name", "n_mib"), [("about", 17), ("graph", 17), ("documents", 65), ("model's configuration", 17)]
 )
 def test_files_that_are_too_large(name: str, n_mib: int, refusal: Refusal) -> None:
     assert "too large" in refusal(name, b"#" * (n_mib * 2**20))
@@ -155,13 +136,7 @@ def test_a_packed_table_that_unpacks_to_any_size(refusal: Refusal, monkeypatch: 
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [
-        (b"," * 2**20 + b"\n", "line 1"),
-        (b"," * 2**21, "line 1"),
-        (b"a,b\n" + b"x," * 2**20, "line 2"),
-        (b"a,b\n" + b'"\n",' * 2**19, "longer"),
-        (b"," * 10_000 + b"\n", "10,001 columns"),
-    ],
+    [(b"," * 2**21, "line 1"), (b"a,b\n" + b'"\n",' * 2**19, "longer"), (b"," * 10_000 + b"\n", "10,001 columns")],
 )
 def test_a_row_without_end(content: bytes, words: str, refusal: Refusal) -> None:
     """It would be split into cells before anybody could count them: a kilobyte of packed commas is a million."""
@@ -186,7 +161,7 @@ def test_a_cell_without_end(refusal: Refusal) -> None:
         assert cell not in refusal(name, f"{cell}\t{cell}\n{cell}\t{cell}\n".encode())
 
 
-@pytest.mark.parametrize("name", ["documents", "pairs", "schemas", "table"])
+@pytest.mark.parametrize("name", ["documents", "schemas", "table"])
 def test_a_header_of_a_million_columns(name: str, refusal: Refusal) -> None:
     refusal(name, b"\t" * 1_000_000 + b"\nx\n")
 
@@ -195,21 +170,14 @@ def test_a_header_of_a_million_columns(name: str, refusal: Refusal) -> None:
 def test_many_names_take_time_by_their_number_and_not_its_square(name: str, refusal: Refusal) -> None:
     """The guard of a reader's time is far beyond what it takes, and far below what the square would."""
     n = 10_000
-    names = ", ".join(f"'{at}'" for at in range(n))
     rows = "".join(f"{at % (n - 1)}\ta b\t0\tnominative\t{{occupation}} {{participant}} {{blank}}\n" for at in range(n))
+    levels = ", ".join(f"'{at}'" for at in range(n))
     texts: Mapping[str, str] = {
         "schemas": "occupation\tparticipant\tcoreferent\tcase\ttemplate\n" + rows,
-        "challenge": f"templates = ['{{blank}}']\nwords = 'pronouns'\n[slots]\na = [{names}, '0']",
+        "challenge": f"templates = ['{{blank}}']\nwords = 'pronouns'\n[slots]\na = [{levels}, '0']",
         "prompts": "".join(f"[p{at}]\ntext = '{{sentence}}'\n" for at in range(n)) + "[x]\n",
     }
     refusal(name, texts[name].encode())
-
-
-def test_a_misspelt_word_without_end_is_not_compared(refusal: Refusal) -> None:
-    word = "ab" * 50_000
-    text = f"templates = ['{{blank}} {{{word}}}']\nwords = 'pronouns'\n[slots]\n{word[1:]}b = ['x']"
-    refusal("challenge", text.encode())
-    refusal("equations", EQUATIONS.replace("sigmoid", word[:900]).encode())
 
 
 @pytest.mark.parametrize(
@@ -233,13 +201,9 @@ def test_a_design_of_more_sentences_than_there_can_be(refusal: Refusal) -> None:
         gguf_head(n_entries=LIE),
         gguf_head(tensors=0)[:8] + struct.pack("<QQ", LIE, 0) + b"\0" * 64,
         gguf_head([("a", 9, struct.pack("<IQ", 4, LIE))]),
-        gguf_head([("a", 9, struct.pack("<IQ", 8, LIE))]),
         gguf_head([("a", 8, struct.pack("<Q", LIE))]),
-        gguf_head([("a", 99, b"")]),
         gguf_head([("a", 9, struct.pack("<IQ", 9, 1) * 40)]),
-        b"GGUF" + struct.pack("<I", 77) + b"\0" * 64,
         gguf_head(tensors=1)[:-72] + struct.pack("<Q", LIE) + b"\0" * 4,
-        b"GGUF",
     ],
 )
 def test_the_head_of_a_gguf_file_is_not_believed(content: bytes, refusal: Refusal) -> None:
@@ -251,12 +215,7 @@ HEAD_THAT_LIES = json.dumps({"w": {"dtype": "F32", "shape": [2**40], "data_offse
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "content",
-    [
-        *(struct.pack("<Q", length) + b"{}" for length in (LIE, 2**31, 2**63)),
-        struct.pack("<Q", len(HEAD_THAT_LIES)) + HEAD_THAT_LIES,
-        b"",
-    ],
+    "content", [struct.pack("<Q", LIE) + b"{}", struct.pack("<Q", len(HEAD_THAT_LIES)) + HEAD_THAT_LIES, b""]
 )
 def test_the_head_of_a_safetensors_file_is_not_believed(
     content: bytes, network: Callable[[str], str], tmp_path: Path
@@ -306,7 +265,7 @@ def test_what_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
         assert path.name in refused(readers_of(path)[kind])
 
 
-@pytest.mark.parametrize("name", ["a\0b", "x" * 300, "\ud800", "no/such/file"])
+@pytest.mark.parametrize("name", ["a\0b", "x" * 300, "\ud800"])
 def test_a_name_that_no_file_can_have(name: str) -> None:
     for read in readers_of(Path(name)).values():
         assert len(refused(read)) <= LONGEST_MESSAGE
@@ -362,45 +321,23 @@ def test_unusual_line_ends_are_no_line_ends(outcome: Outcome) -> None:
     """A W value may hold them; a comment of a graph or of equations does not end with them."""
     found, said = outcome("W list", "a\u2028b\r\nc\x85d\ne\n".encode())
     assert (said, found.values) == ("", ("a\u2028b", "c\x85d", "e"))
-    found, said = outcome("graph", "W -> X; X -> Y # so\u2028Z -> Y".encode())
-    assert (said, found.graph.nodes) == ("", ("W", "X", "Y"))
+    assert outcome("graph", "W -> X; X -> Y # so\u2028Z -> Y".encode())[0].graph.nodes == ("W", "X", "Y")
     assert outcome("equations", EQUATIONS.replace("gamma = 2", "gamma = 2 # so\u2028it is").encode())[1] == ""
-
-
-def test_what_a_log_says_was_asked_may_be_no_pair(run: Path, tmp_path: Path) -> None:
-    log = log_files(tmp_path / "log")
-    name = next(name for name in log if name.startswith("samples"))
-    sample = json.loads(log[name].splitlines()[0])
-    for pair in (0.5, "x", True):
-        assert readers(run, log)["log"].outcome(json.dumps(sample | {"arguments": [pair]}).encode(), tmp_path)[1]
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("sentences to judge", b'{"text": "MASK a.", "text": "MASK b."}'),
         ("texts", b'{"text": "she", "text": "he"}'),
         ("texts", b'{"text": "she \\ud800"}'),
         ("sentences to judge", b'{"text": "MASK", "n": ' + b"9" * 5000 + b"}"),
         ("challenge", CHALLENGE.replace('["date"]', '["{w}"]').encode()),
-        *(
-            (
-                "challenge",
-                f"templates = [{{text = '{{blank}}', factors = {{a = {number}}}}}]\nwords = 'pronouns'".encode(),
-            )
-            for number in ("1" + "0" * 400, "nan", "inf")
-        ),
+        ("challenge", b"templates = [{text = '{blank}', factors = {a = nan}}]\nwords = 'pronouns'"),
+        ("challenge", b"templates = [{text = '{blank}', factors = {a = 1" + b"0" * 400 + b"}}]\nwords = 'pronouns'"),
     ],
 )
 def test_names_numbers_and_characters_that_cannot_be_are_refused(name: str, content: bytes, refusal: Refusal) -> None:
     refusal(name, content)
-
-
-def test_a_brace_in_a_name_of_a_schema_is_no_hole(refusal: Refusal) -> None:
-    columns = "occupation\tparticipant\tcoreferent\tcase\ttemplate\n"
-    table = columns + "{name}\ta guest\t0\tnominative\t{{occupation}} {{participant}} {{blank}}{more}\n"
-    assert "line 2" in refusal("schemas", table.format(name="baker{x}", more="").encode())
-    assert "line 2" in refusal("schemas", table.format(name="baker", more=" {w}").encode())
 
 
 TABLE = pa.table(
@@ -408,14 +345,13 @@ TABLE = pa.table(
 )
 
 
-@pytest.mark.parametrize("pandas", [None, b"{}", b"[]", b'{"columns": 1, "index_columns": 2}'])
+@pytest.mark.parametrize("pandas", [None, b"{}", b'{"columns": 1, "index_columns": 2}'])
 def test_an_empty_cell_of_a_parquet_table_is_missing_whatever_pandas_says_of_the_table(
     pandas: bytes | None, outcome: Outcome
 ) -> None:
     """Of a column of numbers it comes as NaN, and is an answer that could not be had."""
-    found, said = outcome(
-        "table of Parquet", parquet_bytes(TABLE.replace_schema_metadata(pandas and {b"pandas": pandas}))
-    )
+    table = TABLE.replace_schema_metadata(pandas and {b"pandas": pandas})
+    found, said = outcome("table of Parquet", parquet_bytes(table))
     assert said == ""
     masses = found[0].frame["he"].tolist()
     assert masses[::2] == [1.0, 3.0]
@@ -423,16 +359,7 @@ def test_an_empty_cell_of_a_parquet_table_is_missing_whatever_pandas_says_of_the
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"seed": "/../../x"},
-        {"people": "x"},
-        {"strength": "0"},
-        {"strength": float("inf")},
-        {"drawn": "../x"},
-        {"access": 1},
-    ],
-    ids=str,
+    "change", [{"seed": "/../../x"}, {"people": "x"}, {"strength": float("inf")}, {"access": 1}], ids=str
 )
 def test_a_plan_of_a_lab_names_no_folder_elsewhere(change: dict[str, Any], refusal: Refusal) -> None:
     refusal("plan", json.dumps([small().as_json()[0] | change]).encode())
@@ -444,35 +371,18 @@ def test_a_design_that_lacks_or_garbles_what_measures_need_is_damaged(run: Path,
     design = manifest["design"]
     for change in (
         {name: value for name, value in design.items() if name != "gaps"},
-        design | {"gaps": [["a"]]},
-        design | {"groups": "female"},
         design | {"groups": [1, 2]},
         design | {"words": {"female": "she"}},
         design | {"normalised": "yes"},
-        design | {"models": ["a"]},
         design | {"readouts": ["a"]},
     ):
         assert "manifest.json" in refusal("measured", json.dumps(manifest | {"design": change}).encode())
 
 
-def test_good_toml_of_many_dots_is_read(outcome: Outcome) -> None:
-    """Dots in texts are no parts of keys."""
-    text = CHALLENGE.replace("our own", "a.b" * 100 + "... . . . ." * 50)
-    assert outcome("challenge", text.encode())[1] == ""
-    assert outside.toml_of(".".join("a" * 60) + " = 1")
-
-
-@pytest.mark.parametrize(
-    ("name", "text"), [("about", ABOUT), ("challenge", CHALLENGE), ("graph", GRAPH), ("W list", W_LIST)]
-)
+@pytest.mark.parametrize(("name", "text"), [("challenge", CHALLENGE), ("graph", GRAPH), ("W list", W_LIST)])
 def test_a_byte_order_mark_and_line_ends_of_other_systems_are_read(name: str, text: str, outcome: Outcome) -> None:
     plain, _ = outcome(name, text.encode())
     for changed in (b"\xef\xbb\xbf" + text.encode(), text.replace("\n", "\r\n").encode()):
         found, said = outcome(name, changed)
         assert said == ""
         assert str(found) == str(plain)
-
-
-def test_the_test_of_memory_can_fail() -> None:
-    with pytest.raises(MemoryError), bounded():
-        bytearray(8 * 2**30)
