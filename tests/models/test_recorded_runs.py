@@ -159,6 +159,13 @@ def test_a_recorded_run_of_a_recorded_run_is_one_too(monkeypatch: pytest.MonkeyP
     assert third.manifest["model_card"]["source"] == "second: recorded:first"
 
 
+def test_task_specification_is_answered_too() -> None:
+    options: dict[str, Any] = {"challenge": "simplified", "limit": 40}
+    original = undertow.run("task-specification", model="toy", out="first", **options)
+    again = undertow.run("task-specification", model="recorded:first", out="again", **options)
+    check_same_answers(again, original, "toy")
+
+
 def test_another_seed_draws_anew_from_the_same_answers(first: First) -> None:
     # All of it is asked: a seed also chooses which sentences a part is.
     by_place = {"w": "place", "limit": 0}
