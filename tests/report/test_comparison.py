@@ -68,15 +68,14 @@ def bars_of(axes: Any) -> list[tuple[float, float, float]]:
 def areas_of(figure: Figure) -> list[float]:
     """What each marker fills on the sheet, in square points."""
     FigureCanvasAgg(figure).draw()  # or the markers have no size yet
-    return [_filled_pt2(dot) for dot in dots_of(figure.axes[0])]
-
-
-def _filled_pt2(dot: Any) -> float:
-    (path,), (matrix,) = dot.get_paths(), dot.get_transforms()
-    (corners,) = path.transformed(Affine2D(matrix)).to_polygons()
-    x, y = np.asarray(corners).T
-    pixels = abs(float(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1)))) / 2
-    return pixels * (72 / 100) ** 2
+    areas = []
+    for dot in dots_of(figure.axes[0]):
+        (path,), (matrix,) = dot.get_paths(), dot.get_transforms()
+        (corners,) = path.transformed(Affine2D(matrix)).to_polygons()
+        x, y = np.asarray(corners).T
+        pixels = abs(float(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1)))) / 2
+        areas.append(pixels * (72 / 100) ** 2)
+    return areas
 
 
 def named_at(figure: Figure, name: str) -> Any:
@@ -99,20 +98,10 @@ def test_every_model_stands_at_its_size_and_gap_with_its_interval() -> None:
     assert [dot.get_offsets()[0][1] for dot in dots_of(strip)] == [one.gap for one in unknown]
     assert [ends for _, *ends in bars_of(strip)] == [[one.low, one.high] for one in unknown]
     assert sized.get_ylim() == strip.get_ylim()
-
-
-def test_a_model_of_unknown_size_stands_apart_where_no_size_is_named() -> None:
+    assert not list(strip.get_xticks()), "no size is named"
+    assert strip.get_window_extent().x0 > sized.get_window_extent().x1
     for size in (NAN, math.inf, 0.0, -5.0):
-        figure = compared([point("known"), point("unknown", size, -0.2)])
-        sized, strip = figure.axes
-        assert len(dots_of(sized)) == len(dots_of(strip)) == 1
-        assert dots_of(strip)[0].get_offsets()[0][1] == -0.2
-        assert not list(strip.get_xticks())
-        assert strip.get_window_extent().x0 > sized.get_window_extent().x1
-        assert strip.get_window_extent().width < sized.get_window_extent().width / 2
-        under = named_at(figure, "size not known")
-        assert strip.get_window_extent().x0 < under.x0 < under.x1 < strip.get_window_extent().x1
-        assert named_at(figure, "unknown").x0 > strip.get_window_extent().x0
+        assert [len(dots_of(axes)) for axes in compared([point("known"), point("unknown", size)]).axes] == [1, 1]
 
 
 def test_area_grows_with_r_squared_and_is_seen_at_zero() -> None:
@@ -235,19 +224,9 @@ def test_lines_and_bands_are_those_of_the_caller_in_the_colour_of_their_group() 
     assert {(0, 59), (0, 61), (4, 39), (4, 41)} <= corners
 
 
-def test_axes_are_shared_and_hold_every_dot() -> None:
-    panels = {one: asked(base=5.0 + 10 * place) for place, one in enumerate(ASKED)}
-    panels["gpt2", "A"] = asked(n_w=9)
-    figure = gridded(panels)
-    ((x, y),) = {(axes.get_xlim(), axes.get_ylim()) for axes in figure.axes}
-    assert x[0] < 0
-    assert x[1] > 8
-    assert y[0] == 0
-    assert y[1] > 79
-
-
-def test_rows_are_models_columns_prompts_and_the_ends_of_w_are_named_below() -> None:
+def test_rows_are_models_columns_prompts_with_shared_axes_and_the_ends_of_w_are_named_below() -> None:
     figure = gridded({one: asked() for one in ASKED})
+    assert len({(axes.get_xlim(), axes.get_ylim()) for axes in figure.axes}) == 1
     gpt, llama = named_at(figure, "gpt2"), named_at(figure, "llama")
     heads = [named_at(figure, head) for head in ("no prompt", "A")]
     assert gpt.y0 > llama.y1
@@ -256,7 +235,6 @@ def test_rows_are_models_columns_prompts_and_the_ends_of_w_are_named_below() -> 
     boxes = [axes.get_window_extent() for axes in figure.axes]
     assert llama.y1 < boxes[0].y0 < boxes[0].y1 < gpt.y0
     assert boxes[3].y1 < llama.y0
-    assert [round(box.x0) for box in boxes[:2]] == [round(head.x0) for head in heads]
     named = [[label.get_text() for label in axes.get_xticklabels()] for axes in figure.axes]
     assert named == [["", ""]] * 3 + [["in 1900", "in 1904"]] * 3
     assert all(list(axes.get_xticks()) == [0, 4] for axes in figure.axes)
@@ -281,9 +259,6 @@ def test_a_grid_in_words_holds_its_numbers() -> None:
         "gpt2, A: not asked. llama, no prompt: not asked. "
         "llama, A: female nothing scored; male 20.0 to 24.0 percent, no line."
     )
-
-
-# Both.
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (-0.3, 0.7), (22, 43), (-3e-7, 1e-7), (0, 1e9), (5.001, 5.002)])
