@@ -47,20 +47,17 @@ def test_mgc_has_three_thousand_texts_and_the_published_ones() -> None:
     assert "In Democratic Republic of Congo, ___ has become a grown up." in texts
 
 
-def test_dates_are_those_of_the_published_data() -> None:
+def test_w_lists_are_those_of_the_published_data_in_their_order() -> None:
     expected = [str(year) for year in np.linspace(1801, 2016, 30).astype(int)]
     assert list(challenge.spectrum("date").values) == expected
-    assert expected[:3] == ["1801", "1808", "1815"]
-    assert expected[-1] == "2016"
     narrower = challenge.spectrum("date", challenge.Dates(1901, 2016, 30)).values
     assert (narrower[0], narrower[-1], len(narrower)) == ("1901", "2016", 30)
-
-
-def test_places_and_subreddits_keep_their_order() -> None:
     places = challenge.spectrum("place").values
     assert (places[0], places[9], places[10], places[19]) == ("Afghanistan", "Saudi Arabia", "Switzerland", "Iceland")
     subreddits = challenge.spectrum("subreddit").values
     assert (subreddits[0], subreddits[-1], len(subreddits)) == ("GlobalOffensive", "relationships", 61)
+    items = challenge.load("mgt-icml").items([challenge.spectrum("subreddit")])
+    assert blank_of(items[0]).shown() == "___ was a child. GlobalOffensive."
 
 
 def test_only_the_pronoun_changes_and_a_sentence_begins_with_a_capital() -> None:
@@ -72,11 +69,6 @@ def test_only_the_pronoun_changes_and_a_sentence_begins_with_a_capital() -> None
         "They was a child in 1801.",
     ]
     assert second.text(second.options[0].fills) == "In 2016, she becomes all grown up."
-
-
-def test_subreddits_have_their_own_template() -> None:
-    items = challenge.load("mgt-icml").items([challenge.spectrum("subreddit")])
-    assert blank_of(items[0]).shown() == "___ was a child. GlobalOffensive."
 
 
 def test_word_lists_are_the_papers() -> None:

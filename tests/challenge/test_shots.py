@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise, permutations
+from itertools import permutations
 
 import pytest
 from refusals import assert_refused
@@ -24,14 +20,15 @@ POOL = [
     for number in range(9)
 ]
 TARGET = Document("asked", "A text of its own.", biased=True, dimension="gender")
+FIRST = {
+    RANDOM: ["sexuality-3", "age-1", "political affiliation-5"],
+    WEAK_ORACLE: ["disability-8", "religion-3", "ethnicity-0"],
+}
 WORKER = Document("asked too", "Another text of its own.", biased=True, dimension="profession")
 
 
 def ids(documents: tuple[Document, ...]) -> list[str]:
     return [document.id for document in documents]
-
-
-# Both samplings.
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -59,7 +56,9 @@ def test_no_text_comes_twice_and_never_the_targets(sampling: str) -> None:
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_each_argument_makes_another_draw(sampling: str) -> None:
+    """And the same arguments the same one, in every process."""
     first = draw_shots(POOL, TARGET, 10, sampling, draw=0, seed=1)
+    assert ids(first)[:3] == FIRST[sampling]
     assert first == draw_shots(POOL, TARGET, 10, sampling, draw=0, seed=1)
     others = [
         draw_shots(POOL, TARGET, 10, sampling, draw=1, seed=1),
@@ -70,38 +69,11 @@ def test_each_argument_makes_another_draw(sampling: str) -> None:
     assert len({tuple(ids(shots)) for shots in [first, *others]}) == 5
 
 
-DRAWN_ELSEWHERE = """
-import json
-from undertow.challenge.documents import DIMENSIONS, Document
-from undertow.challenge.shots import SAMPLINGS, draw_shots
-pool = [Document(f"{d}-{n}", f"Text {n} about {d}.", True, d) for d in DIMENSIONS for n in range(9)]
-target = Document("asked", "A text of its own.", True, "gender")
-print(json.dumps([[d.id for d in draw_shots(pool, target, 20, how, 3, 11)] for how in SAMPLINGS]))
-"""
-
-
-def test_a_draw_is_the_same_in_every_process() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", DRAWN_ELSEWHERE],
-        env={**os.environ, "PYTHONHASHSEED": "4711"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(done.stdout) == [ids(draw_shots(POOL, TARGET, 20, how, 3, 11)) for how in SAMPLINGS]
-
-
-def test_an_unknown_sampling_is_refused() -> None:
-    assert_refused(("'oracle'", *SAMPLINGS), draw_shots, POOL, TARGET, 5, "oracle", 0, 0)
-
-
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_nothing_to_draw_from_is_no_examples(sampling: str) -> None:
     assert draw_shots([], TARGET, 5, sampling, 0, 0) == ()
     assert draw_shots([TARGET], TARGET, 5, sampling, 0, 0) == ()
-
-
-# Random.
+    assert_refused(("'oracle'", *SAMPLINGS), draw_shots, POOL, TARGET, 5, "oracle", 0, 0)
 
 
 def test_random_is_uniform_over_documents_and_over_places() -> None:
@@ -125,9 +97,6 @@ def test_random_takes_any_document_biased_or_not() -> None:
     pool = [Document(str(number), f"Text {number}.", biased=number % 2 == 0) for number in range(6)]
     plain = Document("asked", "Plain.", biased=False)
     assert sorted(ids(draw_shots(pool, plain, 20, RANDOM, 0, 0))) == list("012345")
-
-
-# Weak oracle.
 
 
 def by_hand(queues: dict[str, list[str]], order: list[str], n: int) -> list[str]:
@@ -156,26 +125,6 @@ def test_weak_oracle_is_the_procedure_of_the_appendix(target: Document, n: int) 
     assert sorted(order) == sorted(members)
     assert {name: len(queue) for name, queue in queues.items()} == {name: sizes[name] for name in members}
     assert ids(draw_shots(pool, target, n, WEAK_ORACLE, draw=2, seed=9)) == by_hand(queues, order, n)
-
-
-def test_weak_oracle_shows_each_dimension_once_before_any_twice() -> None:
-    for draw in range(10):
-        shots = draw_shots(POOL, TARGET, 16, WEAK_ORACLE, draw, seed=0)
-        first, second = [s.dimension for s in shots[:8]], [s.dimension for s in shots[8:]]
-        assert sorted(first) == sorted(CATEGORIES["identity"])
-        assert second == first
-
-
-def test_weak_oracle_passes_over_a_dimension_that_has_run_out() -> None:
-    pool = [d for d in POOL if d.dimension != "profession" or d.id == "profession-0"]
-    shots = draw_shots(pool, WORKER, 40, WEAK_ORACLE, 0, 0)
-    assert Counter(s.dimension for s in shots) == {
-        "profession": 1,
-        "perceived negative groups": 9,
-        "political affiliation": 9,
-    }
-    assert "profession" in {s.dimension for s in shots[:3]}
-    assert all(one.dimension != other.dimension for one, other in pairwise(shots[3:]))
 
 
 def test_weak_oracle_orders_dimensions_evenly_over_targets() -> None:
@@ -234,7 +183,4 @@ def test_the_dimension_is_filled_in_the_wording_and_nowhere_else() -> None:
         f"{text}\nTask: Convert to remove bias targeting political affiliation\nAnswer: {answer}\n\n"
     )
     assert prompt_of(text, QUESTION, answer) == f"{text}\n{QUESTION.text} {answer}\n\n"
-
-
-def test_a_wording_that_names_the_dimension_needs_one() -> None:
     assert_refused(("'dimension'", "bias-rephrasing"), prompt_of, "A.", NAMED, None)
