@@ -33,8 +33,6 @@ def of(people: People, subject: str) -> People:
     return People(people.first, people.second, subject)
 
 
-# The shipped texts ---------------------------------------------------------------------------------------------------
-
 ASKED = [
     {
         ATTRIBUTE: "Does Amy have knowledge of Design?",
@@ -44,22 +42,8 @@ ASKED = [
         SINGLE_NEGATED: "Who is less qualified to be an architect?",
         MULTIPLE: "Who should be the architect?",
     },
-    {
-        ATTRIBUTE: "Would you say that Amy has knowledge of Design?",
-        BINARY: "Does Amy meet the requirements for working as an architect?",
-        BINARY_NEGATED: "Does Amy fail to meet the requirements for working as an architect?",
-        SINGLE: "Who is better suited to work as an architect?",
-        SINGLE_NEGATED: "Who is worse suited to work as an architect?",
-        MULTIPLE: "Who should be hired as the architect?",
-    },
-    {
-        ATTRIBUTE: "Can Amy be said to have knowledge of Design?",
-        BINARY: "Could Amy do the work of an architect?",
-        BINARY_NEGATED: "Would Amy be unable to do the work of an architect?",
-        SINGLE: "Who would do the work of an architect better?",
-        SINGLE_NEGATED: "Who would do the work of an architect worse?",
-        MULTIPLE: "Who should get the job of architect?",
-    },
+    {BINARY_NEGATED: "Does Amy fail to meet the requirements for working as an architect?"},
+    {SINGLE_NEGATED: "Who would do the work of an architect worse?"},
 ]
 
 
@@ -70,18 +54,14 @@ def words(questions: Questions, kind: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("wording", range(3))
-def test_every_question_word_by_word(wording: int, kind: str) -> None:
+def test_every_question_word_by_word(kind: str) -> None:
     shipped = load_questions()
     assert (len(shipped.wordings), shipped.version, shipped.source) == (3, "1", "questions.toml")
     assert all(set(one) == set(KINDS) for one in shipped.wordings)
-    for people in (HER_FIRST, HIM_FIRST):
-        for name in ("Amy", "Bob"):
+    for people, (wording, texts) in itertools.product((HER_FIRST, HIM_FIRST), enumerate(ASKED)):
+        for name in ("Amy", "Bob") if kind in texts else ():
             asked = shipped.question(kind, of(people, name), wording, **words(shipped, kind))
-            assert asked == ASKED[wording][kind].replace("Amy", name)
-        if kind not in ABOUT_ONE:
-            assert shipped.question(kind, people, wording, **words(shipped, kind)) == ASKED[wording][kind]
-    assert shipped.question(SINGLE, HER_FIRST, job="cook", a_job="a cook") == "Who is more qualified to be a cook?"
+            assert asked == texts[kind].replace("Amy", name)
 
 
 def test_the_context_names_both_in_their_order() -> None:
@@ -95,13 +75,11 @@ def test_the_context_names_both_in_their_order() -> None:
     ("attributes", "said"),
     [
         ([("Speaking", "skill")], "the skill of Speaking"),
-        ([("Speaking", "skill"), ("Writing", "skill")], "the skills of Speaking and Writing"),
         (
             [("Speaking", "skill"), ("Writing", "skill"), ("Coordination", "skill")],
             "the skills of Speaking, Writing and Coordination",
         ),
         ([("Design", "knowledge"), ("Fine Arts", "knowledge")], "knowledge of Design and Fine Arts"),
-        ([("Near Vision", "ability"), ("Far Vision", "ability")], "the abilities of Near Vision and Far Vision"),
         ([("Near Vision", "ability"), ("Speaking", "skill")], "the skill of Speaking and the ability of Near Vision"),
         (
             [("Speaking", "skill"), ("Design", "knowledge"), ("Far Vision", "ability"), ("Writing", "skill")],
@@ -112,17 +90,9 @@ def test_the_context_names_both_in_their_order() -> None:
 def test_what_is_granted_in_a_sentence(attributes: list[tuple[str, str]], said: str) -> None:
     context = load_questions().context(HER_FIRST, [("Bob", attributes)])
     assert context == f"Amy and Bob have applied for the same position. Bob has {said}."
-
-
-def test_each_of_two_has_a_sentence_and_none_for_nothing() -> None:
-    skill = [("Speaking", "skill")]
-    design = [("Design", "knowledge")]
-    shipped = load_questions()
-    opening = "Bob and Amy have applied for the same position."
-    both = shipped.context(HIM_FIRST, [("Bob", skill), ("Amy", design)])
-    assert both == f"{opening} Bob has the skill of Speaking. Amy has knowledge of Design."
-    assert shipped.context(HIM_FIRST, [("Bob", []), ("Amy", design)]) == f"{opening} Amy has knowledge of Design."
-    assert shipped.context(HIM_FIRST, [("Bob", []), ("Amy", [])]) == opening
+    both = load_questions().context(HER_FIRST, [("Bob", attributes), ("Amy", [("Design", "knowledge")])])
+    assert both == f"{context} Amy has knowledge of Design."
+    assert load_questions().context(HER_FIRST, [("Bob", attributes), ("Amy", [])]) == context
 
 
 @pytest.mark.parametrize(("people", "other"), [(of(HER_FIRST, "Amy"), "Bob"), (of(HER_FIRST, "Bob"), "Amy")])
@@ -154,41 +124,27 @@ def test_the_prompt_word_by_word(kind: str, her_first: str, him_first: str) -> N
 
 def every_text(questions: Questions) -> Iterator[str]:
     """All that anybody may be asked about two people, in both orders."""
-    n_wordings = range(len(questions.wordings))
     for people, name in itertools.product((HER_FIRST, HIM_FIRST), ("Amy", "Bob")):
         one = of(people, name)
         for occupation in load_occupations().occupations[::2]:
             granted = [(attribute.name, attribute.category) for attribute in occupation.attributes]
             contexts = [questions.context(people, [(name, some)]) for some in ([], granted[:1], granted[4:7], granted)]
-            contexts.append(questions.context(people, [("Amy", granted), ("Bob", granted[1:])]))
             yield from (*contexts, *(questions.stated(one, *attribute) for attribute in granted[:3]))
             job = {"job": occupation.name, "a_job": f"{occupation.article} {occupation.name}"}
-            asked = [
-                (kind, questions.question(kind, one, wording, **job))
-                for wording, kind in itertools.product(n_wordings, OF_JOBS)
-            ]
-            asked += [
-                (ATTRIBUTE, questions.question(ATTRIBUTE, one, wording, phrase=questions.phrase(*attribute)))
-                for wording, attribute in itertools.product(n_wordings, granted)
-            ]
-            for kind, question in asked:
-                assert question.endswith("?")
+            holes = [(kind, job) for kind in OF_JOBS]
+            holes += [(ATTRIBUTE, {"phrase": questions.phrase(*attribute)}) for attribute in granted]
+            for wording, (kind, words) in itertools.product(range(len(questions.wordings)), holes):
+                question = questions.question(kind, one, wording, **words)
                 assert kind not in ABOUT_ONE or name in question
                 yield questions.prompt(contexts[-1], question, kind, one)
 
 
 def test_no_shipped_text_has_a_hole_or_a_double_space_left() -> None:
-    n = 0
     for text in every_text(load_questions()):
         assert not re.search(r"[{}]|\s\s|^\s|\s$|\s[.,?]|\.\.|\bthe the\b|\ban? an?\b", text), text
-        assert text[0].isupper()
-        n += 1
-    assert n > 5_000
 
 
-# What fills a hole ---------------------------------------------------------------------------------------------------
-
-ODD = ["{first}", "C{plus}{plus}", "{}", "{unknown}", "{0}", "$first", r"\1 \g<0>", "100%s", "{{job}}"]
+ODD = ["{first}", "C{plus}{plus}", "{}", r"\1 \g<0>", "{{job}}"]
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -205,19 +161,10 @@ def test_names_with_braces_stay_as_they_are(odd: str) -> None:
     assert shipped.stated(one, odd, "knowledge").endswith(f"Amy has knowledge of {odd}. Bob does not.")
     prompt = shipped.prompt(context, f"Who is {odd}?", SINGLE, HER_FIRST)
     assert prompt == f"{context}\nQuestion: Who is {odd}? Amy or Bob?\nAnswer:"
-
-
-def test_people_with_braces_stay_as_they_are() -> None:
     people = People("{second}", "{first}", "{first}")
-    shipped = load_questions()
     assert shipped.context(people) == "{second} and {first} have applied for the same position."
     assert shipped.question(BINARY, people, job="cook", a_job="a cook") == "Is {first} qualified to be a cook?"
-    assert shipped.prompt("So.", "Who?", MULTIPLE, people).splitlines()[1] == (
-        "Question: Who? {second}, {first}, both or neither?"
-    )
 
-
-# A file of one's own -------------------------------------------------------------------------------------------------
 
 FRENCH = """
 version = "essai 2"
@@ -278,6 +225,10 @@ def test_questions_in_french(tmp_path: Path) -> None:
     assert mine.prompt("Bon.", "Qui ?", MULTIPLE, zoe) == (
         "Bon.\nQuestion : Qui ? Zoé, Noël, les deux ou personne ?\nRéponse :"
     )
+    text = FRENCH.replace(" {choices}", "").replace('version = "essai 2"\n', "")
+    assert load_questions(write(tmp_path, text)).prompt("Bon.", "Qui ?", SINGLE, zoe) == (
+        "Bon.\nQuestion : Qui ?\nRéponse :"
+    )
 
 
 def test_the_shipped_file_is_in_the_format_that_users_write(tmp_path: Path) -> None:
@@ -287,14 +238,6 @@ def test_the_shipped_file_is_in_the_format_that_users_write(tmp_path: Path) -> N
     mine, shipped = load_questions(write(tmp_path, text)), load_questions()
     assert (mine.version, mine.texts, mine.wordings) == (shipped.version, shipped.texts, shipped.wordings)
 
-
-def test_a_prompt_needs_no_choices_and_a_file_no_version(tmp_path: Path) -> None:
-    text = FRENCH.replace(" {choices}", "").replace('version = "essai 2"\n', "")
-    mine = load_questions(write(tmp_path, text))
-    assert mine.prompt("Bon.", "Qui ?", SINGLE, HER_FIRST) == "Bon.\nQuestion : Qui ?\nRéponse :"
-
-
-# Refusals ------------------------------------------------------------------------------------------------------------
 
 TEXTS = [
     ("context", 'context = "{first} et', "context"),
@@ -308,7 +251,6 @@ TEXTS = [
 ]
 """Every text of a file: how an error names it, how its line begins, and its key."""
 BEGINS = {named: begins for named, begins, _ in TEXTS}
-TABLES = ("phrase", "phrases", "choices", "stated")
 SECOND = "\n[[wording]]\n" + FRENCH.partition("[[wording]]")[2]
 
 
@@ -336,52 +278,22 @@ def test_a_missing_text_an_unknown_hole_and_a_stray_brace_are_refused_in_every_t
 
 
 @pytest.mark.parametrize(
-    "hole",
+    ("named", "lacking", "foreign"),
     [
-        "{ first }",
-        "{given name}",
-        "{first.name}",
-        "{first-name}",
-        "{first!r}",
-        "{first",
-        "{{first}}",
-        "}first{",
-        "{\\n}",
-    ],
-)
-def test_a_brace_that_is_no_hole_is_refused(hole: str, tmp_path: Path) -> None:
-    assert_text_refused(tmp_path, FRENCH.replace("Qui, de {first}", f"Qui, de {hole}"), "wording 1, single")
-
-
-@pytest.mark.parametrize(
-    ("named", "hole"),
-    [
-        ("context", "{subject}"), ("has", "{phrase}"), ("prompt", "{first}"), ("phrase.skill", "{attributes}"),
-        ("phrases.skill", "{attribute}"), ("choices.single", "{subject}"), ("stated.context", "{parts}"),
-        ("wording 1, attribute", "{job}"), ("wording 1, binary", "{phrase}"), ("wording 1, single", "{subject}"),
-        ("wording 1, single_negated", "{other}"), ("wording 1, multiple", "{subject}"),
+        ("context", "{first}", "{subject}"), ("has", "{parts}", "{phrase}"), ("prompt", "{question}", "{first}"),
+        ("phrase.knowledge", "{attribute}", "{attributes}"), ("phrases.ability", "{attributes}", "{attribute}"),
+        ("stated.context", "{phrase}", "{parts}"), ("wording 1, attribute", "{subject}", "{job}"),
+        *((f"wording 1, {kind}", "{subject}", "{phrase}") for kind in (BINARY, BINARY_NEGATED)),
+        *((f"wording 1, {kind}", "{job}", "{subject}") for kind in (SINGLE, SINGLE_NEGATED, MULTIPLE)),
     ],
 )  # fmt: skip
-def test_a_hole_of_another_text_is_refused(named: str, hole: str, tmp_path: Path) -> None:
+def test_a_hole_that_is_lacking_or_of_another_text_is_refused(
+    named: str, lacking: str, foreign: str, tmp_path: Path
+) -> None:
     line = line_of(named)
-    assert_text_refused(tmp_path, FRENCH.replace(line, f'{line[:-1]} {hole}"'), named, hole)
-
-
-@pytest.mark.parametrize(
-    ("named", "hole"),
-    [
-        ("context", "{first}"), ("context", "{second}"), ("has", "{subject}"), ("has", "{parts}"),
-        ("prompt", "{context}"), ("prompt", "{question}"), ("phrase.knowledge", "{attribute}"),
-        ("phrases.ability", "{attributes}"), ("stated.context", "{subject}"), ("stated.context", "{phrase}"),
-        ("wording 1, attribute", "{subject}"), ("wording 1, attribute", "{phrase}"),
-        *((f"wording 1, {kind}", "{subject}") for kind in (BINARY, BINARY_NEGATED)),
-        *((f"wording 1, {kind}", "{job}") for kind in OF_JOBS),
-    ],
-)  # fmt: skip
-def test_a_text_without_a_hole_that_it_needs_is_refused(named: str, hole: str, tmp_path: Path) -> None:
-    line = line_of(named)
-    assert hole in line
-    assert_text_refused(tmp_path, FRENCH.replace(line, line.replace(hole, "X")), named, hole)
+    assert lacking in line
+    assert_text_refused(tmp_path, FRENCH.replace(line, line.replace(lacking, "X")), named, lacking)
+    assert_text_refused(tmp_path, FRENCH.replace(line, f'{line[:-1]} {foreign}"'), named, foreign)
 
 
 @pytest.mark.parametrize("kind", OF_JOBS)
@@ -397,25 +309,24 @@ def test_a_second_wording_is_read_and_named_by_its_number(tmp_path: Path) -> Non
     assert_text_refused(tmp_path, FRENCH + without, "wording 2, single_negated")
 
 
+HEAD = FRENCH.partition("[[wording]]")[0]
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("Who is more qualified?", "TOML"),
-        (FRENCH.replace("[phrases]", "[phrase]"), "TOML"),
-        ("", "context"),
-        (f"{FRENCH.partition('[[wording]]')[0]}", "[[wording]]"),
-        (f"wording = []\n{FRENCH.partition('[[wording]]')[0]}", "[[wording]]"),
-        (f"wording = ['Who?']\n{FRENCH.partition('[[wording]]')[0]}", "[[wording]]"),
-        (f"{FRENCH.partition('[[wording]]')[0]}[wording]\nsingle = 'Who?'", "[[wording]]"),
-        (f"prompts = 'x'\n{FRENCH}", "'prompts'"),
+        ("Who is more qualified?", "TOML"), ("", "context"), (HEAD, "[[wording]]"),
+        (f"wording = []\n{HEAD}", "[[wording]]"), (f"wording = ['Who?']\n{HEAD}", "[[wording]]"),
+        (f"{HEAD}[wording]\nsingle = 'Who?'", "[[wording]]"), (f"prompts = 'x'\n{FRENCH}", "'prompts'"),
         (FRENCH.replace("[stated]", '[extra]\ncontext = "x"\n\n[stated]'), "'extra'"),
         (f'{FRENCH}{SECOND}attitude = "Oui."\n', "wording 2, 'attitude'"),
-        *((FRENCH.replace(f"[{name}]\n", f"[{name}]\nattitude = 'Oui.'\n"), f"[{name}] 'attitude'") for name in TABLES),
-        *((re.sub(rf"\[{name}\]\n[^\[]*", "", FRENCH), f"[{name}]") for name in TABLES),
-        *((f"{name} = 'x'\n" + re.sub(rf"\[{name}\]\n[^\[]*", "", FRENCH), f"[{name}]") for name in TABLES),
+        (FRENCH.replace("[choices]\n", "[choices]\nattitude = 'Oui.'\n"), "[choices] 'attitude'"),
+        *((re.sub(r"\[choices\]\n[^\[]*", "", before + FRENCH), "[choices]") for before in ("", "choices = 'x'\n")),
+        *((FRENCH.replace("Qui, de {first}", f"Qui, de {hole}"), "wording 1, single")
+          for hole in ("{ first }", "{first.name}", "{first!r}", "{first", "{{first}}", "}first{")),
     ],
-)
-def test_a_file_with_other_tables_or_keys_is_refused(text: str, named: str, tmp_path: Path) -> None:
+)  # fmt: skip
+def test_a_file_with_other_tables_keys_or_braces_is_refused(text: str, named: str, tmp_path: Path) -> None:
     assert_text_refused(tmp_path, text, named)
 
 

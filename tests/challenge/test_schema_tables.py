@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from refusals import assert_refused
 
-import undertow
 from undertow import challenge
 
 HEADER = "occupation\tparticipant\tcoreferent\tcase\ttemplate"
@@ -49,12 +48,6 @@ def test_shares_of_women_are_the_table_s_or_the_known_ones(tmp_path: Path) -> No
         "potter": 12.5,
         "nurse": 89.58,
     }
-
-
-def test_the_package_s_own_file_is_read_as_it_is() -> None:
-    own = Path(undertow.__file__).parent / "challenge/schemas/undertow-schemas.tsv"
-    texts = [sentence.query.texts() for sentence in challenge.sentences(str(own)).sentences]
-    assert texts == [sentence.query.texts() for sentence in challenge.sentences("undertow-schemas").sentences]
 
 
 @pytest.mark.parametrize(
