@@ -90,8 +90,7 @@ def test_table_has_every_cell_and_numbers_stand_to_the_right() -> None:
 @pytest.mark.parametrize(
     ("column", "numeric"),
     [
-        (["42.1 ± 0.8", "\N{MINUS SIGN}3", "1,234"], True),
-        (["[1.0, 2.0]", "12/40", "33%", "< .001"], True),
+        (["42.1 ± 0.8", "\N{MINUS SIGN}3", "1,234", "[1.0, 2.0]", "12/40", "33%", "< .001"], True),
         (["0", "gender"], False),
         (["", "–"], False),
         (["(...)", "?", "3 of 4"], False),
@@ -127,13 +126,8 @@ ROWS = (
 
 def grounds(**parts: Any) -> PageGrounds:
     figure = PageFigure("graph", SVG.format(1, 1), "Arrows.", "W causes X.")
-    made: dict[str, Any] = {
-        "kind": "drift with W",
-        "graph": "W -> X; W -> Y",
-        "about": ["W is the date."],
-        "figure": figure,
-    }
-    return PageGrounds(**made | {"tally": "It grants 1.", "assumptions": ROWS, "doubt": DOUBT} | parts)
+    made: dict[str, Any] = {"tally": "It grants 1.", "assumptions": ROWS, "doubt": DOUBT, "figure": figure} | parts
+    return PageGrounds("drift with W", "W -> X; W -> Y", ["W is the date."], **made)
 
 
 def test_every_assumption_has_a_row_that_says_whether_it_is_granted() -> None:
@@ -149,16 +143,11 @@ def test_findings_are_listed_by_what_they_rest_on_and_only_those_that_do_carry_t
     assert 'class="doubt"' not in granted
     nothing = section(page(grounds=grounds(), findings=[NOTHING]), "grounds")
     assert "Findings that rest on" not in nothing
-    assert nothing != section(page(grounds=grounds(), findings=[DRIFTS]), "grounds")
-
-
-def test_many_findings_are_folded_and_each_carries_the_doubt() -> None:
     n_findings = UNFOLDED_FINDINGS + 5
-    html = page(grounds=grounds(), findings=[Finding(f"finding {at}", True, float(-at)) for at in range(n_findings)])
-    assert section(html, "findings").count(DOUBT) == n_findings
-    assert section(html, "grounds").count(DOUBT) == 1
+    many = page(grounds=grounds(), findings=[Finding(f"finding {at}", True, float(-at)) for at in range(n_findings)])
+    assert [section(many, name).count(DOUBT) for name in ("findings", "grounds")] == [n_findings, 1]
     for name in ("findings", "grounds"):
-        assert section(html, name).index("finding 1<") < section(html, name).index("<summary>5 more")
+        assert section(many, name).index("finding 1<") < section(many, name).index("<summary>5 more")
 
 
 # What a lower precision could change.
@@ -226,13 +215,10 @@ def checklist(*checks: Check) -> str:
 
 def test_every_test_is_in_the_cell_of_its_capability_and_type_and_opens_to_its_failures() -> None:
     html = section(page(matrices=[MATRIX]), "checklist")
-    rows = [
-        [
-            unescape(re.sub(r"\s*<[^>]+>\s*", "|", cell))
-            for cell in re.findall("<t[hd].*?>(.*?)</t[hd]>", row, re.DOTALL)
-        ]
-        for row in re.findall("<tr>(.*?)</tr>", html, re.DOTALL)
+    found = [
+        re.findall("<t[hd].*?>(.*?)</t[hd]>", row, re.DOTALL) for row in re.findall("<tr>.*?</tr>", html, re.DOTALL)
     ]
+    rows = [[unescape(re.sub(r"\s*<[^>]+>\s*", "|", cell)) for cell in row] for row in found]
     assert [row[0].strip("|") for row in rows] == ["capability", "symmetry", "negation"]
     assert [cell.strip("|") for cell in rows[0][1:]] == list(COLUMNS)
     holds = [
@@ -254,12 +240,9 @@ def test_every_test_is_in_the_cell_of_its_capability_and_type_and_opens_to_its_f
 @pytest.mark.parametrize(
     ("n", "failed", "text"),
     [
-        (400, 50, "fails in 12.5% of 400"),
-        (4, 2, "fails in 50% of 4"),
         (62, 62, "fails in 100% of 62"),
         (10_000, 3, "fails in less than 0.1% of 10,000"),
         (10_000, 9_999, "fails in more than 99.9% of 10,000"),
-        (7, 0, "passes in all 7"),
         (1, 0, "passes in its one case"),
         (0, 0, "no case"),
     ],
@@ -282,15 +265,7 @@ def test_test_looks_worse_the_more_often_it_fails_and_says_how_many_failures_ope
         assert "<summary>" not in checklist(Check("k", "", n, failed, list(examples)))
 
 
-@pytest.mark.parametrize(
-    "cells",
-    [
-        {("symmetry", "other"): [SWAP]},
-        {("other", "invariance"): [SWAP]},
-        {("symmetry", "invariance"): [Check("k", "", 3, 4)]},
-        {("symmetry", "invariance"): [Check("k", "", 3, -1)]},
-    ],
-)
-def test_checklist_of_what_cannot_be_is_refused(cells: Any) -> None:
+@pytest.mark.parametrize(("row", "check"), [("other", SWAP), ("symmetry", Check("k", "", 3, 4))])
+def test_checklist_of_what_cannot_be_is_refused(row: str, check: Check) -> None:
     with pytest.raises(ValueError, match=r"rows and columns|'k' failed"):
-        page(matrices=[Matrix("T", ["symmetry"], ["invariance"], cells)])
+        page(matrices=[Matrix("T", ["symmetry"], ["invariance"], {(row, "invariance"): [check]})])
