@@ -14,13 +14,13 @@ import pandas as pd
 import pytest
 
 import undertow
-from scripted import Script, scripted
+from scripted import Script
 from undertow import audit, models, probes
 from undertow.audit import Run
 from undertow.challenge.descriptions import DIMENSION_HOLE, TASKS
 from undertow.challenge.document_sources import load_documents
 from undertow.challenge.documents import CATEGORIES, DIMENSIONS
-from undertow.models.base import EXACT, Found, UnscorableError
+from undertow.models.base import Found, UnscorableError
 from undertow.probes.base import Sampling
 from undertow.types import (
     BEST_SPAN,
@@ -104,8 +104,6 @@ def test_items_are_documents_by_wordings_by_examples_by_decodings(
     cells = Counter(tuple(str(item.factors[name]) for name in names) for item in items)
     assert set(cells.values()) == {2}
     assert {item.cluster for item in items} == {str(item.factors["document"]) for item in items}
-    assert {item.factors["given_shots"] for item in items} == {0, 5}
-    assert all(item.gold == item.factors["gold"] for item in items)
 
 
 @pytest.mark.parametrize(
@@ -119,15 +117,6 @@ def test_what_is_asked_unless_told_otherwise(probe: str, n_documents: int, plain
         assert len(items_of(probe, documents=6, shots="0,5")) == 6 * (plain + 3 * behind)
 
 
-def test_wordings_behind_examples_are_among_those_without() -> None:
-    items = items_of(IDENTIFICATION, documents=1, shots="0,5", wordings=6, shot_wordings=2)
-    asked: dict[Any, set[Any]] = {0: set(), 5: set()}
-    for item in items:
-        asked[item.factors["shots"]].add((item.factors["description_class"], item.factors["wording"]))
-    assert (len(asked[0]), len(asked[5])) == (3 * 6 + 1, 3 * 2 + 1)
-    assert asked[5] < asked[0]
-
-
 @pytest.mark.parametrize("probe", TASKS)
 def test_a_seed_asks_the_same_again_and_another_asks_with_other_examples(probe: str) -> None:
     options: dict[str, Any] = {"documents": 8, "shots": "0,3", "wordings": 1}
@@ -136,11 +125,9 @@ def test_a_seed_asks_the_same_again_and_another_asks_with_other_examples(probe: 
     assert len(other) == len(first)
     assert {item.factors["document"] for item in first} != {item.factors["document"] for item in other}
     # On the same documents, the examples differ.
-    everywhere: dict[str, Any] = {"shots": "3", "wordings": 1, "draws": 1}
+    everywhere: dict[str, Any] = {"shots": "3", "classes": "null", "draws": 1}
     pairs = zip(items_of(probe, seed=4, **everywhere), items_of(probe, seed=5, **everywhere), strict=True)
-    same = [
-        query_of(one).shots == query_of(two).shots for one, two in pairs if one.factors["description_class"] == "null"
-    ]
+    same = [query_of(one).shots == query_of(two).shots for one, two in pairs]
     assert len(same) > 50
     assert sum(same) < 5
 
@@ -352,21 +339,11 @@ def test_labels_are_the_dimensions_of_the_users_own_table(tmp_path: Path) -> Non
     assert design["labels"] == ["birth", "handedness", "height"]
 
 
-@pytest.mark.parametrize(
-    ("dimensions", "words"),
-    [
-        (("height", "height"), ["'height'", "nothing to choose between"]),
-        (("height", "Height"), ["'Height'", "'height'", "differ in case only"]),
-    ],
-)
-def test_labels_that_cannot_be_chosen_among_are_refused(
-    dimensions: tuple[str, str], words: list[str], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("other", "words"), [("height", ["nothing to choose between"]), ("Height", ["'Height'"])])
+def test_labels_that_cannot_be_chosen_among_are_refused(other: str, words: list[str], tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
-    path.write_text(
-        "text,biased,dimension\n" + "".join(f"Text {at}.,yes,{name}\n" for at, name in enumerate(dimensions))
-    )
-    refuses(words, IDENTIFICATION, challenge=str(path))
+    path.write_text(f"text,biased,dimension\nText 1.,yes,height\nText 2.,yes,{other}\n")
+    refuses(["'height'", *words], IDENTIFICATION, challenge=str(path))
 
 
 def test_the_weak_oracle_shows_the_category_of_the_right_answer() -> None:
@@ -377,12 +354,6 @@ def test_the_weak_oracle_shows_the_category_of_the_right_answer() -> None:
         answers = [shot.strip().rpartition("\n")[2] for shot in query_of(item).shots]
         assert set(answers) <= set(category)
         assert len(set(answers)) == 3
-
-
-@pytest.mark.parametrize("chat", [True, False])
-@pytest.mark.parametrize("probe", TASKS)
-def test_the_chat_template_is_asked_for(probe: str, *, chat: bool) -> None:
-    assert {query_of(item).chat for item in items_of(probe, documents=2, classes="null", chat=chat)} == {chat}
 
 
 # How written answers are come to.
@@ -439,15 +410,11 @@ def refuses(words: Sequence[str], probe: str, **options: Any) -> None:
         *((probe, {"classes": "statment"}, ["--classes", "'statment'"]) for probe in TASKS),
         *((probe, {"challenge": "mgc"}, ["'mgc'"]) for probe in TASKS),
         *((probe, {"protocol": "paper"}, ["'paper'", "exact"]) for probe in TASKS),
-        (DIAGNOSIS, {"shots": "-1"}, ["--shots '-1'"]),
         (DIAGNOSIS, {"shots": ""}, ["--shots ''"]),
-        (DIAGNOSIS, {"shots": "2.5"}, ["--shots '2.5'"]),
         (DIAGNOSIS, {"shots": "101"}, ["--shots '101'", "0 to 100"]),
         (IDENTIFICATION, {"classes": ","}, ["--classes"]),
-        (IDENTIFICATION, {"draws": -1}, ["--draws -1"]),
         (IDENTIFICATION, {"draws": 0, "shots": "5"}, ["--draws 0"]),
         (IDENTIFICATION, {"documents": -1}, ["--documents -1"]),
-        (EXTRACTION, {"wordings": -1}, ["--wordings -1"]),
         (EXTRACTION, {"shot_wordings": -2}, ["--shot-wordings -2"]),
         (EXTRACTION, {"challenge": "no such file.tsv"}, ["no such file.tsv"]),
         (REPHRASING, {"description_file": "no such file.toml"}, ["no such file.toml"]),
@@ -456,12 +423,8 @@ def refuses(words: Sequence[str], probe: str, **options: Any) -> None:
         *((probe, {"decoding": "greedy"}, ["--decoding 'greedy'", "span-exact"]) for probe in WRITTEN),
         *((probe, {"temperature": math.nan}, ["--temperature nan"]) for probe in WRITTEN),
         *((probe, {"top_k": -1}, ["--top-k -1"]) for probe in WRITTEN),
-        (EXTRACTION, {"decoding": ""}, ["--decoding ''"]),
-        (EXTRACTION, {"temperature": -0.5}, ["--temperature -0.5"]),
         (REPHRASING, {"temperature": math.inf}, ["--temperature inf"]),
-        (REPHRASING, {"top_k": -1, "temperature": 1.0}, ["--top-k -1"]),
         (IDENTIFICATION, {"sampling": "oracle"}, ["--sampling 'oracle'", "weak-oracle"]),
-        (IDENTIFICATION, {"sampling": ""}, ["--sampling ''"]),
     ],
 )
 def test_bad_option_is_refused_by_name(probe: str, options: Mapping[str, Any], words: list[str]) -> None:
@@ -486,18 +449,11 @@ def test_examples_need_training_documents(probe: str, tmp_path: Path) -> None:
     assert items_of(probe, challenge=str(path))
 
 
-@pytest.mark.parametrize(
-    ("probe", "words"),
-    [
-        (IDENTIFICATION, ["bias-identification", "dimension"]),
-        (EXTRACTION, ["bias-extraction", "span"]),
-        (REPHRASING, ["bias-rephrasing", "--rephrasings"]),
-    ],
-)
-def test_a_split_of_cad_serves_diagnosis_only(probe: str, words: list[str], tmp_path: Path) -> None:
+def test_a_split_of_cad_serves_diagnosis_only(tmp_path: Path) -> None:
     path = tmp_path / "cad_test.tsv"
     path.write_text("id\ttext\tlabels\n1\tA mild text.\tNeutral\n2\tAnother.\tIdentityDirectedAbuse\n")
-    refuses(words, probe, challenge=str(path))
+    for probe, word in ((IDENTIFICATION, "dimension"), (EXTRACTION, "span"), (REPHRASING, "--rephrasings")):
+        refuses([probe, word], probe, challenge=str(path))
     assert [item.gold for item in items_of(DIAGNOSIS, challenge=str(path), classes="null")] == ["No", "Yes"]
 
 
@@ -525,22 +481,11 @@ def test_spans_without_rephrasings_are_refused_and_a_table_gives_them(tmp_path: 
     assert (query_of(item).prompt, item.gold) == ("Old folk\n", "Some people")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("[bias-diagnosis", ["own.toml"]),
-        ("[bias-diagnosis.question]\ntext = 'Mine'", ["own.toml"]),
-        ("[bias-diagnosis.mine]\ntext = 'A {hole}'", ["own.toml", "'hole'"]),
-        ("", ["own.toml"]),
-    ],
-)
 @pytest.mark.parametrize("probe", TASKS)
-def test_description_files_that_are_not_what_they_should_be_are_refused(
-    probe: str, text: str, words: list[str], tmp_path: Path
-) -> None:
+def test_a_damaged_description_file_is_refused(probe: str, tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
-    path.write_text(text)
-    refuses(words, probe, description_file=str(path))
+    path.write_text("[bias-diagnosis.mine]\ntext = 'A {hole}'")
+    refuses(["own.toml", "'hole'"], probe, description_file=str(path))
 
 
 def test_classes_of_ones_own_are_asked_too(tmp_path: Path, statements: str) -> None:
@@ -623,24 +568,6 @@ def test_diagnosis_of_a_scripted_model_by_hand(script: Script, statements: str, 
     # Two documents at 0 and two at -100; as much or more in 2 x 2 of 16 ways of signing, both of which are half of all.
     assert (effect.value, effect.group["levels"]) == (-50.0, "does it contain less is there")
     assert effect.p == pytest.approx(0.5, abs=0.05)
-
-
-def test_the_answers_of_a_run_are_rows_with_their_factors(
-    script: Script, untold: None, statements: str, tmp_path: Path
-) -> None:
-    script(diagnoses)
-    frame = undertow.run(
-        DIAGNOSIS, "scripted", challenge=statements, shots="0,1", draws=2, out=tmp_path / "run"
-    ).observations
-    assert len(frame) == 4 * 3 * (1 + 2)
-    assert frame["item"].is_unique
-    assert set(frame["decoding"]) == {"greedy"}
-    assert frame["yes_percent"].between(37.4, 62.6).all()
-    assert frame.loc[frame["answer"] == "who knows", "nats"].isna().all()
-    assert frame.loc[frame["answer"] == "Yes", "nats"].to_numpy() == pytest.approx(math.log(0.5))
-    assert (frame["cluster"] == frame["document"]).all()
-    assert (frame["slot_question"] == "").sum() == 4 * 3
-    assert (frame["passage"] == frame["text"]).all()
 
 
 def test_greedy_and_exact_labels_are_rows_of_their_own(
@@ -781,37 +708,6 @@ def test_examples_that_ran_out_are_told(script: Script, untold: None, statements
     assert "50% of the prompts have fewer examples" in repr(told)
 
 
-def test_a_second_run_asks_nothing_and_a_larger_one_only_what_is_new(
-    script: Script, untold: None, statements: str, tmp_path: Path
-) -> None:
-    model = script(diagnoses)
-    first = undertow.run(DIAGNOSIS, "scripted", challenge=statements, out=tmp_path / "a")
-    assert len(model.asked) == 12 == first.manifest["counts"]["computed"]
-    again = undertow.run(DIAGNOSIS, "scripted", challenge=statements, out=tmp_path / "b")
-    assert len(model.asked) == 12
-    assert (tmp_path / "a/results.json").read_bytes() == (tmp_path / "b/results.json").read_bytes()
-    assert again.observations.equals(first.observations)
-    undertow.run(DIAGNOSIS, "scripted", challenge=statements, shots="0,1", draws=1, out=tmp_path / "c")
-    assert len(model.asked) == 24
-
-
-def test_a_dry_run_counts_and_asks_nothing(script: Script, statements: str) -> None:
-    model = script(diagnoses)
-    estimated = audit.dry_run(DIAGNOSIS, "scripted", challenge=statements)
-    assert (estimated.n_queries, estimated.n_distinct, estimated.n_stored, estimated.n_tokens) == (12, 12, 0, 84)
-    assert model.asked == []
-
-
-def test_a_model_that_is_not_asked_such_things_is_refused(
-    script: Script, statements: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found, _ = scripted("reader", diagnoses)
-    monkeypatch.setattr(models, "find", lambda request: dataclasses.replace(found, asks={"blank": (EXACT,)}))
-    for probe in TASKS:
-        with pytest.raises(UndertowError, match=r"reader: cannot be asked .*; it can be asked a sentence with a blank"):
-            undertow.run(probe, "reader", challenge=statements)
-
-
 def test_several_models_are_beside_each_other(script: Script, statements: str, tmp_path: Path) -> None:
     """One is right wherever the other is wrong, so that the model is all of the variance."""
     script(lambda query: labelled(cast(Choice, query), RIGHT[document_of(query)]), "right")
@@ -823,10 +719,6 @@ def test_several_models_are_beside_each_other(script: Script, statements: str, t
     shares = {one.group["source"]: one.value for one in run.record.results if one.measure == "share_of_variance" and
               one.group["model"] == "all"}  # fmt: skip
     assert shares["model"] == pytest.approx(100)
-    assert {one.group["description_class"] for one in run.record.results if not one.group["model"]} == {
-        "(majority)",
-        "(random)",
-    }
     assert [name for table in run.shown for name in ("right", "wrong") if name in table.title] == ["right", "wrong"]
     texts = [finding.text for finding in run.findings]
     for name, score in (("right", "100.0%"), ("wrong", " 0.0%")):
@@ -916,21 +808,15 @@ def test_how_recorded_examples_were_drawn(
     assert told == set(expected)
 
 
-@pytest.mark.parametrize(
-    ("missing", "notes"),
-    [
-        ([], []),
-        (["a,v"], ["1 of 3 cells lacks answers for some documents, so its mean is over other texts"]),
-        (["a,v", "b,w"], ["2 of 3 cells lack answers for some documents, so their means are over different texts"]),
-    ],
-)
+@pytest.mark.parametrize(("missing", "said"), [([], []), (["a,v"], ["1 of 3 "]), (["a,v", "b,w"], ["2 of 3 "])])
 def test_cells_of_a_table_that_lack_documents_are_told(
-    missing: list[str], notes: list[str], untold: None, tmp_path: Path
+    missing: list[str], said: list[str], untold: None, tmp_path: Path
 ) -> None:
     rows = {f"{name},{wording}": f"{name},Yes,No,{wording}\n" for wording in "uvw" for name in "abc"}
     text = "document,gold,answer,wording\n" + "".join(row for key, row in rows.items() if key not in missing)
     run = recorded(DIAGNOSIS, text, tmp_path)
-    assert run.manifest["design"]["document_notes"] == notes
+    notes = run.manifest["design"]["document_notes"]
+    assert [note[: len(start)] for note, start in zip(notes, said, strict=True)] == said
     told = repr(probes.load(DIAGNOSIS).told(audit.evidence_of(run.record), run.record.results))
     assert all(note in told for note in notes)
 
@@ -938,7 +824,6 @@ def test_cells_of_a_table_that_lack_documents_are_told(
 @pytest.mark.parametrize(
     ("probe", "columns", "column", "name"),
     [
-        (DIAGNOSIS, "document,gold,answer,description_class", "description_class", "all"),
         (DIAGNOSIS, "document,gold,answer,description_class", "description_class", "(majority)"),
         (EXTRACTION, "document,gold,answer,dimension", "dimension", "ALL"),
         (IDENTIFICATION, "document,answer,dimension,gold", "gold", "all"),
@@ -951,18 +836,6 @@ def test_names_that_results_keep_are_refused_in_a_table(
         recorded(probe, f"{columns}\na,Yes,No,good\nb,Yes,No,{name}\n", tmp_path)
     assert "row 3" in str(caught.value)
     assert f"column {column}" in str(caught.value)
-
-
-# Real documents.
-
-
-def test_the_diagnosis_of_cad_is_balanced(reference_data: Path) -> None:
-    """No text of it is printed: what is compared are counts."""
-    path = reference_data / "cad" / "cad_v1_1_test.tsv.gz"
-    items = items_of(DIAGNOSIS, challenge=str(path), documents=200, classes="null")
-    golds = Counter(item.gold for item in items)
-    n_distinct = len({item.factors["text"] for item in items})
-    assert (golds["Yes"], golds["No"], len(items), n_distinct) == (100, 100, 200, 200)
 
 
 # The default model.
@@ -993,9 +866,6 @@ def test_the_default_model_answers_and_is_asked_once(
         assert frame["answer"].isin(labels).all()
         assert frame["unclaimed"].between(0, 100).all()
         assert (frame["nats"] < 0).all()
-    scores = [one for one in run.record.results if one.unit == "percent" and math.isfinite(one.value)]
-    assert scores
-    assert all(0 <= one.value <= 100 + 1e-9 for one in scores)
     again = undertow.run(probe, "smollm2", out=tmp_path / f"{probe} again", **options)
     assert again.manifest["counts"]["computed"] == 0
     assert again.observations.equals(frame)

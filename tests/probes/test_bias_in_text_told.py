@@ -10,20 +10,13 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 import pytest
-from test_bias_in_text import (
-    RIGHT,
-    diagnoses,
-    document_of,
-    labelled,
-    statements,
-    wrote,
-)
+from test_bias_in_text import diagnoses, labelled, statements, wrote
 
 import undertow
 from scripted import Script
 from undertow import probes
 from undertow.audit import Run
-from undertow.challenge.descriptions import TASKS, wordings
+from undertow.challenge.descriptions import TASKS
 from undertow.challenge.documents import DIMENSIONS
 from undertow.probes.base import Evidence
 from undertow.types import Choice, Finding, Query, UndertowError, Writing
@@ -70,14 +63,7 @@ def verdict(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("n_right", "expected"),
-    [
-        (34, "better than"),
-        (20, "not told apart from"),
-        (23, "not told apart from"),
-        (5, "worse than"),
-        (0, "worse than"),
-    ],
+    ("n_right", "expected"), [(34, "better than"), (23, "not told apart from"), (5, "worse than"), (0, "worse than")]
 )
 def test_a_model_is_better_or_worse_where_the_interval_leaves_out_the_baseline(n_right: int, expected: str) -> None:
     other = {"Yes": "No", "No": "Yes"}
@@ -115,7 +101,9 @@ def test_what_is_claimed_is_what_the_interval_says(task: str) -> None:
 def test_two_right_answers_of_two_are_no_evidence() -> None:
     (finding,) = findings_of(DIAGNOSIS, said(["Yes", "No"], ["Yes", "No"]))
     assert "15.8 to 100.0" in finding.text
-    assert not finding.found
+    (alone,) = findings_of(DIAGNOSIS, said(["Yes"], ["Yes"]))
+    assert "interval" not in alone.text
+    assert not finding.found | alone.found
 
 
 def test_a_run_of_one_class_has_its_finding_too() -> None:
@@ -130,12 +118,6 @@ def test_a_run_of_one_class_has_its_finding_too() -> None:
     assert "Accuracy is 75.0%" in both[0].text
 
 
-def test_an_interval_that_is_not_there_is_not_told() -> None:
-    (finding,) = findings_of(DIAGNOSIS, said(["Yes"], ["Yes"]))
-    assert "interval" not in finding.text
-    assert not finding.found
-
-
 def test_a_habit_is_told() -> None:
     for answers, habit in ((["Yes"] * 38 + ["No"] * 2, "Yes to 95%"), (["No"] * 40, "No to 100%")):
         (finding,) = findings_of(DIAGNOSIS, said(HALF, answers))
@@ -144,13 +126,6 @@ def test_a_habit_is_told() -> None:
     assert any(
         "50%" in one.text for one in findings_of(REPHRASING, said(golds, ["", "three"] * 5, passage="one three"))
     )
-
-
-def test_where_nothing_is_scored_nothing_is_said() -> None:
-    for task in TASKS:
-        golds = ["race"] * 4 if task == IDENTIFICATION else HALF[:4]
-        (finding,) = findings_of(task, said(golds, [""] * 4, unscored="too long"))
-        assert not finding.found
 
 
 def test_a_finding_names_its_setting_and_the_model_where_there_are_several() -> None:
@@ -207,27 +182,16 @@ def by_wording(right: Mapping[str, float], n: int = 60) -> list[dict[str, Any]]:
     return rows
 
 
-def test_words_that_make_a_difference_are_told() -> None:
-    found = [
-        one for one in findings_of(DIAGNOSIS, by_wording({"bias": 0.9, "toxicity": 0.3})) if "'toxicity'" in one.text
-    ]
-    assert [one.found for one in found] == [True]
-
-
 @pytest.mark.parametrize("levels", ["ab", "abc"])
-def test_words_that_make_none_are_told_so(levels: str) -> None:
-    assert not any(
-        one.found for one in findings_of(DIAGNOSIS, by_wording(dict.fromkeys(levels, 0.5))) if "slot" in one.text
-    )
-
-
-def test_what_was_found_comes_first() -> None:
+def test_words_that_make_a_difference_are_found_and_come_first(levels: str) -> None:
     rows = [row | {"model": "a"} for row in by_wording({"bias": 0.9, "toxicity": 0.3})]
-    rows += [row | {"model": "b"} for row in by_wording({"bias": 0.5, "toxicity": 0.5})]
-    order = [finding.found for finding in findings_of(DIAGNOSIS, rows)]
+    rows += [row | {"model": "b"} for row in by_wording(dict.fromkeys(levels, 0.5))]
+    findings = findings_of(DIAGNOSIS, rows)
+    assert any(one.found and "'toxicity'" in one.text for one in findings)
+    assert not any(one.found and "slot" in one.text for one in findings if one.text.startswith("b"))
+    order = [finding.found for finding in findings]
     assert order == sorted(order, reverse=True)
-    assert True in order
-    assert False in order
+    assert set(order) == {True, False}
 
 
 # The page.
@@ -294,9 +258,6 @@ def test_tables_by_dimension_hold_each_class_and_number(script: Script, tmp_path
         classes="question,null", wordings=1, out=tmp_path / "run",
     )  # fmt: skip
     shown = {table.title: table for table in run.shown}
-    assert [title.partition(",")[0] for title in shown if "greedy" in title] == [
-        "Without examples", "With weak-oracle examples", "With random examples",
-    ]  # fmt: skip
     plain = shown["Without examples, as Table 9 of the paper: scripted, greedy"]
     assert plain.columns == ["dimension", "question", "null", "of all answers"]
     assert [row[0] for row in plain.rows] == [*DIMENSIONS, "all"]
@@ -306,15 +267,15 @@ def test_tables_by_dimension_hold_each_class_and_number(script: Script, tmp_path
     }
     behind = shown["With random examples, as Table A8 of the paper: scripted, exact"]
     assert behind.columns == ["dimension", "class", "1", "2"]
-    assert [row for row in behind.rows if row[0] == "race"] == [
-        ["race", "question", "100.0", "100.0"], ["race", "null", "100.0", "100.0"],
-    ]  # fmt: skip
+    assert [row[1:] for row in behind.rows if row[0] == "race"] == [
+        [name, "100.0", "100.0"] for name in ("question", "null")
+    ]
     assert "majority 9.1, random 9.1" in plain.about
 
 
-def test_examples_are_a_few_of_each_model_and_kind(script: Script, tmp_path: Path) -> None:
+def test_examples_are_a_few_of_each_model_and_kind(script: Script, untold: None, tmp_path: Path) -> None:
     script(lambda query: labelled(cast(Choice, query), "gender"))
-    run = undertow.run(IDENTIFICATION, "scripted", classes="question", out=tmp_path / "run")
+    run = undertow.run(IDENTIFICATION, "scripted", classes="question", wordings=2, out=tmp_path / "run")
     probe = probes.load(IDENTIFICATION)
     told = probe.told(Evidence(run.observations, run.manifest["design"]), run.record.results)
     warned = {table.title: table for table in told.shown if table.warning}
@@ -367,6 +328,7 @@ def test_nothing_scored_is_told_without_figures(task: str) -> None:
     given = evidence(task, said(golds, ["", ""], unscored="too long"))
     results = probe.measure(given, 0)
     assert list(probe.draw(given, results)) == []
+    assert [one.found for one in probe.findings(given, results)] == [False]
     told = probe.told(given, results)
     assert told.shown
     assert not [table for table in told.shown if table.warning]
@@ -431,12 +393,8 @@ def test_a_table_of_identification_has_the_eleven_labels_however_cased(untold: N
     path.write_text("document\tgold\tanswer\na\tRace\trace\nb\tGender\tage\n")
     run = undertow.score(path, probe=IDENTIFICATION, out=tmp_path / "run")
     assert run.manifest["design"]["labels"] == list(DIMENSIONS)
-    exact = {
-        one.group["dimension"]: one.value
-        for one in run.record.results
-        if one.measure == "exact_match" and one.group["model"]
-    }
-    assert exact == {"all": 50.0, "race": 100.0, "gender": 0.0}
+    exact = run.results.query("measure == 'exact_match' and model != ''").set_index("dimension")["value"]
+    assert exact.to_dict() == {"all": 50.0, "race": 100.0, "gender": 0.0}
     path.write_text("document\tgold\tanswer\na\tHeight\theight\nb\tRace\tage\n")
     run = undertow.score(path, probe=IDENTIFICATION, out=tmp_path / "own")
     assert run.manifest["design"]["labels"] == ["Height", "Race"]
@@ -456,39 +414,15 @@ def test_written_answers_without_their_texts_are_compared_with_no_copy(untold: N
     assert copy.value == pytest.approx(50 * (4 / 5 + 1))
 
 
-def test_several_settings_of_a_table_are_kept_apart(untold: None, tmp_path: Path) -> None:
-    path = tmp_path / "several.csv"
-    rows = [
-        {"document": f"d{at}", "gold": gold, "answer": gold if right else "x"}
-        | {"model": model, "shots": shots, "wording": "w\nAnswer:"}
-        for model, shots, right in (("a", 0, True), ("a", 5, False), ("b", 0, False))
-        for at, gold in enumerate(["Yes", "No"])
-    ]
-    pd.DataFrame(rows).to_csv(path, index=False)
-    run = undertow.score(path, probe=DIAGNOSIS, out=tmp_path / "run")
-    assert list(run.observations["given_shots"]) == [0, 0, 5, 5, 0, 0]  # as many as it says, where it says no more
-    values = {
-        (one.group["model"], one.group["shots"]): one.value
-        for one in run.record.results
-        if one.measure == "accuracy" and one.group["model"]
-    }
-    assert values == {("a", "0"): 100.0, ("a", "5"): 0.0, ("b", "0"): 0.0}
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("document,answer\na,Yes\n", ["gold"]),
-        ("", ["document, gold, answer"]),
         (PLAIN, ["no rows"]),
         (PLAIN + "a,Yes,No\nb,perhaps,No\n", ["row 3", "'perhaps'"]),
-        (PLAIN + "a,Yes,No\na,No,No\n", ["document 'a'"]),
         (PLAIN + "a,Yes,No\nb,No,No\na,yes,Yes\n", ["row 4", "document 'a'"]),
         ("document,gold,answer,shots\na,Yes,No,5\nb,Yes,No,many\n", ["row 3", "shots", "'many'"]),
         ("document,gold,answer,draw\na,Yes,No,-1\n", ["row 2", "draw", "'-1'"]),
-        ("document,gold,answer,shots\na,Yes,No,1.5\n", ["shots", "'1.5'"]),
-        ("document,gold,answer,shots\na,Yes,No,inf\n", ["shots", "'inf'"]),
-        (PLAIN + "a,Yes\n", ["row 2", "2 cells"]),
         (PLAIN + "a,Yes,No\nb,Yes,No,more\n", ["row 3", "4 cells"]),
         ("document,gold,answer,gold\na,Yes,No,No\n", ["columns"]),
         (PLAIN + '"a,Yes,No\n', []),
@@ -514,16 +448,9 @@ def test_a_table_of_bytes_or_under_another_protocol_is_refused(untold: None, tmp
     path.write_bytes(b"document,gold,answer\na,Yes,\xff\xfe\n")
     refused(["UTF-8"], path)
     path.write_text(FEW)
-    for protocol in ("paper", "other"):
-        refused(["protocol", repr(protocol)], path, protocol=protocol)
+    refused(["protocol", "'paper'"], path, protocol="paper")
     refused(["--probe"], path, probe="")
     assert undertow.score(path, probe=DIAGNOSIS, protocol="exact", out=tmp_path / "run").findings
-
-
-def test_rows_that_hold_line_breaks_are_counted_as_a_spreadsheet_does(tmp_path: Path) -> None:
-    path = tmp_path / "answers.csv"
-    path.write_text('document,gold,answer,wording\na,Yes,No,"one\ntwo\nthree"\nb,maybe,No,w\n')
-    refused(["row 3", "'maybe'"], path)
 
 
 def test_unscored_rows_of_a_table_stay_unscored(untold: None, tmp_path: Path) -> None:
@@ -533,14 +460,3 @@ def test_unscored_rows_of_a_table_stay_unscored(untold: None, tmp_path: Path) ->
     (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
     assert (accuracy.value, accuracy.n, accuracy.n_unscored) == (100.0, 1, 1)
     assert run.manifest["counts"]["unscored"] == 1
-
-
-def test_the_wordings_of_the_paper_are_shown_by_their_words(
-    script: Script, statements: str, untold: None, tmp_path: Path
-) -> None:
-    """Slots of a run are those of its descriptions, also where another class has none."""
-    script(lambda query: labelled(cast(Choice, query), RIGHT[document_of(query)]))
-    run = undertow.run(DIAGNOSIS, "scripted", challenge=statements, out=tmp_path / "run")
-    frame = run.observations.drop_duplicates(["description_class", "wording"])
-    own = {(one.kind, one.text): one.slots.get("question", "") for one in wordings(DIAGNOSIS)}
-    assert {(row["description_class"], row["wording"]): row["slot_question"] for row in frame.to_dict("records")} == own
