@@ -84,11 +84,7 @@ def test_injected_sentences_go_by_list_then_value_then_sentence() -> None:
     told = {"challenge": "pair", "w_name": "season", "w_index": 1, "w": "fall", "sentence": "coat", "depth": 3}
     assert items[3].factors == told
     assert [(item.cluster, item.gold) for item in items[:2]] == [("walks", None), ("coats", "female")]
-
-
-def test_no_w_list_makes_no_sentence() -> None:
     assert PAIR.injected(challenge.Injection.parse("In {w}: "), []) == []
-    assert PAIR.groups == ("female", "male", "neutral")
 
 
 @pytest.mark.parametrize("named", ["season", "none"])
@@ -112,12 +108,9 @@ def made(words: tuple[str, ...], *sentences: tuple[dict[str, Factor], str | None
     )
 
 
-@pytest.mark.parametrize("name", sorted(TAKEN))
-def test_a_word_group_called_like_a_column_is_refused(name: str) -> None:
-    assert_refused(("made", repr(name)), made, ("other", name), ({}, None))
-
-
-def test_a_word_group_called_like_a_factor_of_any_sentence_is_refused() -> None:
+def test_a_word_group_called_like_a_column_or_a_factor_of_any_sentence_is_refused() -> None:
+    for name in sorted(TAKEN):
+        assert_refused(("made", repr(name)), made, ("other", name), ({}, None))
     assert_refused(("made", "'mood'"), made, ("mood", "other"), ({}, None), ({"mood": "calm"}, None))
     assert made(("mood", "other"), ({"moods": "calm"}, None)).groups == ("mood", "other")
 
@@ -129,7 +122,6 @@ def test_a_word_group_called_like_a_factor_of_any_sentence_is_refused() -> None:
         *(({"coreferent": level}, None) for level in (2, "1")),
         *(({"percent_female": level}, None) for level in ("12", 100.5, -1, float("nan"), True)),
         ({}, "c"),
-        ({}, ""),
     ],
 )
 def test_a_factor_that_measures_read_is_refused_unless_it_is_what_they_expect(
@@ -137,6 +129,7 @@ def test_a_factor_that_measures_read_is_refused_unless_it_is_what_they_expect(
 ) -> None:
     first = dict.fromkeys(set(factors) & {"well_specified"}, True)
     assert_refused(("made, number 2", *(factors or ["gold"])), made, ("a", "b"), (first, None), (factors, gold))
+    assert_refused(("made",), made, ("a", "b"), ({"well_specified": True}, "a"), ({}, None))
 
 
 def test_what_measures_know_may_be_there_or_not() -> None:
@@ -144,21 +137,14 @@ def test_what_measures_know_may_be_there_or_not() -> None:
     assert made(("a", "b"), (known, "b"), (known | {"percent_female": 0.0}, None)).sentences[0].factors == known
 
 
-def test_sentences_of_which_some_say_whether_they_decide_are_refused() -> None:
-    assert_refused(("made",), made, ("a", "b"), ({"well_specified": True}, "a"), ({}, None))
-
-
 @pytest.mark.parametrize(
     ("template", "expected"),
     [
         ("In {w}: ", "In fall: ___ left early."),
         ("{w}. ", "fall. ___ left early."),
-        ("{w}", "fall___ left early."),
         ("{text} It was {w}.", "___ left early. It was fall."),
         ("In {w}, they said: '{text}'", "In fall, they said: '___ left early.'"),
-        ("({w}) {text} ({w})", "(fall) ___ left early. (fall)"),
         ("{{{w}}} ", "{fall} ___ left early."),
-        ("{text} {{{w}}}", "___ left early. {fall}"),
     ],
 )
 def test_where_a_value_goes(template: str, expected: str) -> None:
@@ -168,22 +154,12 @@ def test_where_a_value_goes(template: str, expected: str) -> None:
     assert injected.options == query.options
 
 
-def test_the_capital_of_a_sentence_stays_behind_any_value() -> None:
-    query = challenge.Injection.parse("In {w}: ").into(PAIR.sentences[0].query, "1901")
-    assert query.texts() == ["In 1901: She left early.", "In 1901: He left early.", "In 1901: They left early."]
-
-
-def test_a_value_is_text_and_nothing_in_it_is_a_hole() -> None:
-    query = challenge.Injection.parse("{text} It was {w}.").into(PAIR.sentences[1].query, "{text} {blank} {w}")
-    assert query.shown() == "The woman lost ___ coat. It was {text} {blank} {w}."
-
-
-def test_a_sentence_with_several_blanks_takes_the_value_once() -> None:
+def test_a_value_is_text_goes_in_once_and_leaves_the_capital_behind_it() -> None:
     query = challenge.Injection.parse("In {w}: {text} ({w})").into(
-        pronoun_blank("{blank} said that {blank} won.", "nominative"), "1901"
+        pronoun_blank("{blank} said that {blank} won.", "nominative"), "{text}"
     )
-    assert query.shown() == "In 1901: ___ said that ___ won. (1901)"
-    assert query.texts()[1] == "In 1901: He said that he won. (1901)"
+    assert query.shown() == "In {text}: ___ said that ___ won. ({text})"
+    assert query.texts()[1] == "In {text}: He said that he won. ({text})"
 
 
 @pytest.mark.parametrize(
@@ -217,22 +193,20 @@ def test_a_verb_agrees_with_they() -> None:
     query = pronoun_blank("Then {blank} {verb:was|were} late.", "nominative")
     assert query.texts() == ["Then she was late.", "Then he was late.", "Then they were late."]
     assert {option.fills for option in query.options} == {("she", "was"), ("he", "was"), ("they", "were")}
-
-
-def test_several_verbs_agree_each_in_its_place_also_before_the_pronoun() -> None:
     query = pronoun_blank("{blank} {verb:is|are} sure that {blank} {verb:has|have} {{it}}.", "nominative")
     assert query.texts()[1:] == ["He is sure that he has {it}.", "They are sure that they have {it}."]
     query = pronoun_blank("{verb:does not|do not} {blank} sing?", "nominative")
     assert query.texts() == ["Does not she sing?", "Does not he sing?", "Do not they sing?"]
+    forms = [("one", "the cat"), ("many", "the cats")]
+    assert group_blank("{blank} {verb:sleeps|sleep}.", forms, plural="many").texts()[1] == "The cats sleep."
+    assert group_blank("{blank} {verb:sleeps|sleep}.", forms).texts()[1] == "The cats sleeps."
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("{blank} left.", "She left."),
-        ("“{blank} left,” said the cook.", "“She left,” said the cook."),
         ("It rained. {blank} left.", "It rained. She left."),
-        ("Did it rain? {blank} left.", "Did it rain? She left."),
         ("It rained; {blank} left.", "It rained; she left."),
         ("Then {blank} left.", "Then she left."),
     ],
@@ -245,13 +219,8 @@ def test_words_of_any_groups_fill_a_blank_once_each() -> None:
     query = group_blank("Soup {verb:is|are} {blank}.", [("warm", "hot"), ("warm", "hot"), ("cold", "icy")])
     fills = [(option.group, option.fills) for option in query.options]
     assert fills == [("warm", ("is", "hot")), ("cold", ("is", "icy"))]
-
-
-def test_verbs_agree_with_the_group_that_is_said_to_be_plural() -> None:
-    forms = [("one", "the cat"), ("many", "the cats")]
-    plural = group_blank("{blank} {verb:sleeps|sleep}.", forms, plural="many")
-    assert plural.texts() == ["The cat sleeps.", "The cats sleep."]
-    assert group_blank("{blank} {verb:sleeps|sleep}.", forms).texts()[1] == "The cats sleeps."
+    assert_refused(("'x'", "'a'", "'b'"), group_blank, "It is {blank}.", [("a", "x"), ("b", "x")])
+    assert_refused(("'Sie'", "'polite'"), group_blank, "{blank} is here.", [("polite", "Sie"), ("she", "sie")])
 
 
 @pytest.mark.parametrize(
@@ -266,17 +235,6 @@ def test_a_sentence_with_other_holes_is_refused(text: str, named: str) -> None:
     assert_refused((named,), pronoun_blank, text, "nominative")
 
 
-@pytest.mark.parametrize(
-    ("text", "forms", "named"),
-    [
-        ("It is {blank}.", [("a", "x"), ("b", "x")], "'x'"),
-        ("{blank} is here.", [("polite", "Sie"), ("she", "sie")], "'Sie'"),
-    ],
-)
-def test_a_word_of_two_groups_is_refused(text: str, forms: list[tuple[str, str]], named: str) -> None:
-    assert_refused((named, *(repr(group) for group, _ in forms)), group_blank, text, forms)
-
-
 def test_a_challenge_file_without_w_is_a_set_of_sentences(tmp_path: Path) -> None:
     chosen = challenge.sentences(write(tmp_path, OWN))
     assert (chosen.name, chosen.title, chosen.source) == ("own", "Own", "this test")
@@ -288,17 +246,10 @@ def test_a_challenge_file_without_w_is_a_set_of_sentences(tmp_path: Path) -> Non
     assert [sentence.cluster for sentence in chosen.sentences] == ["sang", "slept", "sang", "slept"]
     told = {"template": "The king said that {blank} {verb}.", "verb": "slept", "decided": True}
     assert chosen.sentences[3].factors == told
-
-
-def test_a_challenge_file_whose_gold_is_no_group_is_refused(tmp_path: Path) -> None:
+    none = challenge.sentences(write(tmp_path, OWN.replace('gold = "male"', 'gold = ""')))
+    assert {sentence.gold for sentence in none.sentences} == {None}
     path = write(tmp_path, OWN.replace('gold = "male"', 'gold = "king"'))
     assert_refused(("own, template 1/sang", "'king'"), challenge.sentences, path)
-
-
-def test_an_empty_gold_says_nothing(tmp_path: Path) -> None:
-    chosen = challenge.sentences(write(tmp_path, OWN.replace('gold = "male"', 'gold = ""')))
-    assert {sentence.gold for sentence in chosen.sentences} == {None}
-    assert not any("gold" in sentence.factors for sentence in chosen.sentences)
 
 
 def test_a_challenge_file_without_w_takes_any_injection(tmp_path: Path) -> None:
@@ -340,11 +291,8 @@ def test_sentences_that_come_with_the_package(name: str) -> None:
     [
         (("winogendre",), ("'winogendre'", "did you mean 'winogender'", *names())),
         (("absent.toml",), ("'absent.toml'",)),
-        (("absent.csv",), ("absent.csv",)),
         (("simplified", "folder"), ("'simplified'", "--data-dir")),
-        (("absent.csv", "folder"), ("'absent.csv'", "--data-dir")),
         (("simplified", "", "a: x; b: y"), ("'simplified'", "--options")),
-        (("own.toml", "", "a: x; b: y"), ("'own.toml'", "--options")),
     ],
 )
 def test_a_challenge_that_cannot_be_found_or_takes_no_such_option_is_refused(

@@ -9,7 +9,6 @@ import pytest
 
 from undertow import challenge
 from undertow.challenge.schemas import Schema, SchemaSource, own, own_shares, simplified
-from undertow.types import Blank
 
 LEFT_OUT = {
     "advisor", "appraiser", "bartender", "chemist", "clerk", "counselor", "educator", "engineer", "firefighter",
@@ -43,10 +42,8 @@ def clause(template: str) -> str:
         ("{participant} waved to the {occupation}, but {blank} slept.", "___ slept."),
         ("The {occupation} sang to {participant} while {blank} {verb:was|were} at work.", "___ ___ at work."),
         ("The {occupation} told {participant} that {blank} had two kilns.", "___ had two kilns."),
-        ("{participant} told the {occupation} that {blank} had won.", "___ had won."),
         ("The {occupation} assured {participant} and added that {blank} had won.", "___ had won."),
         ("The {occupation} met {participant} because {blank} had itemized a theme.", "___ had itemized a theme."),
-        ("The {occupation} met {participant} and promised that {blank} would stay.", "___ would stay."),
         ("{participant} asked the {occupation} whether {blank} glazed. He nodded.", "___ glazed. He nodded."),
     ],
 )
@@ -78,10 +75,22 @@ def test_a_clause_that_leans_on_what_is_dropped_is_not_taken(word: str, template
     assert clause(template) == "", word
 
 
-def test_a_schema_of_the_participant_is_not_taken() -> None:
-    template = "The {occupation} hid from {participant} because {blank} wanted money."
-    assert len(simplified(potter(template, coreferent=0)).sentences) == 3
-    assert simplified(potter(template, coreferent=1)).sentences == ()
+def test_only_schemas_of_the_occupation_with_a_clause_are_taken_in_their_order() -> None:
+    van = "The {occupation} phoned {participant} because {blank} van was slow."
+    shift = "The {occupation} left {participant} after {blank} shift."
+    chosen = simplified(
+        source(
+            Schema("roofer", "the buyer", 0, "possessive", van),
+            Schema("potter", "the buyer", 0, "nominative", "The {occupation} woke {participant} when {blank} fell."),
+            Schema("roofer", "the buyer", 1, "possessive", van),
+            Schema("roofer", "the guest", 0, "possessive", shift),
+        )
+    )
+    assert (chosen.name, chosen.title) == ("simplified-rooftops", "Rooftops, one person only")
+    assert (chosen.source, chosen.notes) == ("this test", ("written here",))
+    assert chosen.words == {"female": ("her", "she"), "male": ("his", "he"), "neutral": ("their", "they")}
+    assert [sentence.cluster for sentence in chosen.sentences] == ["roofer"] * 3 + ["potter"] * 3
+    assert chosen.sentences[0].query.texts()[1] == "The female roofer said that his van was slow."
 
 
 def test_each_schema_gives_three_sentences() -> None:
@@ -103,40 +112,6 @@ def test_each_schema_gives_three_sentences() -> None:
     }
     assert chosen.sentences[2].factors["well_specified"] is False
     assert {sentence.cluster for sentence in chosen.sentences} == {"potter"}
-
-
-def test_the_set_says_where_it_is_from() -> None:
-    chosen = simplified(
-        source(
-            Schema(
-                "roofer",
-                "the buyer",
-                0,
-                "possessive",
-                "The {occupation} phoned {participant} because {blank} van was slow.",
-            ),
-            Schema("potter", "the buyer", 0, "nominative", "The {occupation} woke {participant} when {blank} fell."),
-        )
-    )
-    assert (chosen.name, chosen.title, chosen.source) == (
-        "simplified-rooftops",
-        "Rooftops, one person only",
-        "this test",
-    )
-    assert chosen.notes == ("written here",)
-    assert chosen.words == {"female": ("her", "she"), "male": ("his", "he"), "neutral": ("their", "they")}
-    assert [sentence.cluster for sentence in chosen.sentences] == ["roofer"] * 3 + ["potter"] * 3
-    assert chosen.sentences[0].query.texts() == [
-        f"The female roofer said that {word} van was slow." for word in ("her", "his", "their")
-    ]
-
-
-def test_a_preposition_before_a_possessive_opens_no_clause() -> None:
-    left_out = Schema(
-        "roofer", "the buyer", 0, "possessive", "The {occupation} left {participant} after {blank} shift."
-    )
-    kept = Schema("potter", "the buyer", 0, "nominative", "The {occupation} woke {participant} after {blank} fell.")
-    assert {sentence.cluster for sentence in simplified(source(left_out, kept)).sentences} == {"potter"}
 
 
 def test_the_package_s_own_are_all_that_can_be_said_alone() -> None:
@@ -171,11 +146,6 @@ def test_published_schemas_are_simplified_by_the_same_rule(reference_data: Path)
     by_occupation = Counter(sentence.cluster for sentence in chosen.sentences)
     assert set(by_occupation.values()) == {3}
     assert {"technician", "doctor"} < set(by_occupation) < set(own_shares())
-    for sentence in chosen.sentences:
-        sex = sentence.factors["participant_class"]
-        who = sentence.cluster if sex == "unspecified" else f"{sex} {sentence.cluster}"
-        assert sentence.query.shown().startswith(f"The {who} said that ___")
-        assert not set("{}$") & set(sentence.query.shown())
 
 
 def test_the_published_table_has_three_sentences_of_48_occupations(reference_data: Path) -> None:
@@ -186,9 +156,6 @@ def test_the_published_table_has_three_sentences_of_48_occupations(reference_dat
     assert len({sentence.id for sentence in chosen.sentences}) == len(chosen.sentences) == 144
     assert len(occupations) == 48
     assert occupations <= set(own_shares())
-    assert Counter((sentence.cluster, sentence.factors["participant_class"]) for sentence in chosen.sentences) == {
-        (occupation, sex): 1 for occupation in occupations for sex in ("female", "male", "unspecified")
-    }
     # The table tells no case, so every form may fill a blank.
     expected = [(group, (form,)) for group, forms in FORMS.items() for form in forms]
     for sentence in chosen.sentences:
@@ -203,7 +170,5 @@ def test_the_published_table_has_three_sentences_of_48_occupations(reference_dat
         }
         assert (sentence.cluster, coreferent) == (occupation, "0")
         assert sentence.gold == (None if sex == "unspecified" else sex)
-        assert isinstance(sentence.query, Blank)
-        assert len(sentence.query.pieces) == 2
         assert not any("MASK" in piece for piece in sentence.query.pieces)
         assert [(option.group, option.fills) for option in sentence.query.options] == expected
