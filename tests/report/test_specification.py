@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
@@ -86,15 +85,8 @@ def legend_of(figure: Figure) -> dict[str, Any]:
 
 def test_rows_go_from_the_most_male_to_the_most_female_occupation() -> None:
     assert rows_of(drawn(scored())) == ["plumber · 1%", "painter · 6%", "judge · 34%", "librarian · 81%", "nurse · 90%"]
-
-
-def test_an_occupation_of_unknown_share_comes_last_without_one() -> None:
-    assert rows_of(drawn(scored(["wizard", "nurse", "elf", "judge"]))) == [
-        "judge · 34%",
-        "nurse · 90%",
-        "wizard",
-        "elf",
-    ]
+    unknown = drawn(scored(["wizard", "nurse", "elf", "judge"]))
+    assert rows_of(unknown) == ["judge · 34%", "nurse · 90%", "wizard", "elf"]
 
 
 @pytest.mark.parametrize("table", [bare(), scored(["b", "a", "c"])])
@@ -126,22 +118,18 @@ def test_every_sentence_is_one_dot_in_the_row_of_its_occupation_blue_where_it_de
 def test_participants_differ_in_shape_and_whose_the_pronoun_is_in_filling() -> None:
     legend = legend_of(drawn(scored()))
     look = {
-        name: (line.get_marker(), to_hex(line.get_color()), to_hex(line.get_markerfacecolor()))
+        (name, line.get_marker(), to_hex(line.get_color()), to_hex(line.get_markerfacecolor()))
         for name, line in legend.items()
     }
+    shapes = {"man": "s", "woman": "o", "someone": "^", "own participant": "D"}
     assert look == {
-        "man, pronoun the professional's": ("s", ORANGE, WHITE),
-        "woman, pronoun the professional's": ("o", ORANGE, WHITE),
-        "someone, pronoun the professional's": ("^", ORANGE, WHITE),
-        "own participant, pronoun the professional's": ("D", ORANGE, WHITE),
-        "someone, pronoun the participant's": ("^", ORANGE, ORANGE),
-        "own participant, pronoun the participant's": ("D", ORANGE, ORANGE),
-        "man, pronoun the participant's: decides": ("s", BLUE, BLUE),
-        "woman, pronoun the participant's: decides": ("o", BLUE, BLUE),
+        *((f"{who}, pronoun the professional's", shape, ORANGE, WHITE) for who, shape in shapes.items()),
+        *((f"{who}, pronoun the participant's", shapes[who], ORANGE, ORANGE) for who in ("someone", "own participant")),
+        *((f"{who}, pronoun the participant's: decides", shapes[who], BLUE, BLUE) for who in ("man", "woman")),
     }
 
 
-@pytest.mark.parametrize("threshold", [0.0, 0.5, 1.0, 14.9, 80.0])
+@pytest.mark.parametrize("threshold", [0.0, 14.9, 80.0])
 def test_the_dashed_line_stands_at_the_threshold_and_is_named(threshold: float) -> None:
     figure = drawn(scored(), threshold)
     axes = axes_of(figure)
@@ -165,8 +153,6 @@ def test_the_scale_is_even_up_to_the_threshold_and_goes_by_factors_beyond() -> N
     assert steps[4:] == pytest.approx(np.full(3, steps[4]), rel=0.01)
     assert steps[3] > 0
     assert list(axes.get_xticks()) == [0, 0.5, 1, 2, 5, 10, 20, 50]
-    FigureCanvasAgg(axes.figure).draw()
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "0.5", "1", "2", "5", "10", "20", "50"]
 
 
 # One occupation over all values of W.
@@ -214,7 +200,7 @@ def test_each_sentence_is_a_line_blue_where_it_decides() -> None:
     assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == 3
 
 
-@pytest.mark.parametrize("form", ["In {w}: ", "{w} -- ", "In the town of {w}, ", "19{w}: "])
+@pytest.mark.parametrize("form", ["{w} -- ", "In the town of {w}, ", "19{w}: "])
 def test_the_legend_names_w_where_its_value_stood(form: str) -> None:
     """Whatever the values have in common, and wherever they stand."""
     rows = followed(SENTENCES, values=["00", "50", "60"], form=form)
@@ -224,7 +210,7 @@ def test_the_legend_names_w_where_its_value_stood(form: str) -> None:
     assert named == [line.replace("[W]", "[town]") for line in shown]
 
 
-@pytest.mark.parametrize("count", [2, 5, 12, 13, 30, 100])
+@pytest.mark.parametrize("count", [2, 12, 13, 100])
 def test_at_most_twelve_values_are_named_each_at_its_place(count: int) -> None:
     values = [f"v{number}" for number in range(count)]
     axes = axes_of(over_w(followed(SENTENCES, values), "female", title="t"))
@@ -269,6 +255,3 @@ def test_curves_are_those_of_the_caller_and_chance_is_the_diagonal() -> None:
     assert axes.get_aspect() == 1
     assert "deciding" in axes.get_xlabel()
     assert "undecided" in axes.get_ylabel()
-
-
-# All of them.
