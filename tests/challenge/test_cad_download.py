@@ -19,7 +19,7 @@ from undertow.challenge._cad_download import FULL, RECORD, SPLITS
 from undertow.challenge.document_sources import load_documents
 
 MODULE, ARCHIVE = "undertow.challenge._cad_download", "data.zip?download=1"
-DEV = "cad_v1_1_dev.tsv"
+DEV, FOLDER = "cad_v1_1_dev.tsv", "data/cad/cad_v1_1"
 NAMES = {f"cad/cad_v1_1/{name}" for name in (*SPLITS, FULL, RECORD)}
 
 IDENTITY, AFFILIATION = "IdentityDirectedAbuse", "AffiliationDirectedAbuse"
@@ -100,10 +100,6 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def folder_of(cache: Path) -> Path:
-    return cache / "data" / "cad" / "cad_v1_1"
-
-
 def assert_cad_refused(*names: object) -> None:
     """Fetching comes to one line that names all of this, without any text of the files."""
     message = refusal(load_documents, "cad")
@@ -129,9 +125,9 @@ def test_the_files_are_fetched_once_and_kept(site: Site, files: dict[str, bytes]
     assert site.asked == [ARCHIVE]
     site.status = 200
     for name, content in files.items():
-        (folder_of(cache) / name).write_bytes(b"changed")
+        (cache / FOLDER / name).write_bytes(b"changed")
         assert load_documents("cad") == first
-        assert (folder_of(cache) / name).read_bytes() == content
+        assert (cache / FOLDER / name).read_bytes() == content
     checked, trusted = first.notes[-2:]
     assert "7 of its 7 entries" in checked
     assert sha256(files[FULL]) in trusted
@@ -240,10 +236,10 @@ def test_one_entry_in_twenty_may_differ_and_no_more(site: Site, cache: Path, mon
 def test_another_full_file_than_the_first_one_is_refused_until_the_record_is_deleted(
     site: Site, files: dict[str, bytes], cache: Path
 ) -> None:
-    first, before, record = load_documents("cad"), kept(cache), folder_of(cache) / RECORD
+    first, before, record = load_documents("cad"), kept(cache), cache / FOLDER / RECORD
     changed = files[FULL].replace(b"are slow\t", b"slow\t").replace(b"\tage\t", b"\tgender\t")
     assert changed != files[FULL]
-    (folder_of(cache) / FULL).write_bytes(changed)
+    (cache / FOLDER / FULL).write_bytes(changed)
     give(site, {**files, FULL: changed})
     assert_cad_refused(download.SOURCE_URL, FULL, record)
     assert len(site.asked) == 2
@@ -275,14 +271,14 @@ def test_a_fetch_that_is_stopped_leaves_nothing_that_is_taken_for_whole(
         patched.setattr(Path, "replace", stop)
         with pytest.raises(KeyboardInterrupt):
             load_documents("cad")
-    assert not (folder_of(cache) / RECORD).exists()
+    assert not (cache / FOLDER / RECORD).exists()
     assert len(load_documents("cad").evaluation) == 3
     assert len(site.asked) == 2
     assert set(kept(cache)) == NAMES
 
 
 def test_kept_files_that_no_longer_agree_say_which_folder_to_delete(files: dict[str, bytes], cache: Path) -> None:
-    folder = folder_of(cache)
+    folder = cache / FOLDER
     folder.mkdir(parents=True)
     full = replaced(b"It is noon.", b"It is nine.")
     for name, content in {**files, FULL: full, RECORD: f"{sha256(full)}  {FULL}\n".encode()}.items():

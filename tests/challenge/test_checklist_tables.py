@@ -18,8 +18,5 @@ def test_what_the_tables_hold() -> None:
     (poet,) = [row for row in checklist_table("occupations") if row["occupation"] == "poet"]
     assert poet["female_percent"] == ""
     assert checklist_table("name-pairs")[0] == {"female": "Mary", "male": "James"}
-
-
-def test_an_unknown_table() -> None:
     with pytest.raises(KeyError):
         checklist_table("names")

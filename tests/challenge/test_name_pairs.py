@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from refusals import assert_refused
 
 from undertow.challenge.name_pairs import NamePair, load_pairs
-from undertow.types import UndertowError
 
 
 def write(folder: Path, text: str, name: str = "pairs.tsv") -> str:
@@ -57,24 +54,3 @@ def test_a_bad_pair_is_refused_by_its_line_and_other_columns_by_name(row: str, n
     assert_refused((path, "'male'"), load_pairs, write(tmp_path, "female\nMary\n"))
     assert_refused((path, "'males'"), load_pairs, write(tmp_path, "female\tmale\tmales\na\tb\tc\n"))
     assert_refused((".tsv",), load_pairs, write(tmp_path, "female\tmale\na\tb\n", "pairs.txt"))
-
-
-NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\t\n"), max_size=12)
-
-
-@settings(max_examples=30)
-@given(NAMES, NAMES)
-def test_any_two_names_are_a_pair_or_are_refused(
-    tmp_path_factory: pytest.TempPathFactory, female: str, male: str
-) -> None:
-    path = write(tmp_path_factory.getbasetemp(), f"female\tmale\n{female}\t{male}\n", "any.tsv")
-    try:
-        pairs = load_pairs(path)
-    except UndertowError:
-        assert_refused((path,), load_pairs, path)
-        return
-    (pair,) = pairs
-    assert pair.female.split()
-    assert pair.male.split()
-    assert pair.female.casefold() != pair.male.casefold()
-    assert pair.name.count("/") == 1

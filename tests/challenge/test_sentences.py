@@ -275,17 +275,6 @@ def test_which_names_are_those_of_sentences() -> None:
     assert set(challenge.SUMMARIES) < set(names())
 
 
-@pytest.mark.parametrize("name", ["undertow-schemas", "simplified"])
-def test_sentences_that_come_with_the_package(name: str) -> None:
-    chosen = challenge.sentences(name)
-    assert chosen.name == name
-    assert len({item.id for item in chosen.plain()}) == len(chosen.sentences) > 0
-    words = {form for forms in chosen.words.values() for form in forms}
-    for sentence in chosen.sentences:
-        assert {option.group for option in sentence.query.options} == set(chosen.groups)
-        assert {option.fills[0].lower() for option in sentence.query.options} <= words
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

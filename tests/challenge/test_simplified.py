@@ -25,8 +25,8 @@ def source(*schemas: Schema) -> SchemaSource:
     )
 
 
-def potter(template: str, coreferent: int = 0, case: str = "nominative") -> SchemaSource:
-    return source(Schema("potter", "the buyer", coreferent, case, template))
+def potter(template: str) -> SchemaSource:
+    return source(Schema("potter", "the buyer", 0, "nominative", template))
 
 
 def clause(template: str) -> str:

@@ -45,17 +45,7 @@ def test_what_marks_the_blank(mark: str, name: str, tmp_path: Path) -> None:
     assert sentence.query.texts() == [f"Then {form} left." for form in PRONOUNS]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Then MASKED left.",
-        "Then [mask] left.",
-        "Then _ left.",
-        "MASK met ___.",
-        "{blank}{blank} left.",
-        "<mask> [MASK]",
-    ],
-)
+@pytest.mark.parametrize("text", ["Then MASKED left.", "Then _ left.", "MASK met ___.", "{blank}{blank} left."])
 def test_marked_text_without_one_blank_is_refused(text: str) -> None:
     assert_refused((repr(text), "blank"), marked, text)
 
@@ -72,43 +62,24 @@ def test_a_table_is_a_set_of_sentences(tmp_path: Path) -> None:
     assert (walk.id, walk.cluster, walk.gold, walk.query.shown()) == ("walk", "walk", None, "Later, ___ left.")
     assert walk.factors == {"weather": "rain", "well_specified": False}
     assert king.factors == {"weather": "sun", "well_specified": True}
-
-
-@pytest.mark.parametrize("name", ["own.csv", "own.tsv"])
-def test_a_table_is_found_by_its_path(name: str, tmp_path: Path) -> None:
-    path = tmp_path / name
-    path.write_text(GOOD if name.endswith("csv") else "sentence\tmood\nSoup is MASK.\tcalm\n", encoding="utf-8")
     options = "warm: hot; cold: icy"
-    assert challenge.sentences(str(path), options=options) == read_sentences(path, parse_options(options))
+    own = challenge.sentences(str(tmp_path / "own.csv"), options=options)
+    assert own == read_sentences(tmp_path / "own.csv", parse_options(options))
+    (item,) = challenge.SentenceSet("own", "", "", {}, (walk,)).plain()
+    assert item.factors.items() >= {"sentence": "walk", "weather": "rain"}.items()
 
 
-def test_quotes_mean_nothing_in_tsv(tmp_path: Path) -> None:
-    (sentence,) = read(tmp_path, 'sentence\tmood\n"Well, MASK left\t"calm"\n', "own.tsv").sentences
-    assert (sentence.query.shown(), sentence.factors) == ('"Well, ___ left', {"mood": '"calm"'})
-
-
-def test_quotes_keep_commas_and_line_ends_together_in_csv(tmp_path: Path) -> None:
+def test_quotes_keep_commas_and_line_ends_together_in_csv_and_space_is_nothing(tmp_path: Path) -> None:
     text = 'sentence,mood\n"One, ""two"",\nMASK left.",calm\n___ came.,loud\n'
     first, second = read(tmp_path, text).sentences
     assert (first.query.shown(), first.factors) == ('One, "two",\n___ left.', {"mood": "calm"})
-    assert second.id == "line 4"
-
-
-def test_space_around_cells_and_empty_lines_are_nothing(tmp_path: Path) -> None:
-    text = "\ufeff id , sentence \r\n\r\n walk , MASK left. \r\n\r\n"
+    assert (second.id, second.cluster) == ("line 4", "line 4")
+    # and mean nothing in TSV
+    (sentence,) = read(tmp_path, 'sentence\tmood\n"Well, MASK left\t"calm"\n', "own.tsv").sentences
+    assert (sentence.query.shown(), sentence.factors) == ('"Well, ___ left', {"mood": '"calm"'})
+    text = "\ufeff sentid , sentence ,mood\r\n\r\n any walk , MASK left. ,calm\r\n\r\n"
     (sentence,) = read(tmp_path, text).sentences
-    assert (sentence.id, sentence.query.pieces) == ("walk", ("", " left."))
-
-
-def test_a_sentence_without_an_id_is_called_by_its_line(tmp_path: Path) -> None:
-    chosen = read(tmp_path, "sentence\nMASK left.\n\nMASK came.\n")
-    assert [(sentence.id, sentence.cluster) for sentence in chosen.sentences] == [("line 2",) * 2, ("line 4",) * 2]
-    assert [item.id for item in chosen.plain()] == ["own/none/line 2", "own/none/line 4"]
-
-
-def test_either_id_column_will_do(tmp_path: Path) -> None:
-    (sentence,) = read(tmp_path, "sentid,sentence,mood\nany name\tat all,MASK left.,calm\n").sentences
-    assert (sentence.id, sentence.factors) == ("any name\tat all", {"mood": "calm"})
+    assert (sentence.id, sentence.query.pieces) == ("any walk", ("", " left."))
 
 
 def test_options_fill_the_blank_and_are_the_words(tmp_path: Path) -> None:
@@ -135,19 +106,10 @@ def test_the_case_of_a_pronoun(case: str, forms: list[str], tmp_path: Path) -> N
     sentence = one_row(tmp_path, "pronoun_case", case)
     assert sentence.query.texts() == [f"It was {form}." for form in forms]
     assert sentence.factors == {"pronoun_case": case}
-
-
-def test_a_verb_that_agrees_says_that_the_pronoun_is_its_subject(tmp_path: Path) -> None:
+    # a verb that agrees says that the pronoun is its subject
     (sentence,) = read(tmp_path, "sentence\nThen MASK {verb:was|were} late.\n").sentences
     assert sentence.query.texts() == ["Then she was late.", "Then he was late.", "Then they were late."]
     assert blank_of("___ {verb:is|are} soup.", WEATHER).texts() == ["Hot is soup.", "Mild is soup.", "Icy is soup."]
-
-
-def test_other_columns_are_factors_and_stay_text(tmp_path: Path) -> None:
-    sentence = one_row(tmp_path, "weather,degrees,empty", "rain,12,")
-    assert sentence.factors == {"weather": "rain", "degrees": "12", "empty": ""}
-    (item,) = challenge.SentenceSet("own", "", "", {}, (sentence,)).plain()
-    assert item.factors.items() >= {"sentence": "row", "weather": "rain", "degrees": "12"}.items()
 
 
 def test_whether_a_sentence_decides_and_coreferent_are_said_in_many_ways(tmp_path: Path) -> None:
@@ -163,17 +125,13 @@ def test_whether_a_sentence_decides_and_coreferent_are_said_in_many_ways(tmp_pat
     ("columns", "cells", "decided", "gold"),
     [
         ("participant_class", "female", True, "female"),
-        ("participant_class", "male", True, "male"),
         ("participant_class", "unspecified", False, None),
-        ("participant_class", "man", None, None),
         ("participant_class,coreferent", "man,1", True, "male"),
-        ("participant_class,coreferent", "woman,1", True, "female"),
         ("participant_class,coreferent", "man,0", False, None),
         ("participant_class,coreferent", "someone,1", False, None),
         ("participant_class,coreferent,well_specified", "someone,1,yes", True, None),
         ("participant_class,coreferent,well_specified", "woman,1,no", False, None),
         ("coreferent", "1", None, None),
-        ("weather", "rain", None, None),
         ("gold", "neutral", None, "neutral"),
         ("gold", "", None, None),
         ("gold,well_specified", "female,no", False, "female"),
@@ -187,9 +145,6 @@ def test_what_a_sentence_decides(
     assert sentence.factors.get("well_specified") is decided
     assert sentence.gold == gold
     assert "gold" not in sentence.factors
-
-
-def test_gold_may_be_any_group_that_is_asked(tmp_path: Path) -> None:
     assert one_row(tmp_path, "gold", "cold", WEATHER).gold == "cold"
     assert one_row(tmp_path, "participant_class", "female", WEATHER).gold is None
 
@@ -280,70 +235,48 @@ def test_words_that_are_no_list_of_texts_are_refused(words: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "named"),
     [
-        ("Soup\ud800 is MASK.", "", "half of a character"),
-        ("Soup is MASK.", "a: x\ud800; b: y", "half of a character"),
+        ("Soup\ud800 is MASK.", "", "half of a character"), ("Soup.", "", "'Soup.'"),
         ("Soup is MASK.", {"\ud800": ["x"], "b": ["y"]}, "half of a character"),
-        ("Soup.", "", "'Soup.'"),
-        ("Soup is ___.", "warm: hot", "warm"),
-        ("{when} MASK left.", "", "{when}"),
-        ("MASK is here.", "a: Sie; b: sie", "'Sie'"),
+        ("{when} MASK left.", "", "{when}"), ("MASK is here.", "a: Sie; b: sie", "'Sie'"),
+        *(("Soup is ___.", options, "options '")
+          for options in (" ; ", "a: x", "a: x; a: y", "a; b", ": x; b: y", "a: x; b: , ,", "a: x, y; b: z, x")),
     ],
-)
+)  # fmt: skip
 def test_one_sentence_that_cannot_be_asked_is_refused(text: str, options: Any, named: str) -> None:
     assert_refused((named,), challenge.single, "mine", text, options)
 
 
-BAD: list[tuple[str, str, Words]] = [
-    ("", "'sentence'", ()),
-    ("id,sentence\n", "no sentences", ()),
-    ("id,sentences\na,MASK left.\n", "did you mean 'sentences'", ()),
-    ("sentence,mood,mood\nMASK left.,a,b\n", "'mood'", ()),
-    ("sentence,model\nMASK left.,a\n", "'model'", ()),
-    ("sentence,w_index\nMASK left.,1\n", "'w_index'", ()),
-    ("sentence,how it is\nMASK left.,a\n", "'how it is'", ()),
-    ("sentence,mood\nMASK left.,a\nMASK came.\n", "line 3", ()),
-    ("sentence,mood\nWell, MASK left.,a\n", "line 2", ()),
-    ('sentence\nMASK left.\n"MASK came.\n', "line 3", ()),
-    ('sentence\n"MASK" left.\n', "line 2", ()),
-    ('sentence\n"Then\nMASK left."\nNobody left.\n', "line 4", ()),
-    ("id,sentence\na,MASK left.\nb,MASK left.\na,MASK came.\n", "line 4", ()),
-    ("sentence\nMASK left.\nShe left.\n", "line 3", ()),
-    ("sentence\nMASK met MASK.\n", "line 2", ()),
-    ("sentence\nIn {w} MASK left.\n", "{w}", ()),
-    ("sentence\nMASK left {so.\n", "line 2", ()),
-    ("sentence\nMASK left.\nMASK\x07 came.\n", "line 3", ()),
-    ("sentence,pronoun_case\nMASK left.,dative\n", "line 2: pronoun_case 'dative'", ()),
-    ("sentence,well_specified\nMASK left.,no\nMASK came.,Perhaps\n", "line 3: well_specified", ()),
-    ("sentence,well_specified\nMASK left.,\n", "line 2: well_specified", ()),
-    ("sentence,coreferent\nMASK left.,2\n", "line 2: coreferent", ()),
-    ("sentence,participant_class,coreferent\nMASK left.,man,x\n", "line 2: coreferent", ()),
-    ("sentence,percent_female\nMASK left.,half\n", "line 2: percent_female", ()),
-    ("sentence,gold\nMASK left.,woman\n", "line 2: gold", ()),
-    ("sentence,gold\nIt is MASK.,female\n", "line 2: gold", WEATHER),
-    ("sentence,participant_class\nMASK left.,female\nMASK came.,men\n", "line 3: participant_class", ()),
-    ("sentid,sentence\nnurse_female_0,MASK left.\nroofer,MASK left.\n", "line 3: sentid", ()),
-    ("sentid,sentence\nnurse_woman_0,MASK left.\n", "line 2: sentid", ()),
-    ("sentid,sentence\n_female_0,MASK left.\n", "line 2: sentid", ()),
-    ("sentid,sentence\nnurse_male_2,MASK left.\n", "line 2: coreferent", ()),
-    ("sentence\nIt is MASK.\nMASK is here.\n", "line 3", [("polite", "Sie"), ("she", "sie")]),
-    ("sentence\nIt is MASK.\nMASK is {here}.\n", "{here}", WEATHER),
-    # Of the whole table.
-    ("id,sentence,participant_class\na,MASK left.,female\nb,MASK came.,man\n", "own: some sentences", ()),
-    ("id,sentence,female\na,MASK left.,x\n", "own: a word group cannot be called 'female'", ()),
-    ("id,sentence\na,It is MASK.\n", "own: a word group cannot be called 'model'", [("model", "x"), ("b", "y")]),
-    ("id,sentence,percent_female\na,MASK left.,nan\n", "own, a: percent_female", ()),
-    ("id,sentence,percent_female\na,MASK left.,900\n", "own, a: percent_female", ()),
-]
-
-
-@pytest.mark.parametrize(("text", "named", "options"), BAD)
+@pytest.mark.parametrize(
+    ("text", "named", "options"),
+    [
+        ("", "'sentence'", ()), ("id,sentence\n", "no sentences", ()),
+        ("id,sentences\na,MASK left.\n", "did you mean 'sentences'", ()),
+        ("sentence,mood,mood\nMASK left.,a,b\n", "'mood'", ()), ("sentence,model\nMASK left.,a\n", "'model'", ()),
+        ("sentence,how it is\nMASK left.,a\n", "'how it is'", ()),
+        ("sentence,mood\nMASK left.,a\nMASK came.\n", "line 3", ()),
+        ('sentence\nMASK left.\n"MASK came.\n', "line 3", ()), ('sentence\n"MASK" left.\n', "line 2", ()),
+        ('sentence\n"Then\nMASK left."\nNobody left.\n', "line 4", ()),
+        ("id,sentence\na,MASK left.\nb,MASK left.\na,MASK came.\n", "line 4", ()),
+        ("sentence\nMASK met MASK.\n", "line 2", ()), ("sentence\nIn {w} MASK left.\n", "{w}", ()),
+        ("sentence\nMASK left {so.\n", "line 2", ()), ("sentence\nMASK left.\nMASK\x07 came.\n", "line 3", ()),
+        ("sentence,pronoun_case\nMASK left.,dative\n", "line 2: pronoun_case 'dative'", ()),
+        ("sentence,well_specified\nMASK left.,no\nMASK came.,Perhaps\n", "line 3: well_specified", ()),
+        ("sentence,coreferent\nMASK left.,2\n", "line 2: coreferent", ()),
+        ("sentence,percent_female\nMASK left.,half\n", "line 2: percent_female", ()),
+        ("sentence,gold\nIt is MASK.,female\n", "line 2: gold", WEATHER),
+        ("sentence,participant_class\nMASK left.,female\nMASK came.,men\n", "line 3: participant_class", ()),
+        ("sentid,sentence\nnurse_female_0,MASK left.\nroofer,MASK left.\n", "line 3: sentid", ()),
+        ("sentid,sentence\n_female_0,MASK left.\n", "line 2: sentid", ()),
+        ("sentid,sentence\nnurse_male_2,MASK left.\n", "line 2: coreferent", ()),
+        ("sentence\nIt is MASK.\nMASK is here.\n", "line 3", [("polite", "Sie"), ("she", "sie")]),
+        # Of the whole table.
+        ("id,sentence,participant_class\na,MASK left.,female\nb,MASK came.,man\n", "some sentences", ()),
+        ("id,sentence,female\na,MASK left.,x\n", "'female'", ()),
+        ("id,sentence,percent_female\na,MASK left.,900\n", "own, a: percent_female", ()),
+    ],
+)  # fmt: skip
 def test_a_damaged_table_is_refused_by_file_and_place(text: str, named: str, options: Words, tmp_path: Path) -> None:
     assert_refused(("own", named), read, tmp_path, text, "own.csv", options)
-
-
-def test_damage_of_tsv_and_of_bytes_is_refused_by_its_place(tmp_path: Path) -> None:
-    text = "sentence\tmood\nMASK left.\tcalm\n\nMASK, who came.\n"
-    assert_refused(("own.tsv, line 4",), read, tmp_path, text, "own.tsv")
     (tmp_path / "own.csv").write_bytes(b"sentence\nMASK l\xe9ft.\n")
     assert_refused(("own.csv", "byte 15"), read_sentences, tmp_path / "own.csv")
 
@@ -361,21 +294,3 @@ def test_damage_of_tsv_and_of_bytes_is_refused_by_its_place(tmp_path: Path) -> N
 )
 def test_word_groups_from_one_line(text: str, expected: list[tuple[str, str]]) -> None:
     assert parse_options(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        " ; ",
-        "female: she",
-        "a: x; a: y",
-        "she; he",
-        "a: x; b",
-        ": x; b: y",
-        "a: x; b:",
-        "a: x; b: , ,",
-        "a: x, y; b: z, x",
-    ],
-)
-def test_options_that_are_no_word_groups_are_refused(text: str) -> None:
-    assert_refused(("options '",), parse_options, text)

