@@ -1,4 +1,4 @@
-"""Servers that fail on purpose: one that replies by a script, and a proxy that spoils replies of a real one by a seeded plan.
+"""A server that replies by a script, and fails on purpose.
 
 Real sockets, so that what is cut short, late or dropped reaches the client as it would from afar.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import http.client
 import json
-import random
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,14 +25,7 @@ NEVER_S = 900.0
 
 @dataclass(frozen=True)
 class Asked:
-    """A request as it arrived.
-
-    Attributes:
-        path: of the URL.
-        headers: by their names in small letters.
-        body: parsed; empty for GET.
-        attempt: 1 for the first request with this prompt to this path, and so on.
-    """
+    """A request as it arrived: names of headers in small letters, an empty body for GET; attempts of a prompt begin at 1."""
 
     path: str
     headers: Mapping[str, str]
@@ -72,13 +64,7 @@ class Reply:
 
 @dataclass
 class Seen:
-    """What a server was asked so far, and where it is.
-
-    Attributes:
-        url: base URL.
-        requests: in the order in which they arrived.
-        most_at_once: requests that were under way at the same time, at most.
-    """
+    """What a server was asked so far, in the order of arrival; how much of it at once, at most; and its base URL."""
 
     url: str
     requests: list[Asked] = field(default_factory=list)
@@ -177,50 +163,6 @@ def serving(reply: Callable[[Asked], Reply]) -> Iterator[Seen]:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-FAULTS: Mapping[str, Callable[[Reply], Reply]] = {
-    "too many requests": lambda real: Reply({}, 429, {"Retry-After": "0.1"}),
-    "server error": lambda real: Reply(b"oops", 500),
-    "half of the JSON": lambda real: replace(real, body=real.content[: len(real.content) // 2]),
-    "half of the body": lambda real: replace(real, body=real.content[: -len(real.content) // 2], short_by=99),
-    "too late": lambda real: replace(real, after_s=NEVER_S),
-    "dropped": lambda real: replace(real, drop=True),
-}
-"""What may happen to a reply on its way, by name."""
-
-
-@dataclass
-class Plan:
-    """Which reply is spoiled how: by the prompt and the attempt alone, so that threads cannot change it.
-
-    Attributes:
-        seed: another number, other faults.
-        share: of the replies that are spoiled, in 0 to 1.
-        hopeless: prompts whose replies are all spoiled.
-    """
-
-    seed: int
-    share: float
-    hopeless: frozenset[str] = frozenset()
-
-    def fault(self, prompt: str, attempt: int) -> str:
-        """A name in `FAULTS`, or ""."""
-        draw = random.Random(f"{self.seed} {prompt} {attempt}")
-        return draw.choice(sorted(FAULTS)) if prompt in self.hopeless or draw.random() < self.share else ""
-
-
-@contextmanager
-def faulty_proxy(upstream: str, plan: Plan) -> Iterator[Seen]:
-    """A proxy in front of a server, that spoils its replies by a plan."""
-
-    def reply(asked: Asked) -> Reply:
-        fault = plan.fault(asked.prompt, asked.attempt)
-        real = Reply({}) if fault == "too late" else forwarded(upstream, asked)
-        return FAULTS[fault](real) if fault else real
-
-    with serving(reply) as seen:
-        yield seen
 
 
 def forwarded(upstream: str, asked: Asked) -> Reply:

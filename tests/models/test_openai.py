@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from faulty_proxy import FAULTS, GUARD_S, NEVER_S, Asked, Plan, Reply, faulty_proxy, serving, wait_until
+from faulty_proxy import GUARD_S, NEVER_S, Asked, Reply, serving, wait_until
 from served_models import (
     MODEL,
     answer_to,
@@ -194,9 +194,12 @@ Shape = Callable[..., dict[str, Any]]
 def test_step_by_hand_with_what_was_not_shown(shape: Shape, *, chat: bool) -> None:
     """Of *she* both spellings were seen, of *he* one, of *they* none: 0, 1 and 2 times 0.02 may be hidden.
 
-    And "the", with 0.02, may be the first token of *they*.
+    And "the", with 0.02, may be the first token of *they*. A number like -9999 says that a token is not shown.
     """
-    answer = answer_to(prompt(chat=chat), shape([("she", SHE)]), top_logprobs=4)
+    body = shape([("she", SHE)])
+    if chat:
+        body["choices"][0]["logprobs"]["content"][0]["top_logprobs"].append({"token": "they", "logprob": -9999.0})
+    answer = answer_to(prompt(chat=chat), body, top_logprobs=4)
     assert probs(answer) == pytest.approx([0.46, 0.33, 0.0])
     assert answer.ceilings_prob == pytest.approx((0.0, 0.02, 0.06))
     assert answer.unseen_prob == pytest.approx(0.19 + 0.02)
@@ -248,13 +251,6 @@ def test_decoded_token_outside_the_most_probable_ones_is_added_and_bounds_nothin
         assert probs(answer)[0] == pytest.approx(0.04)
         assert answer.unseen_prob == pytest.approx(0.16)
         assert answer.ceilings_prob == pytest.approx((0.16, 0.16, 0.16))  # two tokens up to 0.3 each, 0.16 in all
-
-
-def test_number_that_stands_for_not_shown_is_not_shown() -> None:
-    """A number like -9999 says that a token is not among the most probable ones, not that it cannot be."""
-    body = chat_completion([("she", SHE)])
-    body["choices"][0]["logprobs"]["content"][0]["top_logprobs"].append({"token": "they", "logprob": -9999.0})
-    assert answer_to(prompt(chat=True), body).ceilings_prob == pytest.approx((0.0, 0.02, 0.06))
 
 
 def test_rounded_numbers_never_say_that_nothing_is_hidden() -> None:
@@ -369,17 +365,16 @@ def test_card_names_host_path_and_model_and_every_setting_that_changes_answers()
     ("settings", "words"),
     [
         ({"concurrency": 0}, "--concurrency"),
-        ({"retries": -1}, "--retries"),
         ({"retries": "many"}, "--retries"),
         ({"max_requests": -5}, "--max-requests"),
-        ({"timeout_s": 0.0}, "--timeout-s"),
-        ({"timeout_s": math.inf}, "--timeout-s"),
         ({"timeout_s": math.nan}, "--timeout-s"),
         ({"grammar": "sglang"}, "--grammar"),
-        *(({"base_url": url}, "base URL") for url in ("ftp://example.org/v1", "example.org/v1", "http:///v1")),
-        *(({"base_url": f"http://{host}/v1"}, "base URL") for host in ("exa mple.org", "127.0.0.1:port")),
-        *(({"base_url": f"https://{user}@example.org/v1"}, "base URL") for user in ("me:hunter2", "hunter2")),
-        *(({"base_url": f"https://example.org/v1{more}"}, "base URL") for more in ("?key=hunter2", "#hunter2")),
+        *(
+            ({"base_url": url}, "base URL")
+            for url in ("ftp://example.org/v1", "http:///v1", "http://127.0.0.1:port/v1")
+        ),
+        *(({"base_url": f"http://{host}/v1"}, "base URL") for host in ("exa mple.org", "hunter2@example.org")),
+        *(({"base_url": f"http://example.org/v1{more}"}, "base URL") for more in ("?key=hunter2", "#hunter2")),
     ],
 )
 def test_bad_setting_is_refused_without_a_secret(settings: dict[str, Any], words: str) -> None:
@@ -389,29 +384,24 @@ def test_bad_setting_is_refused_without_a_secret(settings: dict[str, Any], words
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_model_without_a_name_or_with_a_dtype_is_refused() -> None:
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for request in (Request("openai:"), Request("openai:some-model", dtype="bfloat16")):
         with pytest.raises(UndertowError, match="openai:"):
             catalog.find(request)
-
-
-def test_missing_client_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal(model_at(""), prompts(1), "api.openai.com", "OPENAI_API_KEY")
+    with monkeypatch.context() as patch:
+        patch.setenv("OPENAI_API_KEY", "hunter2 hunter2\u00e9")
+        assert "hunter2" not in refusal(model_at("https://example.org/v1"), prompts(1), "OPENAI_API_KEY")
     monkeypatch.setitem(sys.modules, "openai", None)
     refusal(model_at("http://127.0.0.1:9/v1"), prompts(1), "undertow[api]")
-
-
-def test_the_service_wants_a_key() -> None:
-    refusal(model_at(""), prompts(1), "api.openai.com", "OPENAI_API_KEY")
 
 
 @pytest.mark.parametrize(
     ("url", "is_sent"),
     [
-        ("http://example.org/v1", False),
         ("http://10.0.0.1:8080/v1", False),
         ("http://localhost.example.org/v1", False),
         ("https://example.org/v1", True),
-        ("http://localhost:8080/v1", True),
         ("http://127.8.8.8/v1", True),
         ("http://[::1]:8080/v1", True),
     ],
@@ -428,11 +418,6 @@ def test_key_is_not_sent_over_plain_http_but_to_this_machine(
             else:
                 assert key not in refusal(model_at(url), [], variable)
     assert answers_of(model_at(url), []) == []
-
-
-def test_key_that_cannot_be_sent_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "hunter2 hunter2\u00e9")
-    assert "hunter2" not in refusal(model_at("https://example.org/v1"), prompts(1), "OPENAI_API_KEY")
 
 
 def test_key_takes_no_way_over_a_proxy_and_follows_no_redirect(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -477,7 +462,6 @@ def test_loggers_of_the_client_are_silent_during_requests_alone(caplog: pytest.L
         (error(404, "no such model"), ["some-model", "--chat"]),
         (error(400, "Maximum value for logprobs is 5"), ["400", "logprobs is 5", "--top-logprobs 5"]),
         (error(422, "x" * 999), ["422", "x" * 200 + '"']),
-        (Reply({"detail": [{"msg": "no"}]}, 422), ["422"]),
         (Reply(b"<html>", 400), ["400"]),
         (error(402, "pay\n\x1b[31mnow"), ["402", '"pay [31mnow"']),
         (error(429, "You exceeded your quota", code="insufficient_quota"), ["429"]),
@@ -518,20 +502,16 @@ def test_prompt_that_is_refused_for_itself_is_unscored_and_not_asked_again(reply
 
 # Servers that fail.
 
-HALF_LIST = completion([("she", SHE)])
-del HALF_LIST["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+STEP = {"token": "she", "logprob": math.log(0.41)}
 NOTHING: dict[str, dict[str, Any]] = {
-    "empty choice": {},
     "all null": {"text": None, "logprobs": None, "finish_reason": None},
     "a tool call": {"text": "", "finish_reason": "tool_calls"},
     "an empty message": {"message": {"role": "assistant", "content": None}, "logprobs": {"content": None}},
 }
 FAILURES = {
     "timeout": Reply({}, 408),
-    "conflict": Reply({}, 409),
     "too many": Reply({}, 429),
     "server error": Reply(b"oops", 500),
-    "overloaded": Reply({}, 529),
     "dropped": Reply(GOOD, drop=True),
     "cut JSON": Reply(json.dumps(GOOD).encode()[:99]),
     "cut body": Reply(json.dumps(GOOD).encode()[:99], short_by=50),
@@ -542,7 +522,7 @@ FAILURES = {
     "no top": Reply(with_logprobs(top_logprobs=[None])),
     "ragged": Reply(with_logprobs(token_logprobs=[])),
     "no number": Reply(with_logprobs(token_logprobs=[math.nan])),
-    "half a list": Reply(HALF_LIST),
+    "half a list": Reply(GOOD | {"choices": [{"text": "she", "logprobs": {"content": [STEP]}}]}),
     **{name: Reply({"choices": [choice]}) for name, choice in NOTHING.items()},
 }
 LATE = {"late": Reply(GOOD, after_s=NEVER_S), "slow, each byte of it in time": Reply(GOOD, trickle_s=0.9)}
@@ -666,14 +646,6 @@ def test_closed_port_is_one_sentence() -> None:
         refusal(model_at(url, max_requests=2), prompts(1), "--max-requests")
 
 
-def test_answer_without_log_probabilities_among_others_with_them_is_lost() -> None:
-    none = Reply(with_choice({"text": "she", "logprobs": None}))
-    with serving(lambda asked: none if asked.prompt == "prompt 1" else Reply(GOOD)) as seen:
-        answers = answers_of(model_at(seen.url, concurrency=1, retries=1), prompts(3))
-    assert isinstance(answers[1], LostError)
-    assert isinstance(answers[2], Answer)
-
-
 @pytest.mark.parametrize("choice", NOTHING.values(), ids=list(NOTHING))
 def test_nothing_is_an_empty_answer_where_the_model_stopped(choice: dict[str, Any]) -> None:
     with serving(saying({"choices": [choice | {"finish_reason": "stop"}]})) as seen:
@@ -726,29 +698,20 @@ def test_answer_that_shows_nothing_but_what_was_chosen_is_lost(body: dict[str, A
 @pytest.mark.parametrize(("n_prompts", "n_asked"), [(9, 9), (60, 20)])
 def test_server_that_shows_only_what_was_chosen_ends_the_run(n_prompts: int, n_asked: int) -> None:
     with serving(saying(SURE)) as seen:
-        with pytest.raises(UndertowError, match="--logprobs-mode raw_logprobs") as caught:
+        with pytest.raises(UndertowError, match="--logprobs-mode raw_logprobs"):
             stored(model_at(seen.url, concurrency=1), prompts(n_prompts))
         assert len(seen.requests) == n_asked
-    assert one_sentence(caught.value)
     assert n_stored() == 0
 
 
-@pytest.mark.parametrize("place", [0, 4])
-def test_server_that_shows_more_elsewhere_is_believed_of_a_model_that_is_sure(place: int) -> None:
-    """Answers that came before are kept back until then, and none is asked for again."""
-    with serving(lambda asked: Reply(GOOD if asked.prompt == f"prompt {place}" else SURE)) as seen:
+def test_server_that_shows_more_elsewhere_is_believed_of_a_model_that_is_sure() -> None:
+    """Answers that came before are kept back until then, and none is asked for again; one sure step is an answer."""
+    one = completion([(" she", {" she": 1.0})])
+    with serving(lambda asked: Reply({"prompt 0": one, "prompt 4": GOOD}.get(asked.prompt, SURE))) as seen:
         asked = stored(model_at(seen.url, concurrency=1), prompts(6))
         assert len(seen.requests) == 6
     assert (asked.n_lost, n_stored()) == (0, 6)
     assert probs(asked.scores.answers[5])[0] == pytest.approx(1.0)
-
-
-def test_one_sure_step_is_an_answer_and_shows_nothing_else() -> None:
-    one = completion([(" she", {" she": 1.0})])
-    with serving(lambda asked: Reply(one if asked.prompt == "prompt 0" else SURE)) as seen:
-        answers = answers_of(model_at(seen.url, concurrency=1), prompts(2))
-    assert isinstance(answers[0], Answer)
-    assert isinstance(answers[1], LostError)
 
 
 # Budgets, and being stopped.
@@ -774,7 +737,6 @@ def test_budget_of_requests_counts_every_attempt_and_keeps_the_answers(failing: 
         (GOOD["usage"], 100, 4),  # 25 for each
         (None, 30, 5),  # estimated: two tokens of prompt and four of answer
         ({"prompt_tokens": -20, "completion_tokens": 5}, 30, 5),
-        ({"prompt_tokens": 5, "completion_tokens": -1000}, 30, 5),
         ({"prompt_tokens": True, "completion_tokens": False}, 30, 5),
         ({"prompt_tokens": "20", "completion_tokens": None}, 30, 5),
     ],
@@ -944,11 +906,7 @@ class Compared:
         return self.raw | {"choices": [choice | said | {"logprobs": {"content": [self.content[place]]}}]}
 
 
-def rms(values: Sequence[float]) -> float:
-    return math.sqrt(sum(value**2 for value in values) / len(values))
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture
 def compared(llama_server: str, smollm2: Any) -> list[Compared]:  # noqa: F811
     import torch
 
@@ -970,22 +928,24 @@ def compared(llama_server: str, smollm2: Any) -> list[Compared]:  # noqa: F811
     return rows
 
 
-@pytest.fixture(scope="session")
-def noise_nats(compared: list[Compared]) -> float:
-    """What rounding alone does to our own network's log-probabilities, on these prompts."""
-    noise = rms([difference for row in compared for difference in row.differences()[1]])
-    assert NOISE_NATS[0] < noise < NOISE_NATS[1]
-    return noise
+def rms(values: Sequence[float]) -> float:
+    return math.sqrt(sum(value**2 for value in values) / len(values))
 
 
 @pytest.mark.model
 @pytest.mark.slow
-def test_every_step_of_the_real_server_agrees_with_our_own_network(compared: list[Compared], noise_nats: float) -> None:
+def test_steps_and_answers_of_the_real_server_agree_with_our_own_network(
+    compared: list[Compared],
+    llama_server: str,  # noqa: F811
+) -> None:
     """Tokens differ as rounding does. Pronouns above 1% agree; of others, what is shown and may be hidden holds the truth."""
     differences = [difference for row in compared for difference in row.differences()[0]]
+    noise_nats = rms([difference for row in compared for difference in row.differences()[1]])
+    most = MOST_OF_MANY * noise_nats
+    assert NOISE_NATS[0] < noise_nats < NOISE_NATS[1]
     assert len(differences) > 100
     assert rms(differences) < 1.5 * noise_nats
-    assert max(map(abs, differences)) < MOST_OF_MANY * noise_nats
+    assert max(map(abs, differences)) < most
     places = {
         f"{at} {place}": (row, place) for at, row in enumerate(compared) for place in range(len(row.content))
         if row.content[place]["token"]
@@ -993,7 +953,6 @@ def test_every_step_of_the_real_server_agrees_with_our_own_network(compared: lis
     queries = [Generation(text, WORD_OPTIONS, max_tokens=1, chat=row.asked.chat) for text, (row, _) in places.items()]
     with serving(lambda asked: Reply(places[asked.prompt][0].step(places[asked.prompt][1]))) as seen:
         answers = answers_of(model_at(seen.url), queries)
-    most = MOST_OF_MANY * noise_nats
     tail_prob = VISIBLE_PROB * math.expm1(most)
     n_visible = n_tail = 0
     for answer, (row, place) in zip(answers, places.values(), strict=True):
@@ -1007,16 +966,7 @@ def test_every_step_of_the_real_server_agrees_with_our_own_network(compared: lis
                 n_tail += 1
     assert n_visible >= 15
     assert n_tail >= 100
-
-
-@pytest.mark.model
-@pytest.mark.slow
-def test_answers_of_the_real_server_are_those_of_our_own_network(
-    compared: list[Compared],
-    noise_nats: float,
-    llama_server: str,  # noqa: F811
-) -> None:
-    """The steps that count, chosen by hand, have in our own network what the answers say."""
+    # The steps that count, chosen by hand, have in our own network what the answers say.
     asked = stored(real_at(llama_server), [row.asked for row in compared])
     assert asked.n_lost == 0
     n_visible = 0
@@ -1028,44 +978,7 @@ def test_answers_of_the_real_server_are_those_of_our_own_network(
         for place, word in enumerate(WORDS):
             expected = sum(row.own_prob(step, word) for step in counted) / len(counted)
             if expected > VISIBLE_PROB:
-                within = MOST_OF_MANY * noise_nats
-                assert answer.logprobs_nats[place] == pytest.approx(math.log(expected), abs=within)
+                assert answer.logprobs_nats[place] == pytest.approx(math.log(expected), abs=most)
                 n_visible += 1
     assert n_visible >= 8
     assert any(MODEL in note for note in asked.notes)
-
-
-PLAN_SEED = 26  # by which every fault happens, one prompt is never answered, and all others are in the end
-RETRIES = 3
-
-
-@pytest.mark.soak
-@pytest.mark.model
-@pytest.mark.slow
-def test_the_real_server_behind_a_faulty_proxy(
-    compared: list[Compared],
-    noise_nats: float,
-    llama_server: str,  # noqa: F811
-) -> None:
-    """Every prompt is answered, as without faults, or lost with a reason; a second pass asks for the lost ones only."""
-    queries = [row.asked for row in compared]
-    hopeless = queries[1].prompt
-    plan = Plan(PLAN_SEED, 0.4, frozenset({hopeless}))
-    straight = stored(real_at(llama_server), queries).scores.answers
-    with faulty_proxy(llama_server, plan) as seen:
-        found = real_at(seen.url, timeout_s=15.0, retries=RETRIES)
-        first = stored(found, queries)
-        happened = {plan.fault(asked.prompt, asked.attempt) for asked in seen.requests}
-        assert happened == {"", *FAULTS}
-        assert first.n_lost == 1
-        assert first.scores.answers[1].unscored
-        seen.requests.clear()
-        plan.share, plan.hopeless = 0.0, frozenset()
-        second = stored(found, queries)
-    assert set(seen.prompts) == {hopeless}
-    assert (second.n_lost, second.n_computed) == (0, 1)
-    for answer, expected in zip(second.scores.answers, straight, strict=True):
-        assert answer.text == expected.text
-        for one, other in zip(answer.logprobs_nats, expected.logprobs_nats, strict=True):
-            if other > math.log(VISIBLE_PROB):
-                assert one == pytest.approx(other, abs=MOST_OF_MANY * noise_nats)
