@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 import undertow
 from scripted import Scripted
-from undertow import models, probes
+from undertow import models
 from undertow.audit import Run
+from undertow.measures.correlation import correlate
 from undertow.models.base import EXACT, Found, UnscorableError
 from undertow.stats import (
     agreement,
@@ -45,7 +46,7 @@ from undertow.stats import (
     polynomial,
     power,
     shares,
-)
+)  # fmt: skip
 from undertow.stats.doubles import LARGEST, outside, usable
 from undertow.types import (
     BLANK,
@@ -59,7 +60,8 @@ from undertow.types import (
     ModelCard,
     Query,
     Result,
-)
+    UndertowError,
+)  # fmt: skip
 
 Floats = NDArray[np.float64]
 
@@ -239,8 +241,6 @@ ONE: dict[str, dict[str, Any]] = {
     for name, options in SMALL.items()
 }  # fmt: skip
 REASON = "the line was cut for good"
-
-
 Add = Callable[[Callable[[Query], Answer | UnscorableError]], None]
 
 
@@ -251,55 +251,37 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Add:
     card = ModelCard("scripted", "scripted", "the tests", "one", "as written", LIKELIHOOD)
 
     def add(say: Callable[[Query], Answer | UnscorableError]) -> None:
-        asks = {BLANK: (EXACT,), CHOICE: (EXACT,), WRITING: (EXACT,)}
-        found = Found(card, lambda: Scripted(card, say), asks)
+        found = Found(card, lambda: Scripted(card, say), dict.fromkeys((BLANK, CHOICE, WRITING), (EXACT,)))
         monkeypatch.setattr(models, "find", lambda request: found if request.name == card.name else before(request))
 
     return add
-
-
-def options_of(query: Query) -> int:
-    if isinstance(query, Blank):
-        return len(query.options)
-    if isinstance(query, Continuations):
-        return len(query.continuations)
-    return len(query.labels) if isinstance(query, Choice) else 1
 
 
 def silent(query: Query) -> UnscorableError:
     return UnscorableError(REASON)
 
 
-def even(query: Query) -> Answer:
-    """Every option as probable as any other, whatever is asked; of a label the first."""
-    n = options_of(query)
-    text = query.labels[0] if isinstance(query, Choice) else "the same to everyone"
-    return Answer((math.log(1 / n),) * n, 0.0, text=text)
+def alike(nats: Callable[[int], tuple[float, ...]], unclaimed: float = 0.0) -> Callable[[Query], Answer]:
+    """The same log-probabilities of so many options, whatever is asked; of labels the first."""
+
+    def say(query: Query) -> Answer:
+        if isinstance(query, Blank):
+            n = len(query.options)
+        elif isinstance(query, Continuations):
+            n = len(query.continuations)
+        else:
+            n = len(query.labels) if isinstance(query, Choice) else 1
+        return Answer(nats(n), unclaimed, text=query.labels[0] if isinstance(query, Choice) else "as ever")
+
+    return say
 
 
-def impossible(query: Query) -> Answer:
-    """All options without any probability, which have no shares."""
-    text = query.labels[0] if isinstance(query, Choice) else ""
-    return Answer((-math.inf,) * options_of(query), 1.0, text=text)
-
-
-def certain(query: Query) -> Answer:
-    """The first option with certainty, and the others not at all."""
-    n = options_of(query)
-    text = query.labels[0] if isinstance(query, Choice) else "yes"
-    return Answer((0.0, *(-math.inf,) * (n - 1)), 0.0, text=text)
-
-
-def unmeasured(query: Query) -> Answer:
-    """Numbers that are none."""
-    text = query.labels[0] if isinstance(query, Choice) else "?"
-    return Answer((math.nan,) * options_of(query), math.nan, text=text)
-
-
-SAYS: dict[str, Callable[[Query], Answer | UnscorableError]] = {
-    "nothing": silent, "everything alike": even, "nothing possible": impossible, "the first for certain": certain,
-    "no numbers": unmeasured,
-}  # fmt: skip
+SAYS: dict[str, Callable[[Query], Answer]] = {
+    "everything alike": alike(lambda n: (-math.log(n),) * n),
+    "nothing possible": alike(lambda n: (-math.inf,) * n, 1.0),
+    "the first for certain": alike(lambda n: (0.0, *(-math.inf,) * (n - 1))),
+    "no numbers": alike(lambda n: (math.nan,) * n, math.nan),
+}
 
 
 def asked(name: str, options: Mapping[str, Any], folder: Path, model: str = "scripted") -> Run:
@@ -314,14 +296,11 @@ def assert_honest(run: Run) -> None:
         assert not any(math.isinf(one) for one in numbers(result)), result
         assert (row["value"] is None) == math.isnan(result.value), result
         if math.isnan(result.value):
-            assert math.isnan(result.low), result
-            assert math.isnan(result.high), result
-            assert math.isnan(result.p), result
+            assert np.isnan([result.low, result.high, result.p]).all(), result
         else:
             assert result.n > 0 or result.group.get("model") == "", result
         if math.isfinite(result.low) and math.isfinite(result.high):
-            assert result.low <= result.value + 1e-9, result
-            assert result.value <= result.high + 1e-9, result
+            assert result.low - 1e-9 <= result.value <= result.high + 1e-9, result
         assert math.isnan(result.p) or 0 < result.p <= 1, result
         assert math.isnan(result.q) == math.isnan(result.p) or math.isfinite(result.p), result
 
@@ -350,16 +329,9 @@ OF_WORDS = ("spurious-correlation", "task-specification")
 """Audits of a drift, which no model that says the same to everything has; the others count right and wrong answers."""
 
 
+@pytest.mark.parametrize("says", SAYS)
 @pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        pytest.param(
-            name, says, marks=[] if name == "spurious-correlation" or says == "no numbers" else pytest.mark.soak
-        )
-        for name in SMALL
-        for says in SAYS
-        if says != "nothing"
-    ],
+    "name", [pytest.param(name, marks=[] if name == "spurious-correlation" else pytest.mark.soak) for name in SMALL]
 )
 @pytest.mark.usefixtures("untold", "few_resamples")
 def test_a_model_that_says_the_same_to_everything_moves_nothing(
@@ -371,6 +343,13 @@ def test_a_model_that_says_the_same_to_everything_moves_nothing(
     assert_honest(run)
     if name in OF_WORDS:
         assert claimed(run) == []
+    if name == "spurious-correlation":
+        masses = run.observations[["female", "male", "neutral"]].to_numpy(dtype=np.float64)
+        if says in ("no numbers", "nothing possible"):
+            assert np.isnan(masses).all(), "what has no share was given one"
+            assert (run.observations["unscored"] != "").all()
+        else:
+            np.testing.assert_allclose(masses.sum(axis=1), 100)
 
 
 @pytest.mark.parametrize("name", ONE)
@@ -380,19 +359,6 @@ def test_next_to_no_question_is_no_finding(name: str, tmp_path: Path) -> None:
     assert_honest(run)
     if name in OF_WORDS:
         assert claimed(run) == []
-
-
-@pytest.mark.parametrize("says", SAYS)
-@pytest.mark.usefixtures("untold", "few_resamples")
-def test_no_log_probability_of_minus_infinity_becomes_a_share(says: str, script: Add, tmp_path: Path) -> None:
-    script(SAYS[says])
-    frame = asked("spurious-correlation", SMALL["spurious-correlation"], tmp_path / "run").observations
-    masses = frame[["female", "male", "neutral"]].to_numpy(dtype=np.float64)
-    if says in ("nothing", "no numbers", "nothing possible"):
-        assert np.isnan(masses).all(), "what has no share was given one"
-        assert (frame["unscored"] != "").all()
-    else:
-        np.testing.assert_allclose(masses.sum(axis=1), 100)
 
 
 @pytest.mark.slow
@@ -415,33 +381,25 @@ def test_the_page_says_why_there_are_no_numbers(name: str, script: Add, tmp_path
 
 def table(
     masses: Callable[[int, int], float],
-    *,
     n_clusters: int = 6,
     n_w: int = 5,
     holes: Callable[[int, int], bool] = lambda c, w: False,
 ) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "model": "m", "w_name": "date", "w_index": w, "w": str(1900 + w), "text_index": cluster,
-                "xe": "" if holes(cluster, w) else masses(cluster, w), "ze": "" if holes(cluster, w) else 50.0,
-            }
-            for cluster in range(n_clusters)
-            for w in range(n_w)
-        ]
-    )  # fmt: skip
+    def row(cluster: int, w: int) -> dict[str, Any]:
+        is_hole = holes(cluster, w)
+        of_text = {"model": "m", "w_name": "date", "w_index": w, "w": str(1900 + w), "text_index": cluster}
+        return of_text | {"xe": "" if is_hole else masses(cluster, w), "ze": "" if is_hole else 50.0}
+
+    return pd.DataFrame([row(cluster, w) for cluster in range(n_clusters) for w in range(n_w)])
 
 
 TABLES: dict[str, pd.DataFrame] = {
     "one cluster": table(lambda cluster, w: 10.0 + w, n_clusters=1),
     "one W": table(lambda cluster, w: 10.0 + cluster, n_w=1),
     "two W": table(lambda cluster, w: 10.0 + cluster + w, n_w=2),
-    "one row": table(lambda cluster, w: 10.0, n_clusters=1, n_w=1),
     "constant": table(lambda cluster, w: 25.0),
-    "zeros": table(lambda cluster, w: 0.0),
     "no values": table(lambda cluster, w: 10.0, holes=lambda cluster, w: True),
     "values at two W": table(lambda cluster, w: 10.0 + w + cluster, holes=lambda cluster, w: w > 1),
-    "values of one cluster": table(lambda cluster, w: 10.0 + w, holes=lambda cluster, w: cluster > 0),
     "smallest double": table(lambda cluster, w: 5e-324 * ((cluster + w) % 2)),
 }
 
@@ -456,16 +414,13 @@ def test_a_table_that_says_too_little_has_no_finding(case: str, tmp_path: Path) 
     for one in run.record.results:
         if one.measure in ("slope", "slope_gap", "pearson_r") and (math.isnan(one.value) or math.isnan(one.p)):
             assert one.note, one
-        if one.measure == "slope" and case in ("one W", "two W", "one row", "values at two W", "no values"):
+        if one.measure == "slope" and case in ("one W", "two W", "values at two W", "no values"):
             assert math.isnan(one.value), one
 
 
 @pytest.mark.parametrize("far", [1e308, -1e308, math.inf, 1e-310])
 def test_a_table_of_ones_own_numbers_too_large_to_compute_with_has_no_number(far: float) -> None:
     """Through the measure, as Python users may call it: the audit's own tables hold percents."""
-    from undertow.measures.correlation import correlate
-    from undertow.types import UndertowError
-
     frame = table(lambda cluster, w: 10.0 + w + (cluster * 7 % 3)).rename(columns={"text_index": "cluster"})
     frame = frame.assign(challenge="c", prompt="", unscored="", unclaimed=0.0, ze=50.0)
     frame.loc[3, "xe"] = far
@@ -477,16 +432,3 @@ def test_a_table_of_ones_own_numbers_too_large_to_compute_with_has_no_number(far
         assert not any(math.isinf(number) for number in numbers(one)), one
         if one.group["pronoun"] != "ze" and abs(far) > 1:
             assert math.isnan(one.p), one
-
-
-def test_doubled_rows_are_refused_and_not_counted_twice(tmp_path: Path) -> None:
-    from undertow.types import UndertowError
-
-    whole = table(lambda cluster, w: 10.0 + w)
-    pd.concat([whole, whole]).to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(UndertowError, match="repeats the sentence and W"):
-        undertow.score(tmp_path / "t.csv", probe="spurious-correlation", out=tmp_path / "run")
-
-
-def test_every_audit_is_among_them() -> None:
-    assert set(SMALL) == set(probes.names())
