@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -42,16 +43,6 @@ def usual() -> list[str]:
     return [finding.text for finding in findings(usual_told())]
 
 
-@cache
-def usual_page() -> str:
-    return render_page(page_of(usual_told(), []))
-
-
-def page(frame: pd.DataFrame) -> str:
-    """The page without figures, which take longer than all the rest."""
-    return render_page(page_of(told_of(frame), []))
-
-
 def flattened(frame: pd.DataFrame) -> pd.DataFrame:
     """The same models, read by an audit that loses a third of every slope."""
     lost = frame["measured_slope"] / 3
@@ -73,13 +64,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_page_tables_and_figures_are_written(written: Path) -> None:
+def test_page_tables_and_figures_are_written_and_can_be_read_back(written: Path) -> None:
     assert {path.name for path in written.iterdir()} == {*FILES, "figures"}
     names = {path.name for path in (written / "figures").iterdir()}
     assert names == {"mine.png", *(f"{name}{end}" for name in FIGURES for end in (".svg", ".png"))}
-
-
-def test_tables_can_be_read_back(written: Path) -> None:
     models, numbers = pd.read_csv(written / "models.csv"), pd.read_csv(written / "results.csv")
     assert len(models) == 48
     assert set(models.loc[models["left_out"].notna(), "model"]) == {"masked-2-0", "causal-1-1"}
@@ -90,19 +78,15 @@ def test_tables_can_be_read_back(written: Path) -> None:
     assert list(numbers.columns[:4]) == ["measure", "architecture", "w_name", "strength"]
 
 
-def test_the_page_leads_with_how_many_promises_are_kept(written: Path) -> None:
+def test_the_page_leads_with_how_many_promises_are_kept_and_names_models_that_do_not_count(written: Path) -> None:
     html = (written / "report.html").read_text(encoding="utf-8")
     assert "tried on 24 models" in html
     assert "keeps all of its 4 promises; 2 of the models do not count." in html
+    assert "their training did not converge: masked-2-0, causal-1-1." in html
+    assert "Slopes that do not count" not in render_page(page_of(usual_told(), []))
     first = html.index("What the audit promises")
     assert first < html.index("Slopes that do not count") < html.index("Every model and W") < html.index("The numbers")
     assert html.count("data:image/svg+xml;base64,") == 4
-
-
-def test_models_that_do_not_count_are_named(written: Path) -> None:
-    html = (written / "report.html").read_text(encoding="utf-8")
-    assert "2 models do not count, because their training did not converge: masked-2-0, causal-1-1." in html
-    assert "Slopes that do not count" not in usual_page()
 
 
 def test_a_broken_promise_is_told_first() -> None:
@@ -137,10 +121,7 @@ def test_false_alarms_and_wrong_directions_are_counted_in_words() -> None:
     frame["q"] = frame["q"].mask((frame["model"] == "masked-0-0") & (frame["w_name"] == "date"), 0.01)
     frame["measured_slope"] = frame["measured_slope"].mask(frame["model"] == "masked-0.5-0", -0.2)
     texts = " ".join(said(frame))
-    assert (
-        "In models without any bias, along date and place, 12 slopes have 1 false alarm (8%; 95% interval 0% to 38%)"
-        in texts
-    )
+    assert "along date and place, 12 slopes have 1 false alarm (8%; 95% interval 0% to 38%)" in texts
     assert "2 of 36 slopes of biased models have the wrong direction" in texts
     assert "No biased model is read as biased the other way round, in 36 slopes." in usual()
 
@@ -150,13 +131,10 @@ def test_where_dates_alone_are_biased_they_are_judged_and_places_are_told_beside
     places = frame["model"].isin(["masked-0.65-0", "masked-0-1"]) & (frame["w_name"] == "place")
     told = told_of(frame.assign(q=frame["q"].mask(places, 0.01)))
     texts = " ".join(finding.text for finding in findings(told))
-    assert "Along date, the 95% interval with the training seed holds the planted slope for 100% of 24 slopes" in texts
-    assert (
-        "Along place, where nothing was planted in any model, the interval with the seed does so for 100% of 24"
-        in texts
-    )
-    assert "In models without any bias, along date, 6 slopes have 0 false alarms (0%" in texts
-    assert "Where nothing was planted along place, 24 slopes have 2 false alarms." in texts
+    assert re.search(r"Along date, the 95% interval with the training seed [^.]* 100% of 24 slopes", texts)
+    assert re.search(r"Along place, where nothing was planted[^.]* 100% of 24", texts)
+    assert "along date, 6 slopes have 0 false alarms (0%" in texts
+    assert "along place, 24 slopes have 2 false alarms." in texts
     html = render_page(page_of(told, []))
     assert "At strength 0.65, the largest" in html
     assert html.count(">−0.65<") == 6  # dates of six models, with their sign; along places these have no bias
@@ -198,13 +176,6 @@ def test_a_verification_that_is_stopped_leaves_the_one_before_whole(
     write(tmp_path, told)
     assert contents(tmp_path) == before
 
-
-def test_a_verification_that_is_stopped_while_it_moves_has_no_page_beside_other_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = told_of(lab([0, 1], 1, ["masked"]))
-    monkeypatch.setattr("undertow.report.verification._drawings", one_drawing)
-    write(tmp_path, told)
     move = Path.replace
 
     def move_all_but_numbers(path: Path, to: Path) -> Path:
@@ -214,7 +185,7 @@ def test_a_verification_that_is_stopped_while_it_moves_has_no_page_beside_other_
         stopped.setattr(Path, "replace", move_all_but_numbers)
         with pytest.raises(KeyboardInterrupt):
             write(tmp_path, told)
-    assert not (tmp_path / "report.html").exists()
+    assert not (tmp_path / "report.html").exists(), "no page stands beside other tables"
     assert pd.read_csv(tmp_path / "results.csv").shape[0] == len(told.results)
 
 

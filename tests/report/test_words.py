@@ -30,7 +30,6 @@ WRITTEN = [
     (shortest(-1e-5), "−1e−05"),
     (probability(0.00099), "< .001"),
     (probability(0.0321), ".032"),
-    (probability(1.0), "1.000"),
     (probability(math.nan), "–"),
     (correlation(-0.784), "−.78"),
     (correlation(-0.999), "−1.00"),
@@ -38,7 +37,6 @@ WRITTEN = [
     (slope(-0.00031), "−0.0003"),
     (slope(1e-12), "0.000000"),
     (significant(1234.5), "1234"),
-    (significant(0.113), "0.11"),
     (significant(math.nan), "–"),
 ]
 
@@ -53,9 +51,7 @@ def test_number_is_written_with_a_true_minus_and_not_rounded_away(written: str, 
     [
         ("It falls (-0.42 points, -1.31 to +0.16).", "It falls (−0.42 points, −1.31 to +0.16)."),
         ("It moves by -0.4 points, r -.42; [-1.3, 0]", "It moves by −0.4 points, r −.42; [−1.3, 0]"),
-        ("r=-0.42, at <-0.42", "r=−0.42, at <−0.42"),
         ("p -1e-05, or -0.00001", "p −1e−05, or −0.00001"),
-        ("least in m (-7 points a step)", "least in m (−7 points a step)"),
         ("-1,234.5 or -1234.50", "−1,234.5 or −1234.50"),
     ],
 )
@@ -66,11 +62,7 @@ def test_numbers_of_results_get_minus_signs(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "It was -40 degrees",
-        "run it with --limit -1, or --seed -x",
-        "born 1950 -1960",
-        "with W from -5 to -4, and from -5.5 to -4.5",
-        "(-4, -3, -0.55)",
+        "run it with --limit -1, or --seed -x, born 1950 -1960",
         "cold words (-4 and -5.25) of 'the -5 wind', '-5.25'",
         "toy:slope=-1.5 on 2020-01-05, female-male, gpt-2, - 5",
         "-5.25.1, -5-1960",
@@ -92,11 +84,9 @@ def told_of(value: float, low: float, detail: dict[str, float], model: str = "m"
     [
         (1.0, 2.0, True, 2, "1.00 to 2.00"),
         (2.0, 2.004, True, 3, "2.000 to 2.004"),
-        (2.0, 2.0 + 1e-7, False, 6, "without spread"),
         (0.5, 0.5000006, False, 6, "without spread"),
         (0.5, 0.500002, True, 6, "0.500000 to 0.500002"),
         (-0.5, -0.5, False, 2, "without spread"),
-        (0.0, 0.0, False, 2, "without spread"),
         (-0.001, -1e-7, True, 4, "−0.0010 to 0.0000"),
         (1.2, 0.6, True, 2, "1.20 to 0.60"),
         (math.nan, math.nan, False, 2, "no interval"),
@@ -112,12 +102,9 @@ def test_an_interval_has_as_many_decimals_as_tell_its_ends_apart(
     assert interval(low, high) == text
 
 
-def test_plain_text_is_one_line_without_control_characters() -> None:
+def test_plain_text_is_one_line_without_control_characters_and_shortened_keeps_both_ends() -> None:
     assert plain(" a\n b\x00\x1bc\u2028d\udc80 ") == "a b c d"
     assert plain("नि\u200dत") == "नि\u200dत"  # joiners carry meaning
-
-
-def test_shortened_keeps_beginning_and_end() -> None:
     assert shortened("short", 5) == "short"
     cut = shortened("Democratic Republic of Congo", 20)
     assert len(cut) <= 20
