@@ -138,28 +138,22 @@ def lines(folder: Path) -> list[dict[str, str]]:
 # The page.
 
 
-def test_each_pair_of_texts_is_shown_once_and_unscored_ones_never(run: Path) -> None:
-    with visited(run) as visitor:
-        shown = visitor.data()["rephrasings"]
-    assert {(one["span"], one["answer"]) for one in shown} == {
-        ("one span", "first answer"),
-        ("one span", "second answer\nof two lines"),
-        ("other span", EVIL),
-        ("other span", ""),
-    }
-    assert len(shown) == 4
-    (first,) = [one for one in shown if one["answer"] == "first answer"]
-    assert first["references"] == ["one reference", "another reference"]
-    assert first["dimensions"] == ["gender"]
-
-
-def test_the_page_does_not_say_who_wrote_what_until_it_is_asked(run: Path) -> None:
+def test_page_shows_each_pair_of_texts_once_and_does_not_say_who_wrote_it_until_it_is_asked(run: Path) -> None:
     with visited(run) as visitor:
         html = visitor.page()
         assert "secret-model" not in html
         assert "statement" not in html
-        (first,) = [one for one in visitor.data()["rephrasings"] if one["answer"] == "first answer"]
+        shown = visitor.data()["rephrasings"]
+        (first,) = [one for one in shown if one["answer"] == "first answer"]
         sources = visitor.ask(f"/sources?item={first['id']}")
+    assert sorted((one["span"], one["answer"]) for one in shown) == [
+        ("one span", "first answer"),
+        ("one span", "second answer\nof two lines"),
+        ("other span", ""),
+        ("other span", EVIL),
+    ]
+    assert first["references"] == ["one reference", "another reference"]
+    assert first["dimensions"] == ["gender"]
     assert json.loads(sources.text) == [
         "secret-model-a: statement, 5 shots",
         "secret-model-a: question, 5 shots",
@@ -242,10 +236,14 @@ def test_it_is_on_the_disk_before_it_is_answered(run: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "fsync", fsync)
     book = Book(run, "ann")
-    book.judge(next(iter(book.rephrasings)), "correct", "")
+    first, second, *_ = book.rephrasings
+    book.judge(first, "correct", "")
     ((_, content),) = synced
     assert content.endswith(b"\n")
     assert json.loads(content)["category"] == "correct"
+    (run / ANNOTATIONS).write_bytes(content.rstrip(b"\n"))  # a file whose last line has lost its end gets it back
+    book.judge(second, "cannot say", "")
+    assert [line["item"] for line in lines(run)] == [first, second]
 
 
 def test_last_judgement_of_each_person_counts_and_outlives_the_server_and_the_run(run: Path) -> None:
@@ -278,34 +276,16 @@ def test_many_at_once_are_each_a_whole_line(run: Path) -> None:
     assert len(lines(run)) == 24
 
 
-def test_a_file_whose_last_line_has_lost_its_end_gets_it_back(run: Path) -> None:
-    book = Book(run, "ann")
-    first, second, *_ = book.rephrasings
-    book.judge(first, "correct", "")
-    path = run / ANNOTATIONS
-    path.write_bytes(path.read_bytes().rstrip(b"\n"))
-    book.judge(second, "cannot say", "")
-    assert [line["item"] for line in lines(run)] == [first, second]
-
-
 # What is refused.
 
 CHANGES: list[dict[str, Any]] = [
-    {"category": "fine"}, {"category": 3}, {"note": None}, {"note": "x" * (MOST_NOTE_SIGNS + 1)}, {"who": "else"}, {"item": ["a"]},
-]  # fmt: skip
-BODIES = [
-    b"",
-    b"{",
-    b"[]",
-    b'"x"',
-    b"{}",
-    b"\xff\xfe",
-    b"[" * 16_000,
-    b"NaN",
-    b"1" * 9_000,
-    b" " * (MOST_BODY_BYTES + 1),
+    {"category": 3},
+    {"note": "x" * (MOST_NOTE_SIGNS + 1)},
+    {"who": "else"},
+    {"item": ["a"]},
 ]
-LENGTHS = [None, "-1", "ten", "1e3", "９", "0" * 30 + "99999999", "9" * 5_000]
+BODIES = [b"", b"[]", b"{}", b"\xff\xfe", b"[" * 16_000, b"NaN", b"1" * 9_000, b" " * (MOST_BODY_BYTES + 1)]
+LENGTHS = [None, "-1", "ten", "９", "0" * 30 + "99999999", "9" * 5_000]
 
 
 def test_what_is_no_judgement_is_refused_and_the_server_goes_on(run: Path) -> None:
@@ -361,14 +341,7 @@ def test_only_its_own_page_on_this_machine_can_judge(run: Path) -> None:
     with visited(run) as visitor:
         assert visitor.server.server_address[0] == urlsplit(visitor.address).hostname == "127.0.0.1"
         port, item = visitor.server.server_port, visitor.first()
-        for host in (
-            "evil.example",
-            f"evil.example:{port}",
-            "127.0.0.1",
-            "127.0.0.1:1",
-            f"127.0.0.1.evil.example:{port}",
-            "",
-        ):
+        for host in (f"evil.example:{port}", "127.0.0.1:1", f"127.0.0.1.evil.example:{port}", ""):
             for reply in (visitor.ask(visitor.address, Host=host), visitor.judge(item, Host=host)):
                 assert (reply.status, "one span" in reply.text) == (403, False), host
         for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
@@ -409,9 +382,8 @@ def test_a_browser_that_goes_away_is_no_error(run: Path, capfd: pytest.CaptureFi
     with visited(run) as visitor:
         for _ in range(3):
             connection = socket.create_connection(("127.0.0.1", visitor.server.server_port), timeout=LIMIT_S)
-            connection.setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00"
-            )  # reset on close
+            linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)  # reset on close
             connection.sendall(b"GET / HTTP/1.1\r\n")
             connection.close()
         assert visitor.judge(visitor.first()).status == 200
@@ -423,9 +395,7 @@ def test_a_judgement_that_cannot_be_written_is_not_said_to_be(run: Path) -> None
         item = visitor.first()
         (run / ANNOTATIONS).mkdir()
         reply = visitor.judge(item)
-        assert reply.status == 500
-        assert "could not be written" in reply.text
-        assert str(run) not in reply.text
+        assert (reply.status, str(run) in reply.text) == (500, False)
         assert visitor.data()["judged"] == {}
         (run / ANNOTATIONS).rmdir()
         assert visitor.judge(item).status == 200
@@ -458,16 +428,7 @@ def test_run_name_or_port_that_cannot_be_served_is_refused(run: Path, tmp_path: 
 
 GOOD = {"item": "a", "category": "correct", "note": "", "who": "ann", "time": "t"}
 
-DAMAGED = [
-    "{",
-    "[]",
-    "null",
-    json.dumps(GOOD | {"category": "fine"}),
-    json.dumps(GOOD | {"note": 3}),
-    '{"item": "a"}',
-    "[" * 9_000,
-    "\x80",
-]
+DAMAGED = ["{", "[]", json.dumps(GOOD | {"category": "fine"}), '{"item": "a"}', "[" * 9_000, "\x80"]
 
 
 @pytest.mark.parametrize("line", DAMAGED, ids=lambda line: line[:12])
@@ -487,6 +448,10 @@ def test_run_without_judgements_has_an_empty_table_and_summary(run: Path, capsys
     assert "--summary" in capsys.readouterr().out
     annotate(run, summary=True, as_json=True)
     assert json.loads(capsys.readouterr().out) == []
+    (run / ANNOTATIONS).write_text(json.dumps(GOOD) + "\n", encoding="utf-8")
+    assert summary(run) == [], "nor of what the run no longer has"
+    assert Book(run, "ann").judged == {}
+    assert len(read_annotations(run)) == 1
 
 
 SERVE = """
@@ -504,14 +469,10 @@ def test_interrupt_ends_it_and_what_was_judged_is_there(run: Path) -> None:
         assert process.stdout is not None
         try:
             url = process.stdout.readline().strip()
-            opener = request.build_opener(request.ProxyHandler({}))
-            with opener.open(url, timeout=LIMIT_S) as page:
-                assert page.read().lower().startswith(b"<!doctype html>")
             body = json.dumps({"item": item, "category": "correct", "note": ""}).encode()
             headers = {TOKEN_HEADER: url.partition("token=")[2], "Content-Type": "application/json"}
-            with opener.open(
-                request.Request(f"{url.partition('?')[0]}judgements", body, headers), timeout=LIMIT_S
-            ) as reply:
+            asked = request.Request(f"{url.partition('?')[0]}judgements", body, headers)
+            with request.build_opener(request.ProxyHandler({})).open(asked, timeout=LIMIT_S) as reply:
                 assert reply.status == 200
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=LIMIT_S)
@@ -543,21 +504,6 @@ def test_the_summary_counts_a_models_distinct_rephrasings_by_person(run: Path) -
     }
     for row in rows:
         assert row.percent == pytest.approx(100 * row.count / row.n)
-
-
-def test_the_interval_is_wilsons(tmp_path: Path) -> None:
-    rows = [("m", "statement", f"span {n}", "answer", "", "") for n in range(10)]
-    folder = write_run(tmp_path / "run", rows=rows)
-    book = Book(folder, "ann")
-    for place, item in enumerate(book.rephrasings):
-        book.judge(item, "correct" if place < 3 else "cannot say", "")
-    (correct,) = [row for row in summary(folder) if row.category == "correct"]
-    # By hand, z = 1.959964: centre (0.3 + z²/20) / (1 + z²/10), half z sqrt(0.021 + z²/400) / (1 + z²/10).
-    assert [correct.low, correct.high] == pytest.approx([10.7789, 60.3222], abs=1e-3)
-
-
-def test_judgements_of_what_the_run_no_longer_has_are_left_out(run: Path) -> None:
-    (run / ANNOTATIONS).write_text(json.dumps(GOOD) + "\n", encoding="utf-8")
-    assert summary(run) == []
-    assert Book(run, "ann").judged == {}
-    assert len(read_annotations(run)) == 1
+    # Wilson's interval of 1 in 2 by hand, z² = 3.841459: (1/2 + z²/4 ± z sqrt(1/8 + z²/16)) / (1 + z²/2).
+    correct = next(row for row in rows if (row.model, row.category) == ("secret-model-a", "correct"))
+    assert [correct.low, correct.high] == pytest.approx([9.4531, 90.5469], abs=1e-3)
