@@ -221,13 +221,10 @@ def test_answers_shown_whole_have_no_bounds_and_blanks_have_no_answer() -> None:
         ({"prompt_mask": "_"}, ["--prompt-mask", "--prompts"]),
         ({"chat": True}, ["--chat", "--prompts"]),
         ({"max_new_tokens": 5}, ["--max-new-tokens", "--prompts"]),
-        ({"max_new_tokens": 0}, ["--max-new-tokens", "--prompts"]),
         ({"prompts": "A,D"}, ["'D'", "A, B, C"]),
-        ({"prompts": " "}, ["none"]),
         ({"prompts": "A,A"}, ["'A'"]),
         ({"prompts": "A", "max_new_tokens": 0}, ["--max-new-tokens 0"]),
         ({"prompts": "A", "prompt_mask": "  "}, ["mask"]),
-        ({"prompts": "A", "protocol": "recorded"}, ["'recorded'"]),
         ({"protocol": PAPER}, ["toy", "'paper'"]),
     ],
 )
@@ -242,26 +239,10 @@ def challenge_file(folder: Path, text: str) -> str:
     return str(path)
 
 
-TWO_BLANKS = '[blanks.who]\nfemale = ["she"]\nmale = ["he"]\n[blanks.whose]\nfemale = ["her"]\nmale = ["his"]\n'
-
-
 def test_a_sentence_with_two_blanks_is_refused(tmp_path: Path) -> None:
-    own = challenge_file(tmp_path, f'templates = ["In {{w}}, {{who}} lost {{whose}} keys."]\n{TWO_BLANKS}')
+    blanks = '[blanks.who]\nfemale = ["she"]\nmale = ["he"]\n[blanks.whose]\nfemale = ["her"]\nmale = ["his"]\n'
+    own = challenge_file(tmp_path, f'templates = ["In {{w}}, {{who}} lost {{whose}} keys."]\n{blanks}')
     refuses(["2 blanks", "--prompts out"], challenge=own, prompts="A")
-
-
-def test_sentences_of_one_blank_each_are_asked_for_words_that_can_be_answered(tmp_path: Path) -> None:
-    """The set has two blanks, each sentence one of them: *she her* is no word that any answer has."""
-    templates = '"In {w}, {who} was late.", "In {w}, we saw {whose} keys."'
-    own = challenge_file(tmp_path, f"templates = [{templates}]\n{TWO_BLANKS}")
-    settings = spurious_correlation.Settings(challenge=own, prompts="A")
-    try:
-        items = next(spurious_correlation.rounds(settings, Sampling()))
-    except UndertowError:
-        return  # refused as a whole, as a sentence with two blanks is
-    words = {option.fills[0] for item in items if isinstance(item.query, Generation) for option in item.query.options}
-    assert {"she", "he"} <= words
-    assert not [word for word in words if " " in word]
 
 
 @pytest.mark.parametrize("name", ["answer", "ceilings_prob", "unseen_prob"])

@@ -160,14 +160,9 @@ def test_a_row_of_a_parquet_table_is_told_by_its_number(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def published(reference_data: Path, shared_base: Path) -> Path:
     def score(folder: Path) -> None:
-        arguments = [
-            "score",
-            str(reference_data / "recorded/mgc_pronoun_mass.csv.gz"),
-            "--probe",
-            "spurious-correlation",
-        ]
-        more = ["--protocol", "paper", "--out", str(folder / "run"), "--json"]
-        done = command_line.in_process(folder, *arguments, *more, env={"UNDERTOW_CACHE": str(folder / "cache")})
+        path, out = str(reference_data / "recorded/mgc_pronoun_mass.csv.gz"), str(folder / "run")
+        arguments = [*SCORE[:3], path, "--protocol", "paper", "--out", out, "--json"]
+        done = command_line.in_process(folder, *arguments, env={"UNDERTOW_CACHE": str(folder / "cache")})
         assert (done.returncode, done.stderr) == (0, "")
         assert json.loads(done.stdout)["counts"] == {"items": 24_000, "unscored": 0}
         assert not (folder / "cache").exists()
@@ -218,10 +213,7 @@ def test_exact_masses_cannot_be_had_from_the_top_five(reference_data: Path, cli:
 # A user's own tables.
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["csv", "tsv", "csv.gz", "parquet"],
-)
+@pytest.mark.parametrize("kind", ["csv", "tsv", "csv.gz", "parquet"])
 @pytest.mark.usefixtures("few_resamples", "untold")
 def test_tables_of_every_kind_with_groups_of_any_name(kind: str, cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / f"own.{kind}"
@@ -267,18 +259,13 @@ PACKED = gzip.compress(table().encode())
 BAD: dict[str, tuple[str | bytes, str, list[str]]] = {
     "no model column": (table(("model,", "who,")), "csv", ["'model'", "model, w_name, w_index, w"]),
     "no rows": (HEADER + "\n", "csv", []),
-    "no group": ("model,w_name,w_index,w\nm,date,0,1900\n", "csv", []),
-    "empty": ("", "csv", ["'model'"]),
     "above 100": (with_row("m,season,0,spring,2,120,0"), "csv", ["line 4", "xe", "'120'"]),
-    "negative": (with_row("m,season,0,spring,2,1,-3"), "csv", ["line 4", "ze", "'-3'"]),
     "text": (with_row("m,season,0,spring,2,much,3"), "csv", ["line 4", "xe", "'much'"]),
-    "infinite": (with_row("m,season,0,spring,2,inf,3"), "csv", ["line 4", "xe", "'inf'"]),
     "more than all": (with_row("m,season,0,spring,2,60,50"), "csv", ["line 4", "110.0"]),
     "index not whole": (table(("m,season,1,summer,0", "m,season,1.5,summer,0")), "csv", ["line 5", "w_index", "'1.5'"]),
     "two values": (table(("1,summer,1", "1,Summer,1")), "csv", ["line 6", "'Summer'", "'summer'"]),
     "repeated": (with_row(ROWS[6], 7), "csv", ["line 9", "line 8"]),
     "cell too many": (with_row(ROWS[2] + ",1"), "csv", ["line 4", "8", "7"]),
-    "open quote": (with_row('"m,season,0,spring,2,1,2'), "csv", []),
     "column twice": (table((",xe,ze", ",xe,xe")), "csv", ["'xe'"]),
     "blank lines": (
         table((ROWS[0], "\n" + ROWS[0] + "\n"), (ROWS[2], "m,season,0,spring,2,120,0")), "csv", ["line 6", "'120'"]
@@ -289,7 +276,6 @@ BAD: dict[str, tuple[str | bytes, str, list[str]]] = {
     "not text": (bytes(range(128, 256)), "csv", []),
     "not gzip": (table(), "csv.gz", []),
     "half a gzip": (PACKED[:60], "csv.gz", []),
-    "damaged gzip": (PACKED[:20] + b"\x55" * 40 + PACKED[60:], "csv.gz", []),
     "not parquet": (table(), "parquet", []),
 }  # fmt: skip
 
@@ -307,9 +293,7 @@ def test_bad_table_is_refused_with_its_line_and_column(case: str, cli: Cli, tmp_
     ("arguments", "words"),
     [
         (["no-such-file.csv", "--probe", "spurious-correlation"], ["no-such-file.csv"]),
-        (["no-such-file.csv"], ["no-such-file.csv"]),
         (["own.csv"], ["own.csv", "--probe"]),
-        (["own.csv", "--probe", "spurious"], ["'spurious'"]),
         (["own.csv", "--probe", "spurious-correlation", "--protocol", "rough"], ["protocol", "rough"]),
     ],
 )
