@@ -9,8 +9,6 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from refusals import assert_refused
 
 from undertow.challenge.occupations import (
@@ -21,7 +19,6 @@ from undertow.challenge.occupations import (
     article_of,
     load_occupations,
 )
-from undertow.types import UndertowError
 
 
 def write(folder: Path, text: str, name: str = "own.tsv") -> str:
@@ -224,28 +221,3 @@ def test_attributes_of_a_release_for_ones_own(tmp_path: Path) -> None:
     assert_refused((path, "'head nurse'"), load_occupations, path, folder)
     path = write(tmp_path, "occupation\nhead nurse\n")
     assert_refused((path, "'head nurse'"), load_occupations, path, folder)
-
-
-CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\t\n"), max_size=8)
-
-
-@settings(max_examples=30)
-@given(st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=3))
-def test_any_table_is_read_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str, str, str]]
-) -> None:
-    header = "occupation\tsoc_code\tattribute\tknowledge\tfemale_percent\n"
-    text = header + "".join("\t".join(row) + "\n" for row in rows)
-    path = write(tmp_path_factory.getbasetemp(), text, "any.tsv")
-    try:
-        found = load_occupations(path)
-    except UndertowError:
-        assert_refused((path,), load_occupations, path)
-        return
-    for one in found.occupations:
-        assert one.name == " ".join(one.name.split()) != ""
-        assert one.soc_code
-        assert one.article in ("a", "an")
-        assert math.isnan(one.female_percent) or 0 <= one.female_percent <= 100
-        assert all(attribute.name for attribute in one.attributes)
-        assert len(set(one.attributes)) == len(one.attributes)

@@ -109,17 +109,6 @@ def test_a_log_gives_the_results_of_the_run_to_the_letter(log: Log, tmp_path: Pa
     assert [one.text for one in scored.findings] == [one.text for one in run.findings]
 
 
-def test_other_numbers_give_other_slopes(asked: Path, nats: dict[str, list[float]], log: Log, tmp_path: Path) -> None:
-    """Else the test above could pass with whatever is read."""
-    for place, item in enumerate(nats):
-        nats[item] = [-1.0, -1.0 - 0.01 * place, -9.0]
-    log()
-    scored = undertow.score(tmp_path / "logs", out=tmp_path / "scored").results
-    run = undertow.open_run(asked / "run").results
-    slopes = [one.loc[one["measure"] == "slope", "value"].to_numpy(dtype=float)[:3] for one in (scored, run)]
-    assert not np.allclose(slopes[0], slopes[1], atol=1e-3)
-
-
 def test_one_file_will_do_and_the_audit_need_not_be_named(log: Log) -> None:
     folder = log()
     (file,) = folder.glob("samples_*.jsonl")
@@ -151,12 +140,15 @@ def test_models_of_several_folders_stand_beside_each_other(log: Log, tmp_path: P
     assert "org/one: the harness ran it in bfloat16" in logged.notes
 
 
-def test_logs_of_other_tasks_beside_ours_are_left_alone(log: Log, tmp_path: Path) -> None:
+def test_logs_of_other_tasks_are_left_alone_and_those_of_two_exports_are_not_mixed(log: Log, tmp_path: Path) -> None:
     folder = log()
     other = {"doc_id": 0, "doc": {"question": "?"}, "resps": [[["-1", "True"]]]}
     (folder / f"samples_hellaswag_{DATE}.jsonl").write_text(json.dumps(other) + "\n")
     assert set(read_log(tmp_path / "logs").evidence.frame["challenge"]) == {"mgc"}
-    for path in folder.glob("samples_undertow*"):
+    exports.export("lm-eval", "spurious-correlation", tmp_path / "tasks", w="date", date_count=3, limit=9)
+    write_log(tmp_path / "tasks", tmp_path / "logs", {item: [-1.0] * 3 for item in items_of(tmp_path)}, model="another")
+    assert_refused(("logs",), read_log, tmp_path / "logs")
+    for path in tmp_path.glob("logs/*/samples_undertow*"):
         path.unlink()
     assert_refused(("logs", "undertow export lm-eval"), read_log, tmp_path / "logs")
 
@@ -204,15 +196,10 @@ def test_answers_without_numbers_are_unscored_with_a_reason(said: list[str], log
     frame = read_log(log(changed("filtered_resps", [[one, "False"] for one in said], at=4))).evidence.frame
     assert [place for place, reason in enumerate(frame["unscored"]) if reason] == [4]
     assert math.isnan(frame["female"].iloc[4])
-
-
-def test_a_word_that_is_impossible_has_no_mass(log: Log) -> None:
-    def sure(sample: dict[str, Any]) -> dict[str, Any]:
-        sample["filtered_resps"] = [["-1.5", "True"], ["-inf", "False"], ["-inf", "False"]]
-        return sample
-
-    frame = read_log(log(sure)).evidence.frame
-    assert list(frame[["female", "male", "neutral"]].iloc[0]) == [100.0, 0.0, 0.0]
+    # a word that is impossible has no mass
+    sure = [["-1.5", "True"], ["-inf", "False"], ["-inf", "False"]]
+    frame = read_log(log(changed("filtered_resps", sure))).evidence.frame
+    assert list(frame[["female", "male", "neutral"]].iloc[3]) == [100.0, 0.0, 0.0]
 
 
 def test_capitals_that_a_model_does_not_see_count_once(tmp_path: Path) -> None:
@@ -223,34 +210,18 @@ def test_capitals_that_a_model_does_not_see_count_once(tmp_path: Path) -> None:
     assert frame["female"].to_numpy() == pytest.approx([50.0] * 3)
 
 
-# Logs that are not what they should be.
-
-
 @pytest.mark.parametrize(
     ("edit", "named"),
     [
-        (changed("doc.context", "In 1700,"), "text"),
-        (changed("doc.choices", [" she."]), "text"),
-        (changed("doc.undertow", "{}"), "question"),
-        (changed("doc.undertow", '{"version": 1}'), "'probe'"),
+        (changed("doc.context", "In 1700,"), "text"), (changed("doc.choices", [" she."]), "text"),
+        (changed("doc.undertow", "{}"), "question"), (changed("doc.undertow", '{"version": 1}'), "'probe'"),
         (changed("arguments.gen_args_0", {"arg_0": "Q: In 1801,", "arg_1": " she"}), "asked"),
         (changed("filtered_resps", [["-1", "False"]]), "1 log-likelihoods for 3"),
-        (changed("filtered_resps", "x"), "log-likelihoods for 3"),
-        (changed("doc", {"question": "?"}), "task"),
+        (changed("filtered_resps", "x"), "log-likelihoods for 3"), (changed("doc", {"question": "?"}), "task"),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_log_is_refused_by_its_line(edit: Edit, named: str, log: Log) -> None:
     assert_refused(("samples_undertow_mgc_date_", ".jsonl, line 4", named), read_log, log(edit))
-
-
-def test_a_design_that_lacks_something_is_refused(log: Log) -> None:
-    def less(sample: dict[str, Any]) -> dict[str, Any]:
-        carried = json.loads(sample["doc"]["undertow"])
-        del carried["design"]["gaps"]
-        sample["doc"]["undertow"] = json.dumps(carried)
-        return sample
-
-    assert_refused(("spurious-correlation", "gaps"), read_log, log(less))
 
 
 def test_a_log_that_was_cut_off_is_refused_until_the_line_is_gone(log: Log) -> None:
@@ -277,13 +248,6 @@ def test_the_same_sentence_twice_is_refused_with_both_places(log: Log, tmp_path:
     assert len(read_log(newer).evidence.frame) == LIMIT
 
 
-def test_answers_to_two_exports_are_not_mixed(log: Log, tmp_path: Path) -> None:
-    log()
-    exports.export("lm-eval", "spurious-correlation", tmp_path / "tasks", w="date", date_count=3, limit=9)
-    write_log(tmp_path / "tasks", tmp_path / "logs", {item: [-1.0] * 3 for item in items_of(tmp_path)}, model="another")
-    assert_refused(("logs",), read_log, tmp_path / "logs")
-
-
 def test_questions_and_another_audit_protocol_or_mapping_are_refused(asked: Path, log: Log, tmp_path: Path) -> None:
     folder, out = log(), tmp_path / "out"
     assert_refused(("tasks",), undertow.score, asked / "tasks", out=out)
@@ -304,26 +268,23 @@ def test_a_log_of_task_specification_is_measured_like_a_run(tmp_path: Path) -> N
     assert [repr(one) for one in scored.record.results] == [repr(one) for one in run.record.results]
 
 
-def test_a_long_way_to_put_w_in_is_no_file(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"inject": "In {w}, " + "as it is told, " * 40, "challenge": "undertow-schemas"}
-    exports.export("lm-eval", "spurious-correlation", tmp_path / "tasks", limit=9, date_count=3, **options)
-    known = {doc["item"]: [-1.0] * len(doc["choices"]) for docs in docs_of(tmp_path / "tasks").values() for doc in docs}
-    write_log(tmp_path / "tasks", tmp_path / "logs", known, edit=lambda one: one if one["doc_id"] else None)
-    frame = read_log(tmp_path / "logs").evidence.frame
-    assert list(frame["unscored"]) == [NO_ANSWER] + [""] * (len(frame) - 1)
-
-
 def test_options_of_a_log_open_and_fetch_nothing(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log may come from anywhere."""
+    """A log may come from anywhere; a design that lacks something is refused."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "secret").write_text("one\ntwo\nthree\n")
+
+    lacking: list[str] = []
 
     def told(sample: dict[str, Any]) -> dict[str, Any] | None:
         carried = json.loads(sample["doc"]["undertow"])
         carried["options"] = {"w": "secret"}
+        for key in lacking:
+            del carried["design"][key]
         sample["doc"]["undertow"] = json.dumps(carried)
         return sample if sample["doc_id"] else None
 
     folder = log(told)
     monkeypatch.setattr("undertow.challenge.spectra.read_text", lambda path: pytest.fail(f"{path} was opened"))
     assert len(read_log(folder).evidence.frame) == LIMIT - 1
+    lacking.append("gaps")
+    assert_refused(("spurious-correlation", "gaps"), read_log, log(told))
