@@ -57,41 +57,28 @@ def head_of(card: str) -> dict[str, Any]:
     return found
 
 
-def test_the_card_says_what_it_is_and_what_it_does_not_show(tmp_path: Path) -> None:
-    _, card = exported(tmp_path / "out", "spurious-correlation", limit=30, w="date")
+def test_the_card_says_what_it_is_and_whose_the_texts_are(reference_data: Path, tmp_path: Path) -> None:
+    _, card = exported(tmp_path / "a", "spurious-correlation", limit=30, w="date")
     head = head_of(card)
-    assert head["license"] == "apache-2.0"
-    assert head["configs"] == [
-        {"config_name": "default", "data_files": [{"split": "test", "path": "data/test.parquet"}]}
-    ]
-    assert head["size_categories"] == ["n<1K"]
-    assert "not categories of people" in card
+    assert (head["license"], head["size_categories"]) == ("apache-2.0", ["n<1K"])
+    data_files = [{"split": "test", "path": "data/test.parquet"}]
+    assert head["configs"] == [{"config_name": "default", "data_files": data_files}]
     assert "Word groups: female: she; male: he; neutral: they." in card
-    assert "McMilin 2024" in card
-
-
-def test_texts_of_a_users_file_are_not_given_a_licence(tmp_path: Path) -> None:
-    (tmp_path / "own.txt").write_text("one\ntwo\nthree\n", encoding="utf-8")
-    own = {"challenge": "undertow-schemas", "inject": "In {w}: ", "w": str(tmp_path / "own.txt"), "limit": 9}
-    _, card = exported(tmp_path / "a", "spurious-correlation", **own)
-    assert head_of(card)["license"] == "unknown"
-    assert "own.txt: say whose they are before you pass them on" in card
-
-
-def test_winogender_is_named_with_its_authors(reference_data: Path, tmp_path: Path) -> None:
-    folder = reference_data / "winogender"
-    _, card = exported(tmp_path / "out", "task-specification", challenge="winogender", data_dir=str(folder), limit=8)
+    winogender: dict[str, Any] = {"challenge": "winogender", "data_dir": str(reference_data / "winogender")}
+    _, card = exported(tmp_path / "b", "task-specification", limit=8, **winogender)
     assert head_of(card)["license"] == "mit"
     assert "Rudinger, Naradowsky, Leonard and Van Durme 2018" in card
-
-
-def test_a_title_cannot_break_out_of_the_head(tmp_path: Path) -> None:
+    # a user's own: no licence is claimed, and a title cannot break out of the head
     (tmp_path / "own.toml").write_text(
         'title = "a: \\"b\\"\\n---\\n# c"\ntemplates = ["In {w}, {blank} ran."]\nw = ["date"]\nwords = "pronouns"\n',
         encoding="utf-8",
     )
-    _, card = exported(tmp_path / "out", "spurious-correlation", challenge=str(tmp_path / "own.toml"), limit=3)
+    (tmp_path / "w.txt").write_text("one\ntwo\nthree\n", encoding="utf-8")
+    own: dict[str, Any] = {"challenge": str(tmp_path / "own.toml"), "w": str(tmp_path / "w.txt")}
+    _, card = exported(tmp_path / "c", "spurious-correlation", limit=3, **own)
+    assert head_of(card)["license"] == "unknown"
     assert head_of(card)["pretty_name"] == 'a: "b"\n---\n# c (spurious-correlation)'
+    assert "w.txt" in card
 
 
 @pytest.mark.slow

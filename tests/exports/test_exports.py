@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -33,23 +31,6 @@ def assert_refused(names: tuple[object, ...], format_name: str, probe: str, out:
         assert str(name) in str(refused.value)
 
 
-def test_formats_are_files_and_the_command_line_knows_them(tmp_path: Path) -> None:
-    assert exports.names() == list(FORMATS) == ["datasets", "inspect", "lm-eval"]
-    named = ("'lm-evil'", "did you mean 'lm-eval'")
-    assert_refused(named, "lm-evil", "spurious-correlation", tmp_path / "out")
-
-
-@pytest.mark.slow
-def test_listing_and_exporting_load_no_heavy_package_that_they_need_not(tmp_path: Path) -> None:
-    code = (
-        "import sys; from undertow import exports; exports.names();"
-        "exports.export('lm-eval', 'spurious-correlation', sys.argv[1], w='date', date_count=3);"
-        "print([name for name in ('torch', 'pandas', 'matplotlib', 'datasets') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code, "out"], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout.strip() == "[]"
-
-
 @pytest.fixture
 def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -66,32 +47,23 @@ def test_a_folder_is_written_whole_and_says_what_it_is(in_folder: Path) -> None:
         "undertow export lm-eval spurious-correlation --seed 3 --limit 6 --w date --date-count 3 --out out"
     )
     assert [path.name for path in in_folder.iterdir()] == ["out"]
-
-
-def test_the_command_that_repeats_it_is_one_that_a_shell_takes(in_folder: Path) -> None:
-    exports.export(
-        "inspect", "spurious-correlation", "a b", w=["date", "place"], date_count=3, limit=9, chat=True, prompts="A"
-    )
-    command = json.loads((in_folder / "a b/undertow-export.json").read_text())["command"]
-    assert command == (
+    options: dict[str, Any] = {"w": ["date", "place"], "date_count": 3, "chat": True, "prompts": "A"}
+    exports.export("inspect", "spurious-correlation", "a b", limit=9, **options)
+    assert json.loads((in_folder / "a b/undertow-export.json").read_text())["command"] == (
         "undertow export inspect spurious-correlation --limit 9 --w date,place --date-count 3"
         " --prompts A --chat --out 'a b'"
     )
 
 
-def test_a_folder_is_replaced_only_where_that_is_asked_for(in_folder: Path) -> None:
+def test_an_export_is_replaced_only_where_that_is_asked_for_and_anything_else_never(in_folder: Path) -> None:
     exports.export("lm-eval", "spurious-correlation", "out", limit=6, **SMALL)
     (in_folder / "out/left.yaml").write_text("task: old")
     assert_refused(("out", "--overwrite"), "datasets", "spurious-correlation", "out", limit=6, **SMALL)
     exports.export("datasets", "spurious-correlation", "out", limit=6, overwrite=True, **SMALL)
     assert sorted(path.name for path in (in_folder / "out").iterdir()) == ["README.md", "data", "undertow-export.json"]
-
-
-def test_a_folder_of_something_else_is_left_alone(in_folder: Path) -> None:
     (in_folder / "mine").mkdir()
     (in_folder / "mine/thesis.tex").write_text("x")
-    (in_folder / "file").write_text("x")
-    for place in ("mine", "file"):
+    for place in ("mine", "mine/thesis.tex"):
         assert_refused((place,), "lm-eval", "spurious-correlation", place, limit=6, overwrite=True, **SMALL)
     assert (in_folder / "mine/thesis.tex").read_text() == "x"
 
@@ -122,7 +94,6 @@ def test_the_draft_of_a_living_process_is_kept_and_that_of_a_killed_one_removed(
     ("format_name", "probe", "options", "named"),
     [
         ("lm-eval", "occupation-checklist", {}, "occupation-checklist"),
-        ("datasets", "occupation-checklist", {}, "occupation-checklist"),
         ("lm-eval", "bias-identification", {"limit": 4}, "lm-eval"),
         ("inspect", "bias-extraction", {"limit": 4}, "Inspect"),
         ("lm-eval", "spurious-correlation", {"prompts": "A", "limit": 6}, "--prompts"),
@@ -131,6 +102,7 @@ def test_the_draft_of_a_living_process_is_kept_and_that_of_a_killed_one_removed(
         ("lm-eval", "spurious-correlation", {"date_count": "3"}, "date_count"),
         ("datasets", "bias-diagnosis", {"challenge": "cad"}, "abusive"),
         ("lm-eval", "no-such-probe", {}, "'no-such-probe'"),
+        ("lm-evil", "spurious-correlation", {}, "did you mean 'lm-eval'"),
     ],
 )
 def test_an_audit_that_a_format_cannot_hold_is_refused(
@@ -138,13 +110,12 @@ def test_an_audit_that_a_format_cannot_hold_is_refused(
 ) -> None:
     assert_refused((named,), format_name, probe, tmp_path / "out", **options)
     assert list(tmp_path.iterdir()) == []
+    assert exports.names() == list(FORMATS) == ["datasets", "inspect", "lm-eval"]
 
 
 def test_texts_of_cad_are_refused_under_any_name(tmp_path: Path) -> None:
-    folder = tmp_path / "cad-files"
-    folder.mkdir()
-    (folder / "cad_v1_1.tsv").write_text("x")
-    assert_refused(("abusive",), "datasets", "bias-diagnosis", tmp_path / "out", challenge=str(folder))
+    (tmp_path / "cad_v1_1.tsv").write_text("x")
+    assert_refused(("abusive",), "datasets", "bias-diagnosis", tmp_path / "out", challenge=str(tmp_path))
 
 
 # What every question carries.

@@ -72,29 +72,17 @@ def test_the_yaml_names_columns_and_data_and_holds_no_code(tmp_path: Path) -> No
     assert (task["output_type"], task["target_delimiter"], task["num_fewshot"]) == ("multiple_choice", "", 0)
 
 
-def test_task_specification_is_one_task_with_a_name_of_its_own(tmp_path: Path) -> None:
-    exported = exports.export("lm-eval", "task-specification", tmp_path / "out", limit=12, plain=True)
-    assert list(exported.names) == ["undertow_schemas_date", "undertow_schemas_none"]
-    docs = docs_of(tmp_path / "out")
-    factors = read_carried(docs["undertow_schemas_none"][0]["undertow"]).item.factors
-    assert factors["part"] == "plain"
-
-
-def test_w_lists_whose_names_are_spelled_alike_are_two_tasks(tmp_path: Path) -> None:
+def test_tasks_have_names_of_their_own_and_the_readme_says_what_comes_next(tmp_path: Path) -> None:
     for name in ("my list", "my-list"):
         (tmp_path / f"{name}.txt").write_text("one\ntwo\nthree\n", encoding="utf-8")
     lists = f"{tmp_path / 'my list.txt'},{tmp_path / 'my-list.txt'}"
     exported = exports.export("lm-eval", "spurious-correlation", tmp_path / "out", limit=6, w=lists)
     assert list(exported.names) == ["undertow_mgc_my_list", "undertow_mgc_my_list_2"]
     assert len(docs_of(tmp_path / "out")) == 2
-
-
-def test_the_readme_says_where_the_result_is(tmp_path: Path) -> None:
-    exported = exports.export("lm-eval", "spurious-correlation", tmp_path / "out", limit=6)
     readme = (tmp_path / "out/README.md").read_text(encoding="utf-8")
-    assert "The result is what `undertow score` says." in readme
-    assert "(of she, he, they)" in readme
-    for step in exported.next_steps:
-        assert step in readme
-    assert "--log_samples" in exported.next_steps[0]
+    assert all(step in readme for step in exported.next_steps)
     assert exported.next_steps[1] == "undertow score LOGS --probe spurious-correlation"
+    exported = exports.export("lm-eval", "task-specification", tmp_path / "plain", limit=12, plain=True)
+    assert list(exported.names) == ["undertow_schemas_date", "undertow_schemas_none"]
+    docs = docs_of(tmp_path / "plain")["undertow_schemas_none"]
+    assert read_carried(docs[0]["undertow"]).item.factors["part"] == "plain"
