@@ -23,9 +23,7 @@ def blank_of(item: object) -> Blank:
         ("mgc", "date", 30, 60),
         ("mgc", "place", 20, 60),
         ("mgt", "date", 30, 60),
-        ("mgt", "place", 20, 60),
         ("mgt-icml", "date", 30, 36),
-        ("mgt-icml", "place", 20, 36),
         ("mgt-icml", "subreddit", 61, 18),
     ],
 )

@@ -231,14 +231,6 @@ def test_questions_in_french(tmp_path: Path) -> None:
     )
 
 
-def test_the_shipped_file_is_in_the_format_that_users_write(tmp_path: Path) -> None:
-    import undertow.challenge.questions as module
-
-    text = (Path(module.__file__).parent / "questions.toml").read_text(encoding="utf-8")
-    mine, shipped = load_questions(write(tmp_path, text)), load_questions()
-    assert (mine.version, mine.texts, mine.wordings) == (shipped.version, shipped.texts, shipped.wordings)
-
-
 TEXTS = [
     ("context", 'context = "{first} et', "context"),
     ("has", "has = ", "has"),

@@ -125,14 +125,7 @@ def asked(*items: Item) -> Asked:
     return Asked("spurious-correlation", {"w": "date"}, 1, 9, items, {"groups": ["a"]}, "f00", "undertow export ...")
 
 
-FACTORS: dict[str, Factor] = {
-    "challenge": "c",
-    "w_name": "date",
-    "w": "1900-01-01",
-    "w_index": 0,
-    "flag": True,
-    "share": 0.5,
-}
+FACTORS: dict[str, Factor] = {"challenge": "c", "w": "1900-01-01", "w_index": 0, "flag": True, "share": 0.5}
 BLANK = Item("c/1", Blank(('"', ' said "', "."), (Option("a", ("he", "she")),)), FACTORS, "k", None)
 PROMPT = Item("c/2", Generation("Fill: <mask>\n", (Option("a", ("x",)),), 5, chat=True), FACTORS, "k", "a")
 
