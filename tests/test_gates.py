@@ -138,7 +138,6 @@ def test_each_number_is_judged_by_both_thresholds_which_themselves_pass(of: str,
         ((-0.75, -0.5, 0.25), 0.0, (0.5, 0.0, 0.75)),
         ((-1.5, -1.25, -1.0), 0.0, (1.25, 1.0, 1.5)),
         ((40.0, 45.0, 56.0), 50.0, (5.0, 0.0, 10.0)),
-        ((60.0, 62.0, 63.0), 50.0, (12.0, 10.0, 13.0)),
         # A bootstrap interval need not hold its estimate; what is farthest is the estimate then.
         ((1.0, 2.0, 1.5), 0.0, (2.0, 1.0, 2.0)),
     ],
@@ -158,8 +157,6 @@ def test_magnitudes_are_distances_from_neutral(
         ({"at_most": 0.5}, ["1.25 percent per step", "at most 0.5"]),
         ({"of": "magnitude_high", "at_most": 0.5}, ["1.5 percent per step", "neutral (0)", "at most 0.5"]),
         ({"of": "low", "at_least": 2, "at_most": 3}, ["low end", "1 percent per step", "2 to 3"]),
-        ({"of": "unscored_percent", "at_most": 5}, ["10 percent", "at most 5"]),
-        ({"of": "q", "at_most": 0.05}, ["q of", "0.06", "at most 0.05"]),
         ({"of": "detectable_slope", "at_most": 0.1}, ["detectable_slope", "0.2", "at most 0.1"]),
     ],
 )
@@ -204,9 +201,8 @@ def test_of_a_list_any_level_will_do_and_each_must_be_there(place: Place) -> Non
 
 
 def test_numbers_and_empty_levels_can_be_named(tmp_path: Path) -> None:
-    run_folder(
-        tmp_path / "run", [replace(GAP, group={**DATE, "shots": "5"}), replace(GAP, group={**DATE, "prompt": "A"})]
-    )
+    groups = ({**DATE, "shots": "5"}, {**DATE, "prompt": "A"})
+    run_folder(tmp_path / "run", [replace(GAP, group=group) for group in groups])
     place = Place(tmp_path)
     assert [one.group["prompt"] for one in place.judged(gap_rule(where={"prompt": ""}))] == [""]
     assert [one.group.get("shots") for one in place.judged(gap_rule(where={"shots": 5}))] == ["5"]
@@ -300,13 +296,6 @@ def test_rules_for_another_audit_are_not_asked(tmp_path: Path) -> None:
     assert gate.status == 0
 
 
-def test_each_run_must_have_what_the_rules_ask_for(tmp_path: Path) -> None:
-    runs = [run_folder(tmp_path / "run"), run_folder(tmp_path / "other", RESULTS[3:])]
-    gate = check(runs, Place(tmp_path).rules(gap_rule()))
-    assert [[one.outcome for one in run.judged] for run in gate.runs] == [[PASSED], [ERROR]]
-    assert (gate.status, gate.counts) == (2, {PASSED: 1, FAILED: 0, SKIPPED: 0, ERROR: 1})
-
-
 def test_a_failure_is_the_status_even_where_another_rule_could_not_be_judged(place: Place) -> None:
     gate = check([place.run], place.rules(gap_rule(at_most=1) + gap_rule(name="b", measure="nosuch")))
     assert gate.status == 1
@@ -322,38 +311,28 @@ def test_a_failure_is_the_status_even_where_another_rule_could_not_be_judged(pla
         ("rule = [", ["TOML"]),
         ("[[rules]]\nname = 'a'\n", ["'rules'", "did you mean 'rule'?"]),
         ("[rule]\nname = 'a'\n", ["[[rule]]"]),
-        ("rule = [1]", ["list of tables"]),
         ("schema = 2\n" + gap_rule(), ["newer Undertow"]),
-        ("schema = true\n" + gap_rule(), ["schema is True"]),
         ("description = 3\n" + gap_rule(), ["description"]),
         (rule(measure="slope", at_most=1), ["rule 1", "name"]),
         (gap_rule(name=" "), ["name"]),
         (gap_rule(name=3), ["rule 1", "name"]),
         (gap_rule(name="a\nb"), ["name"]),
-        (gap_rule(name="a\x1b[31m"), ["name"]),
         (rule(name="x", at_most=1), ["rule 1 ('x')", "measure"]),
         (gap_rule() + gap_rule(), ["rule 2 ('gap')", "rule 1"]),
         (gap_rule(at_mos=3), ["rule 1 ('gap')", "did you mean 'at_most'?"]),
         (gap_rule(at_most="3"), ["at_most is '3'"]),
-        (gap_rule(at_most=True), ["at_most is True"]),
         (gap_rule().replace("= 10", "= nan"), ["at_most is nan"]),
-        (gap_rule().replace("= 10", "= -inf"), ["at_most is -inf"]),
-        (gap_rule(at_most=10**400), ["at_most is 1000"]),
         (gap_rule().replace("= 10", "= 1" + "0" * 5000), ["TOML"]),
         (rule(name="x", measure="slope"), ["at_most", "at_least"]),
         (gap_rule(at_least=11), ["at_least 11", "at_most 10", "nothing can pass"]),
         (gap_rule(of="p", at_most=1), ["nothing can fail"]),
-        (gap_rule(of="q", at_most=-0.1), ["nothing can pass"]),
-        (gap_rule(of="magnitude", at_most=-1), ["at most -1"]),
         (rule(name="x", measure="slope", of="n", at_least=0), ["nothing can fail"]),
         (gap_rule(of="unscored_percent", at_least=101, at_most=102), ["nothing can pass"]),
         (gap_rule(of=""), ["of is empty"]),
-        (gap_rule(of=["p"]), ["of is ['p']"]),
         (gap_rule(against="base"), ["against is 'base'"]),
         (gap_rule(optional=1), ["optional is 1"]),
         (gap_rule(where="date"), ["where is 'date'"]),
         (gap_rule(where={"w_name": []}), ["where.w_name is []"]),
-        (gap_rule(where={"w_name": [True]}), ["where.w_name is [True]"]),
         (gap_rule(where={"w_name": 1.5}), ["where.w_name is 1.5"]),
         ("a = " + "[" * 20_000, ["rules.toml"]),
     ],
@@ -411,15 +390,8 @@ def change(start: float, by: tuple[float, float, float], **more: Any) -> Result:
     low, value, high = by
     group = {key: level for key, level in DATE.items() if key != "model"}
     detail = {"baseline": start, "candidate": start + value}
-    fields: dict[str, Any] = {
-        "n": 80,
-        "unit": "percent per step",
-        "neutral": 0.0,
-        "p": 0.01,
-        "q": 0.02,
-        "detail": detail,
-    }
-    return Result("slope_gap", group, value, low, high, **(fields | more))
+    fields = {"unit": "percent per step", "neutral": 0.0, "detail": detail} | more
+    return Result("slope_gap", group, value, low, high, n=80, p=0.01, q=0.02, **fields)
 
 
 @pytest.fixture
@@ -465,17 +437,6 @@ def test_numbers_of_a_change(of: str, number: float, changed: Any) -> None:
     assert (judged.number, judged.outcome) == (number, PASSED)
 
 
-def test_a_change_is_told_with_its_baseline(changed: Any, place: Place) -> None:
-    for keys, words in (
-        ({"at_most": 0.25}, ["0.5 percent per step", "at most 0.25"]),
-        ({"of": "magnitude_high", "at_most": 0}, ["0.75 percent per step", "neutral (0)", "at most 0"]),
-    ):
-        judged = changed(change(1.0, (0.25, 0.5, 0.75)), **keys)
-        assert judged.group == DATE
-        for word in ("slope gap (date, female-male) of M", str(place.folder / "base"), "rule 'gap'", *words):
-            assert word in judged.sentence
-
-
 def test_each_run_is_as_far_as_it_is_from_its_own_neutral_value(changed: Any, place: Place) -> None:
     """Where chance would have it depends on the run, as for shares of variance."""
     run_folder(place.folder / "base2", [replace(GAP, neutral=0.5)])
@@ -485,8 +446,11 @@ def test_each_run_is_as_far_as_it_is_from_its_own_neutral_value(changed: Any, pl
     assert changed(change(1.0, (0.25, 0.5, 0.75)), of="magnitude").number == 1.0
 
 
-def test_the_model_of_the_run_can_be_named(changed: Any) -> None:
-    assert changed(change(1.0, (0.25, 0.5, 0.75)), where={"model": "M"}).outcome == PASSED
+def test_a_change_of_the_named_model_says_its_baseline(changed: Any, place: Place) -> None:
+    judged = changed(change(1.0, (0.25, 0.5, 0.75)), where={"model": "M"}, at_most=0.25)
+    assert (judged.outcome, judged.group) == (FAILED, DATE)
+    for word in ("0.5 percent per step", str(place.folder / "base"), "rule 'gap'"):
+        assert word in judged.sentence
 
 
 def test_a_change_that_is_missing_fails(changed: Any) -> None:

@@ -15,7 +15,7 @@ from undertow.audit import Run
 from undertow.causal.assumptions import DRIFT, SPECIFICATION
 from undertow.causal.graphs import read_graph
 from undertow.causal.grounds import Grounds, grounds, kept
-from undertow.causal.published import NamedGraph, find_graph, published
+from undertow.causal.published import NamedGraph, published
 from undertow.named_graphs import grounds_of, named_graph
 from undertow.provenance import call_with, command_with
 
@@ -140,25 +140,12 @@ def test_a_run_is_told_and_measured_again_without_the_file(tmp_path: Path) -> No
     again = undertow.score(first.folder, out=tmp_path / "again")
     assert page(again.folder) == told
     other = undertow.score(first.folder, seed=5, out=tmp_path / "other")
+    both = undertow.score(first.folder, seed=5, graph="W -> X; W -> Y", out=tmp_path / "both")
+    assert both.manifest["command"] == f"undertow score {first.folder} --seed 5 --graph 'W -> X; W -> Y'"
     for made in (undertow.open_run(first.folder), again, other):
         assert made.grounds is not None
         assert made.grounds.named.graph == read_graph(MINE)
         assert made.manifest["graph"]["name"] == str(mine)
-
-
-def test_a_saved_run_can_be_given_a_graph(tmp_path: Path) -> None:
-    first = run(tmp_path / "run")
-    scored = undertow.score(first.folder, graph="access", out=tmp_path / "scored")
-    assert scored.manifest["graph"]["name"] == "access"
-    assert "graph" not in manifest(first.folder), "it was written elsewhere"
-    assert undertow.retell(first.folder, "unspecified") == first.folder / "report.html"
-    assert undertow.open_run(first.folder).results.equals(first.results)
-    written = (first.folder / "manifest.json").stat().st_ino
-    assert run(first.folder, "unspecified").manifest["graph"]["name"] == "unspecified"
-    assert (first.folder / "manifest.json").stat().st_ino == written, "that is the run which was asked for"
-    both = undertow.score(first.folder, seed=5, graph="W -> X; W -> Y", out=tmp_path / "both")
-    assert both.manifest["command"] == f"undertow score {first.folder} --seed 5 --graph 'W -> X; W -> Y'"
-    assert both.manifest["python"] == f"undertow.score({str(first.folder)!r}, seed=5, graph='W -> X; W -> Y')"
 
 
 def test_a_recorded_table_can_be_given_a_graph(tmp_path: Path) -> None:
@@ -195,13 +182,9 @@ def test_a_damaged_graph_is_refused_and_can_be_named_again(tmp_path: Path) -> No
             undertow.retell(folder)
     undertow.retell(folder, "access")
     assert manifest(folder)["graph"] == whole["graph"]
-
-
-def test_a_damaged_call_is_refused(tmp_path: Path) -> None:
-    folder = run(tmp_path / "run").folder
-    (folder / "manifest.json").write_text(json.dumps(manifest(folder) | {"python": "undertow.run("}), encoding="utf-8")
+    (folder / "manifest.json").write_text(json.dumps(whole | {"python": "undertow.run("}), encoding="utf-8")
     with pytest.raises(undertow.UndertowError, match=r"manifest\.json"):
-        undertow.retell(folder, "access")
+        undertow.retell(folder, "unspecified")
 
 
 # Refusals.
@@ -247,12 +230,6 @@ def test_every_probe_says_what_it_rests_on_or_takes_no_graph(name: str, tmp_path
     assert not (tmp_path / "run").exists()
 
 
-def test_a_kind_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes.load(PROBE), "RESTS_ON", "drift")
-    with pytest.raises(undertow.UndertowError, match="'drift'"):
-        audit.dry_run(PROBE, "toy", graph="unspecified", **TINY)
-
-
 def test_what_a_sentence_decides_rests_on_no_w(tmp_path: Path) -> None:
     """Where sentences decide, the model is right whatever the date; where they do not, the date moves it."""
     head = "model,occupation,participant_class,coreferent,w_first_female,w_first_male,w_last_female,w_last_male"
@@ -286,12 +263,10 @@ def test_what_a_sentence_decides_rests_on_no_w(tmp_path: Path) -> None:
     [
         ("W -> X; W -> S; G -> S; G -> Y; [S]", ""),
         ("(W) -> X; W -> S; G -> S; G -> Y; [S]", "W is not recorded"),
-        ("X; W -> S; G -> S; G -> Y; [S]", "W does not cause the features"),
         ("W -> X; W -> S; G -> S; G -> Y; W -> Y; [S]", "W causes Y past the features; not selection alone connects W and Y"),
         ("W -> X; W -> S; G -> S; G -> Y; (U) -> W; U -> Y; [S]", "W and Y have a common cause; not selection alone connects W and Y"),
         ("W -> X; W -> [S]; G -> Y", "selection does not connect W and Y"),
         ("W -> X; G -> Y", "nothing is selected"),
-        ("W -> X; W -> S; G -> S; G -> Y; X -> Y; [S]", "the features decide the label Y"),
         ("W -> X; X -> S; G -> S; G -> Y; [S]", ""),
         ("W -> X; W -> S; G -> S; G -> X; G -> Y; [S]", "the features tell the label Y without selection too, by X <- G -> Y"),
         ("A -> X -> Y", "it has no node for what is varied in the texts"),
@@ -306,27 +281,11 @@ def test_what_is_so_instead_is_said_of_each_assumption(text: str, faults: str) -
     assert bool(found.doubt) is bool(faults)
 
 
-def test_assumptions_are_counted() -> None:
-    text = "W -> X; W -> S; G -> S; G -> Y; W -> Y; [S]"
-    for kind, counts in ((SPECIFICATION, ["5 assumptions", "grants 2", "not grant 2", "1"]), (DRIFT, ["6", "4", "2"])):
-        told = of_graph(text, kind).tally
-        assert all(count in told for count in counts), told
-    granted = of_graph(published()["unspecified"].graph.text(), SPECIFICATION)
-    assert (granted.refused, granted.doubt) == ((), ""), "what is not for a graph to say is no doubt"
-
-
 def test_what_w_is_in_graph_and_run_is_said() -> None:
     meant = of_graph("W -> X; G -> Y; W: the year of birth", varied=("date", "place")).about_w
     assert "(date, place)" in meant
     assert "the year of birth" in meant
     assert "date" in of_graph("A -> X -> Y").about_w
-
-
-def test_which_graph_it_is_is_said(tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text(MINE, encoding="utf-8")
-    for name in ("access", str(tmp_path / "mine.txt")):
-        assert name in grounds(kept(find_graph(name)), DRIFT, ()).about
-    assert grounds(kept(find_graph(MINE)), DRIFT, ()).about
 
 
 def test_w_lists_are_those_of_the_texts(tmp_path: Path) -> None:

@@ -130,16 +130,6 @@ BY_HAND = {
         opened={"X -> S <- Y"},
         with_known=None,
     ),
-    # The same, one step on: conditioning on an effect of the collider opens it. C, had it been known of all, would close it.
-    "collider's descendant": Worked(
-        "X -> C; Y -> C; C -> [S]",
-        independent=["X Y", "S Y | C"],
-        dependent=["X Y | S", "X Y | C", "S Y | X"],
-        recoverable=False,
-        well_specified=False,
-        opened={"X -> C <- Y"},
-        with_known=["C"],
-    ),
     # M is an effect of a cause of X and of a cause of Y: harmless until it is conditioned on. A is what the papers call W.
     "M-bias": Worked(
         "A -> X; A -> M; B -> M; B -> Y; M -> [S]",
@@ -158,15 +148,6 @@ BY_HAND = {
         dependent=["X Y | M", "M Y | X"],
         recoverable=True,
         well_specified=True,
-    ),
-    # C is a cause of all three. Given X alone, S <- C -> Y is open.
-    "confounding": Worked(
-        "C -> X; C -> Y; X -> Y; C -> [S]",
-        independent=["S Y | C", "S X | C"],
-        dependent=["X Y | C", "S Y | X"],
-        recoverable=False,
-        well_specified=True,
-        with_known=["C"],
     ),
     # M is a common cause and a collider at once: to condition on it closes X <- M -> Y and opens X <- A -> M <- B -> Y, so that it
     # takes A or B as well. In the population A -> M -> Y is open, so A is no W.
@@ -220,17 +201,6 @@ BY_HAND = {
         ws={"W"},
         with_known=["G"],
     ),
-    # The same, one step on.
-    "selection by an effect of the text": Worked(
-        "W -> X -> C; G -> C; C -> [S]; G -> Y",
-        independent=["X Y", "W Y", "S Y | C"],
-        dependent=["X Y | S", "W Y | S", "S Y | X"],
-        recoverable=False,
-        well_specified=False,
-        opened={"X -> C <- G -> Y"},
-        ws={"W"},
-        with_known=["C"],
-    ),
     # W -> X -> Y is the task's own, W -> X -> S <- Y is not: it ends at the label against the arrow.
     "selection by the text and the label": Worked(
         "W -> X -> Y; X -> S; Y -> S; [S]",
@@ -251,15 +221,6 @@ BY_HAND = {
         well_specified=True,
         with_known=None,
         with_label_shares=True,
-    ),
-    # The same with a cause of Y beside: W -> X -> Y -> S <- T -> Y would visit Y twice.
-    "selection by the label and its other cause": Worked(
-        "W -> X -> Y; T -> Y; T -> S; Y -> S; [S]",
-        independent=["W T", "S X | Y T"],
-        dependent=["W T | S", "S X | Y", "S Y | X T"],
-        recoverable=False,
-        well_specified=True,
-        with_known=None,
     ),
     # X -> M is an arrow of the task, and yet on a path that selection opens.
     "selection by a mediator and a cause": Worked(
@@ -369,14 +330,8 @@ def test_why_a_node_is_no_w() -> None:
     assert (found["I"].causes_features, found["I"].opened) == (True, ())
 
 
-def test_without_selection_there_is_nothing_to_recover_and_nobody_is_a_w() -> None:
-    graph = read_graph("W -> X; G -> Y")
-    assert recoverability(graph).recoverable
-    assert not any(one.qualifies for one in candidates(graph))
-    assert not opened_by_selection(graph, "W", "G")
-
-
-def test_several_features_and_several_selections() -> None:
+def test_recoverability_without_selection_and_with_several() -> None:
+    assert recoverability(read_graph("W -> X; G -> Y")).recoverable
     # P(Y | A, B): A closes S1 <- A -> Y, and B closes S2 <- B.
     graph = read_graph("A -> Y; B -> Y; A -> [S1]; B -> [S2]; features A, B")
     assert recoverability(graph).recoverable

@@ -82,6 +82,7 @@ def test_saying_a_thing_twice_is_saying_it() -> None:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_papers_graphs(name: str) -> None:
+    assert list(published()) == list(PUBLISHED)
     graph = published()[name].graph
     links = {f"{one}->{other}" for one, other in graph.arrows} | {f"{one}<->{other}" for one, other in graph.shared}
     assert links == PUBLISHED[name]
@@ -91,35 +92,24 @@ def test_the_papers_graphs(name: str) -> None:
     assert published()[name].source.startswith("McMilin 20")
 
 
-def test_the_papers_graphs_are_these() -> None:
-    assert list(published()) == list(PUBLISHED)
-
-
 @pytest.mark.parametrize(
     ("text", "place", "word"),
     [
         ("X -> Y\nW => X", "line 2, 'W => X'", "'=>'"),
         ("X -> Y; a-b -> Y", "line 1, 'a-b -> Y'", "'-b'"),
         ("X -> Y; W ->", "line 1, 'W ->'", "nowhere"),
-        ("X -> Y; -> W", "line 1, '-> W'", "node"),
-        ("X -> -> Y", "line 1", "'->'"),
         ("X Y", "line 1, 'X Y'", "arrow"),
         ("X -> Y; W -> X, Z", "'W -> X, Z'", "'W -> X; W -> Z'"),
-        ("X -> Y; W <- X, Z", "'W <- X, Z'", "'W <- X; W <- Z'"),
         ("birth place -> X; X -> Y", "'birth place -> X'", "birth_place"),
         ("X -> Y; W -> W", "'W -> W'", "cause"),
-        ("X -> Y; W <-> W", "'W <-> W'", "cause"),
         ("X -> Y\nY -> M\nM -> X", "line 3, 'M -> X'", "X -> Y -> M -> X"),
         ("X -> Y; [S]\nS -> Y", "line 2, 'S -> Y'", "selection"),
         ("X -> Y; [S]; (S)", "'(S)'", "latent"),
         ("# nothing; at all", "mine.txt", "nothing"),
         ("X -> Z", "mine.txt", "label"),
-        ("Z -> Y", "mine.txt", "features"),
         ("X -> Y; label Q", "'label Q'", "'Q'"),
         ("X -> Y; features X,", "'features X,'", "commas"),
         ("X -> Y; features X, X", "'features X, X'", "once"),
-        ("X -> Y; features [X]", "'features [X]'", "arrow"),
-        ("X -> Y; label X, Y", "'label X, Y'", "2"),
         ("X -> Y; label Y\nlabel Y", "line 2, 'label Y'", "before"),
         ("X -> Y; features Y", "'features Y'", "label"),
         ("X -> [Y]", "label Y", "selection"),
@@ -128,7 +118,6 @@ def test_the_papers_graphs_are_these() -> None:
         ("Y -> M; X -> Y; cause M", "'cause M'", "M"),
         ("X -> Y\nQ: what", "line 2, 'Q: what'", "'Q'"),
         ("X -> Y; X: a\nX: b", "line 2, 'X: b'", "'a'"),
-        ("X -> Y; X:", "'X:'", "X"),
         ("X -> Y; " + "very_long_" * 20 + " =", "...'", "'='"),
     ],
 )

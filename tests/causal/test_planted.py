@@ -65,12 +65,6 @@ def test_bayes_by_hand() -> None:
     assert known.slopes()["date"] == pytest.approx(100 * (4 / 5 - 2 / 3) / 2)
 
 
-def test_place_and_date_together() -> None:
-    known = Known.of(Access("0.5 + gender * (0.4 * (date - 0.5) - 0.2 * (place - 0.5))"), WORLD)
-    assert known.slopes() == pytest.approx({"date": 40 / 29, "place": -20 / 19})
-    assert known.by_both[29, 0] == pytest.approx(0.5 + 0.2 + 0.1)
-
-
 @pytest.mark.parametrize(
     ("expression", "said"),
     [
@@ -240,7 +234,6 @@ def test_sentences_of_known_specification() -> None:
     ("make", "said"),
     [
         (lambda: World(("1", "2"), ("a", "b", "c")), "three dates"),
-        (lambda: World(("1", "2", "3"), ("a", "b", "b")), "three places"),
         (lambda: Writing(each=0), "ask for one or more"),
         (lambda: Writing(decided_share=0.8, trade_share=0.4), "no more than 1 together"),
         (lambda: Writing(trades="random"), "not 'random'"),

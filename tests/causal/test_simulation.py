@@ -152,15 +152,6 @@ def test_correlations_are_of_the_people_who_are_kept() -> None:
         found.correlation("G", "W", selected=True)
 
 
-def test_rows_hold_every_correlation() -> None:
-    found = simulate(Model.read(SIMPLE), 1000)
-    before, after = found.rows()
-    assert list(before) == ["x", "y", "selection", "r", "low", "high", "n", "share", "share_low", "share_high"]
-    assert (before["selection"], before["n"], before["share"]) == ("before", 1000, 1.0)
-    assert (after["selection"], after["n"], after["share"]) == ("after", found.n_selected, found.share)
-    assert after["r"] == found.correlation("G", "X", selected=True).r
-
-
 # Noises.
 
 
@@ -261,16 +252,10 @@ def test_progress_is_told_up_to_the_end() -> None:
     ("line", "words"),
     [
         ("Z := 1 / (G - G)", "line 6: Z is no finite number for everyone"),
-        ("Z := 1 / 0", "line 6: Z is no finite number for everyone"),
         ("Z := log(G)", "line 6: Z is no finite number for some people"),
-        ("Z := 10 ** 10 ** 10 ** G", "line 6: Z is no finite number for some people"),
         ("Z := bernoulli(G)", "line 6: bernoulli takes a probability"),
-        ("Z := bernoulli(2)", "line 6: bernoulli takes a probability"),
-        ("Z := normal(0, -1)", "line 6: normal takes a mean and a standard deviation of 0 or more"),
         ("Z := normal(0, G)", "line 6: normal takes a mean and a standard deviation of 0 or more"),
-        ("Z := normal(0, log(G))", "line 6: normal takes a mean and a standard deviation of 0 or more"),
         ("Z := normal(0, log(G - G - 1))", "line 6: Z is no finite number for everyone"),
-        ("Z := uniform(3, 1)", "line 6: uniform takes its lower end first"),
         ("Z := uniform(G, 1)", "line 6: uniform takes its lower end first"),
     ],
 )
@@ -306,19 +291,17 @@ def test_where_a_branch_is_not_taken_it_may_be_undefined() -> None:
     assert simulate(Model.read(text), 1000).n_draws == 1000
 
 
-def test_selection_is_by_0_and_1() -> None:
-    with pytest.raises(UndertowError, match="line 2: people are selected by S, which is to be 0 or 1"):
-        simulate(Model.read(SIMPLE.replace("G > 0", "G + 0")), 1000)
-
-
-def test_too_few_selected_are_refused() -> None:
-    with pytest.raises(UndertowError, match=r"\d of 1,000 people are selected, and a correlation takes 30"):
-        simulate(Model.read(SIMPLE.replace("G > 0", "G > 2.5")), 1000)
-
-
-def test_nobody_selected_is_not_mended_by_more_people() -> None:
-    with pytest.raises(UndertowError, match=r"line 2: S is 0 for all of 1,000 people.*let it be 1 for more of them$"):
-        simulate(Model.read(SIMPLE.replace("G > 0", "0"), "mine.scm"), 1000)
+@pytest.mark.parametrize(
+    ("selection", "words"),
+    [
+        ("G + 0", "line 2: people are selected by S, which is to be 0 or 1"),
+        ("G > 2.5", r"\d of 1,000 people are selected, and a correlation takes 30"),
+        ("0", r"line 2: S is 0 for all of 1,000 people"),
+    ],
+)
+def test_selection_of_too_few_or_by_no_truth_is_refused(selection: str, words: str) -> None:
+    with pytest.raises(UndertowError, match=words):
+        simulate(Model.read(SIMPLE.replace("G > 0", selection)), 1000)
 
 
 def test_a_constant_has_no_correlation() -> None:
