@@ -45,7 +45,7 @@ def written(folder: Path, *lines: object) -> Path:
         ("HIS brother saw her.", "_ _ saw _.", ("male", "male", "female")),
         ("A woman's wish, himself.", "A _'s wish, _.", ("female", "male")),
         ("He-man (she)", "_-man (_)".replace("man", "_"), ("male", "male", "female")),
-        ("\nhe\tHer\n", "\n_\t_\n", ("male", "female")),
+        ("\nhe\tHer  \u00a0him\n", "\n_\t_  \u00a0_\n", ("male", "female", "male")),
     ],
 )
 def test_every_listed_word_becomes_one_mask(text: str, shown: str, labels: tuple[str, ...]) -> None:
@@ -56,14 +56,6 @@ def test_every_listed_word_becomes_one_mask(text: str, shown: str, labels: tuple
 def test_other_words_are_left_alone(text: str) -> None:
     """Pieces of words, words with an underscore or a letter more, and letters of another script."""
     assert masked(text) is None
-
-
-def test_a_text_comes_back_whole() -> None:
-    text = "Her father  saw the woman; HE saw\u00a0him."
-    example = MASK(text)
-    assert example is not None
-    found = iter(["Her", "father", "woman", "HE", "him"])
-    assert "".join(part for piece in example.pieces for part in (piece, next(found, ""))) == text
 
 
 def test_words_of_several_words_are_one_place_and_the_longest_counts() -> None:
@@ -112,12 +104,9 @@ def test_metadata_stand_in_front_in_their_order(tmp_path: Path) -> None:
         (example,) = mask_all(read(str(path)), ICML, Wanted(metadata=metadata)).examples
         assert example == Example(("", " was a painter."), ("female",), before)
     assert in_front(["1953", "Mali"]) == "1953. Mali. "
-
-
-def test_words_in_metadata_are_left_as_they_are(tmp_path: Path) -> None:
     path = written(tmp_path, {"text": "She was a painter.", "place": "Isle of Man"})
     (example,) = mask_all(read(str(path)), ICML, Wanted(metadata=("place",))).examples
-    assert example.shown("_") == "Isle of Man. _ was a painter."
+    assert example.shown("_") == "Isle of Man. _ was a painter.", "words in metadata are left as they are"
 
 
 def test_objects_without_words_or_values_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -180,7 +169,7 @@ def test_a_field_that_is_named_twice_is_refused(fields: dict[str, tuple[str, ...
         Wanted(**fields)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("number", [1, 3, 500])
+@pytest.mark.parametrize("number", [1, 500])
 def test_the_line_that_is_not_utf_8_is_named(number: int, tmp_path: Path) -> None:
     """Wherever the pieces end in which a file is read."""
     path = tmp_path / "lives.jsonl"
@@ -206,7 +195,6 @@ def test_a_mark_of_byte_order_is_read_at_the_beginning_alone(tmp_path: Path) -> 
         (['{"text": "She was."}', '{"text": "He was"'], "line 2: "),
         (['{"text": "She was."}', "", "[1]"], r"line 3: .*'\[1\]'"),
         (['{"text": "She was."}', '{"body": "He was."}'], "line 2: .*'text'.*'body'"),
-        (['{"text": true}'], "line 1: .*'text'.*'True'"),
         (['{"text": "She \\ud800"}'], "line 1: .*'text'"),
     ],
 )

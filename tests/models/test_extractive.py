@@ -6,9 +6,10 @@ import json
 import math
 import random
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,37 +34,16 @@ LONG = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """What the pipeline said.
-
-    Attributes:
-        pieces: probabilities of pieces of the plain passage.
-        whole: that of the whole passage as one piece.
-        words, best: the most probable piece, in whole words, and its probability.
-        null: the probability of no answer.
-        long_words, long_best, long_null: these three of the long passage.
-    """
-
-    pieces: Mapping[str, float]
-    whole: float
-    words: str
-    best: float
-    null: float
-    long_words: str
-    long_best: float
-    long_null: float
-
-
 # `QuestionAnsweringPipeline` of transformers 4.52.4 and of 4.57.6, which agree here to the last digit, with torch 2.13.0, on what
 # `random_reader` saves: pipeline("question-answering", folder, tokenizer=...)(question=..., context=..., align_to_words=False), and
+# (probabilities of pieces of the plain passage, of all of it, of no answer; the most probable piece; these of the long passage)
 #     pieces      top_k=30, of whole words
 #     whole       top_k=5000, max_answer_len=60, the first of the whole passage
 #     best        nothing more
 #     null        top_k=500 (3000 for the long one), handle_impossible_answer=True, the first without words
 #     words       align_to_words=True, of 4.52.4 (4.57.6 adds up the pieces that are the same words then)
 RECORDED = {
-    BERT: Recorded(
+    BERT: SimpleNamespace(
         pieces={
             "has skills in cooking": 0.011139902286231518,
             "has": 0.01110914722084999,
@@ -79,7 +59,7 @@ RECORDED = {
         long_best=0.0010409454116597772,
         long_null=0.00031054692226462066,
     ),
-    ROBERTA: Recorded(
+    ROBERTA: SimpleNamespace(
         pieces={
             "James. Susan": 0.005739392712712288,
             "Mary": 0.005628307815641165,
@@ -209,10 +189,7 @@ def test_the_best_piece_has_15_tokens_at_most_and_a_candidate_any_number() -> No
     starts = np.full(40, -9.0)
     starts[0] = 0.0
     assert extractive._Read(starts, ends, 0.0).best() == (-2.0, 0, 14)
-
-
-def test_of_equal_pieces_the_first_counts() -> None:
-    assert extractive._Read(np.zeros(3), np.zeros(3), 0.0).best() == (0.0, 0, 0)
+    assert extractive._Read(np.zeros(3), np.zeros(3), 0.0).best() == (0.0, 0, 0), "of equal pieces the first counts"
 
 
 # Candidates.
@@ -226,9 +203,7 @@ def test_of_equal_pieces_the_first_counts() -> None:
         ("Mary's hat, Mary", "Mary", [(0, 4), (12, 16)]),
         ("José and Jose", "Jose", [(9, 13)]),
         ("Jose\u0301 left", "Jose", []),
-        ("1953 and 953", "953", [(9, 12)]),
         ("田中さんは医者です", "田中", [(0, 2)]),
-        ("a.b a.b", "a.b", [(0, 3), (4, 7)]),
         ("no no no", "no no", [(0, 5), (3, 8)]),
     ],
 )
@@ -274,7 +249,6 @@ def test_spaces_around_a_passage_are_no_cut(reader: Any) -> None:
     [
         (Extraction("Alice lives here.", "Who?", ("Al",)), "within longer words"),
         (Extraction(" ", "Who?"), "empty"),
-        (Extraction("Mary met James.", ""), "empty"),
         (Extraction(LONG[0], "Who is it " * 8 + "?"), "64 tokens"),
         (Extraction("Mary met James.", "Who is it " * 30 + "?"), "64 tokens"),
         (Continuations("Mary met", (" James",)), "nothing else"),

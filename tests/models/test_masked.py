@@ -23,7 +23,7 @@ from answering import (
 )
 from conftest import Cli
 from refusal import refused
-from tiny import POSITIONS, YEARS, wordpiece_tokenizer
+from tiny import POSITIONS, wordpiece_tokenizer
 from undertow import models
 from undertow.models import causal, devices, masked
 from undertow.models.base import (
@@ -229,23 +229,18 @@ def test_forms_that_an_uncased_tokenizer_spells_alike_count_once(
         ("In 1801, ", " was a child and lost her keys."),
         (Option("f", ("She",)), Option("f", ("she",)), Option("m", ("he",)), Option("m", ("He",))),
     )
-    (uncased,), (cased,) = (answers(one.model, [query], tmp_path / one.kind) for one in (bert, roberta))
+    groups = Blank(query.pieces, (Option("polite", ("Sie",)), Option("she", ("sie",))))
+    (uncased, of_two), (cased, told_apart) = (
+        answers(one.model, [query, groups], tmp_path / one.kind) for one in (bert, roberta)
+    )
+    assert of_two.unscored == "this tokenizer spells an option of polite and one of she alike"
+    assert (of_two.logprobs_nats, told_apart.unscored) == ((), "")
     assert np.isnan(uncased.logprobs_nats).tolist() == [False, True, False, True]
     assert np.isnan(cased.logprobs_nats).tolist() == [False, False, False, False]
     she, he = np.exp(by_hand(bert.model, blank(*query.pieces, "she", "he")))
     masses = masses_percent(query, uncased, ["f", "m"], shared=False)
     assert masses == pytest.approx({"f": 100 * she, "m": 100 * he}, abs=1e-3)
     assert sum(masses.values()) + 100 * uncased.unclaimed_prob == pytest.approx(100, abs=1e-4)
-
-
-def test_options_of_two_groups_that_are_spelled_alike_cannot_be_told_apart(
-    bert: Trained, roberta: Trained, tmp_path: Path
-) -> None:
-    query = Blank(("In 1801, ", " was."), (Option("polite", ("Sie",)), Option("she", ("sie",))))
-    (uncased,), (cased,) = (answers(one.model, [query], tmp_path / one.kind) for one in (bert, roberta))
-    assert uncased.unscored == "this tokenizer spells an option of polite and one of she alike"
-    assert uncased.logprobs_nats == ()
-    assert cased.unscored == ""
 
 
 def test_a_word_that_the_tokenizer_does_not_know_is_unscored(bert: Trained, tmp_path: Path) -> None:
@@ -503,7 +498,6 @@ def test_every_model_goes_to_its_own_family(bert: Trained, roberta: Trained, net
 
 # The whole path.
 
-GROUPS = ["female", "male", "neutral"]
 OWN = """
 templates = ["In {w}, {blank} was a child and lost her keys."]
 w = ["date"]
@@ -524,32 +518,6 @@ def masses_of_texts(run: Any, groups: Sequence[str]) -> Iterator[np.ndarray[Any,
         assert masses.sum() + row["unclaimed"] == pytest.approx(100, abs=1e-3)
         assert masses.sum() < 100
         yield masses
-
-
-@pytest.mark.soak
-@pytest.mark.slow
-@pytest.mark.parametrize("protocol", [EXACT, pytest.param(PAPER, marks=pytest.mark.soak)])
-def test_a_run_on_the_command_line(protocol: str, bert: Trained, cli: Cli, tmp_path: Path) -> None:
-    learned = ["--date-stop", str(YEARS[-1]), "--date-count", str(len(YEARS))]
-    limited = [*learned, "--limit", "60", "--device", "cpu", "--json"]
-    done = cli(*RUN, "-m", bert.folder, *limited, "--out", "run", "--protocol", protocol)
-    assert done.returncode == 0, done.stderr
-    run = undertow.open_run(tmp_path / "run")
-    assert run.manifest["protocol"] == protocol
-    assert run.manifest["model_card"]["readout"] == "mask"
-    masses = np.array(list(masses_of_texts(run, GROUPS)))
-    assert (masses > 0).any()
-    expected = []
-    for text in run.observations["text"]:
-        before, after = text.split("___")
-        query = blank(before, after, "she", "he", "they")
-        probabilities = np.exp(by_hand(bert.model, query))
-        if protocol == PAPER:
-            top = bert.pipeline(query.shown("[MASK]"), top_k=PAPER_TOP)
-            inside = {choice["token_str"] for choice in top}
-            probabilities *= [word in inside for word in ("she", "he", "they")]
-        expected.append(100 * probabilities)
-    assert masses == pytest.approx(np.array(expected), abs=1e-2)
 
 
 @pytest.mark.slow

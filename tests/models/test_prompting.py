@@ -387,10 +387,5 @@ def test_a_token_that_breaks_the_line_after_something_is_known() -> None:
     (token,) = asked.line_ends & set(asked.tokenizer("political?\nAnswer: race")["input_ids"])
     assert asked.tokenizer.decode([token]) == "?\nAnswer:"
     assert not asked.line_ends & asked.line_breaks
-    assert prompter(tokenizer_of("byte-level")).line_ends == frozenset()
-
-
-def test_a_line_break_of_bytes_is_one_and_word_pieces_have_none() -> None:
-    tokenizer = sentence_pieces()
-    assert tokenizer.convert_tokens_to_ids("<0x0A>") in prompter(tokenizer).line_breaks
-    assert prompter(word_pieces()).line_breaks == frozenset()
+    assert asked.tokenizer.convert_tokens_to_ids("<0x0A>") in asked.line_breaks
+    assert prompter(tokenizer_of("byte-level")).line_ends == prompter(word_pieces()).line_breaks == frozenset()

@@ -295,6 +295,8 @@ def test_the_modes_of_ul2(name: str, mode: str, used: tuple[str, ...], t5: Train
 
     model = opened(called(t5.folder, tmp_path / name), mode=mode)
     assert model.card.readout == readout
+    plain = opened(model.card.name, mode="none")
+    assert (model.card.key(EXACT) == plain.card.key(EXACT)) == (not blanks)
     assert model.card.key(EXACT) != model.card.key(PAPER)
     assert any("UL2" in note and f"[{blanks}]" in note and f"[{prompts}]" in note for note in model.notes) == bool(
         blanks
@@ -312,21 +314,12 @@ def test_the_modes_of_ul2(name: str, mode: str, used: tuple[str, ...], t5: Train
     assert answered.unscored == ""
 
 
-def test_a_mode_is_part_of_what_answers_are_kept_under(t5: Trained, tmp_path: Path) -> None:
-    folder = called(t5.folder, tmp_path / "ul2")
-    found = [seq2seq.find(Request(folder, settings={"mode": mode})) for mode in ("auto", "none", "NLU", "S2S")]
-    assert len({one.card.key(EXACT) for one in found if one is not None}) == 4
-
-
-@pytest.mark.parametrize("mode", ["nlu", 3])
-def test_an_unknown_mode_is_refused(mode: Any, t5: Trained) -> None:
+@pytest.mark.parametrize(("kind", "mode"), [("t5", "nlu"), ("t5", 3), ("bart", "NLU")])
+def test_a_mode_that_is_unknown_or_another_familys_is_refused(
+    kind: str, mode: Any, request: pytest.FixtureRequest
+) -> None:
     with pytest.raises(UndertowError, match="mode"):
-        seq2seq.find(Request(t5.folder, settings={"mode": mode}))
-
-
-def test_bart_has_no_modes(bart: Trained) -> None:
-    with pytest.raises(UndertowError, match="modes"):
-        opened(bart.folder, mode="NLU")
+        opened(request.getfixturevalue(kind).folder, mode=mode)
 
 
 # What cannot be read.
