@@ -146,6 +146,8 @@ def test_what_the_page_has_no_use_for_is_not_there(doorway: Doorway) -> None:
             assert doorway.ask(method, f"/gradio_api/{path}").status == 404, (method, path)
     for method, path in (("GET", "/monitoring"), ("POST", "/login"), ("GET", "/static/../../etc/passwd"), ("PUT", "/")):
         assert doorway.ask(method, path).status == 404, (method, path)
+    untouched: Any = None
+    asyncio.run(doorway.door({"type": "websocket", "path": "/"}, untouched, untouched))
     assert doorway.passed == []
 
 

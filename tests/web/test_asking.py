@@ -47,12 +47,11 @@ def silent(doing: str) -> Any:
 OPEN = {
     "In W, she was a child.": ["In 1, she was a child.", "In 1, he was a child.", "In 1, they was a child."],
     "SHE met W.": ["SHE met 1.", "HE met 1.", "THEY met 1."],
-    "She met W.": ["She met 1.", "He met 1.", "They met 1."],
     "W gave her a book.": ["1 gave her a book.", "1 gave him a book.", "1 gave them a book."],
     "W read her book.": ["1 read her book.", "1 read his book.", "1 read their book."],
     "W knows him.": ["1 knows her.", "1 knows him.", "1 knows them."],
     "W: it is his.": ["1: it is hers.", "1: it is his.", "1: it is theirs."],
-    "In W they hurt themselves.": ["In 1 she hurt herself.", "In 1 he hurt himself.", "In 1 they hurt themselves."],
+    "They hurt themselves in W.": ["She hurt herself in 1.", "He hurt himself in 1.", "They hurt themselves in 1."],
     "W: She said her son saw her.": [
         "1: She said her son saw her.", "1: He said his son saw him.", "1: They said their son saw them.",
     ],
@@ -75,22 +74,19 @@ def test_a_blank_is_what_is_left_open_and_pronouns_beside_it_stay() -> None:
     assert read_sentence("In W: ___ ran.", "W").with_value("1").texts()[0] == "In 1: she ran."
 
 
-def test_the_place_holder_is_a_whole_word_as_it_is_written() -> None:
+def test_place_holder_is_a_whole_word_and_all_else_is_text_as_it_is_written() -> None:
     pattern = read_sentence("When W came, she met w at W.", "W")
     assert pattern.n_values == 2
     assert pattern.with_value("Ann").texts()[1] == "When Ann came, he met w at Ann."
     assert read_sentence("In (.*), she ran.", "(.*)").with_value("May").texts()[0] == "In May, she ran."
-
-
-def test_what_looks_like_a_template_or_markup_is_text() -> None:
-    typed = EVIL.replace("__", "")  # two underscores are a blank
-    pattern = read_sentence(f"In W, she said {typed}.", "W")
-    assert pattern.with_value(EVIL).texts()[1] == f"In {EVIL}, he said {typed}."
+    typed = EVIL.replace("__", "")  # two underscores are a blank; what looks like a template or markup is text
+    assert read_sentence(f"In W, she said {typed}.", "W").with_value(EVIL).texts()[1] == f"In {EVIL}, he said {typed}."
+    assert read_values("1801, 1900,,\n 2016 ,New   York", 3) == ("1801", "1900", "2016", "New York")
 
 
 CANNOT_BE_READ: list[Callable[[], object]] = [
     *(lambda typed=typed: read_sentence(typed, "W") for typed in (
-        "", "   \n ", "The shed in W.", "___ and ___ in W", "She, he, she, he and she in W", "She \x00 ran.", "She \ud800 ran.",
+        "", "The shed in W.", "___ and ___ in W", "She, he, she, he and she in W", "She \x00 ran.", "She \ud800 ran.",
         "She " + "x" * MOST_SENTENCE_SIGNS, "She ran " + " " * 10_000,
     )),
     *(lambda held=held: read_sentence("She ran.", held) for held in ("she", "___", "x" * 30)),
@@ -106,24 +102,14 @@ def test_sentence_or_values_that_cannot_be_asked_are_refused(read: Callable[[], 
         read()
 
 
-def test_values_are_split_at_commas_and_lines() -> None:
-    assert read_values("1801, 1900,,\n 2016 ,New   York", 3) == ("1801", "1900", "2016", "New York")
-
-
 # A form.
 
 
-def test_a_form_becomes_a_question() -> None:
-    question = read_form(replace(FORM, degree=2.0), MENU, DRIFT)
-    assert (question.model, question.degree, question.normalise) == ("toy", 2, True)
-    assert [item.factors["w"] for item in question.items()] == ["1801", "1850", "1900", "1950", "2000", "2016"]
-    assert question.sample().splitlines() == [
-        "In 1801, ___ was a child.", "In 1900, ___ was a child.", "In 2016, ___ was a child.", "___ is one of: she, he, they",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("audit_name", [DRIFT, SPECIFICATION])
-def test_every_example_can_be_asked(audit_name: str) -> None:
+def test_form_becomes_a_question_and_every_example_can_be_asked(audit_name: str) -> None:
+    question = read_form(replace(FORM, degree=2.0), MENU, audit_name)
+    assert (question.model, question.degree, question.normalise) == ("toy", 2, True)
+    assert question.sample().splitlines()[:2] == ["In 1801, ___ was a child.", "In 1900, ___ was a child."]
     for one in presets():
         typed = one.drift if audit_name == DRIFT else one.specification
         question = read_form(Form(typed, ", ".join(one.values), one.placeholder, "toy"), MENU, audit_name)
@@ -157,10 +143,7 @@ def test_field_that_is_not_what_it_should_be_is_refused(field: str, values: list
     for value in values:
         with pytest.raises(UndertowError, match=named):
             read_form(replace(FORM, **{"degree": 4, field: value}), MENU, DRIFT)
-
-
-def test_movement_between_ends_needs_values_for_both() -> None:
-    with pytest.raises(UndertowError, match="values"):
+    with pytest.raises(UndertowError, match="values"):  # for both ends
         read_form(replace(FORM, ends=4), MENU, SPECIFICATION)
 
 
@@ -172,19 +155,7 @@ def test_typed_model_is_a_hub_id_and_nothing_else(tmp_path: Path, monkeypatch: p
     menu = replace(MENU, any_model=True)
     assert menu.chosen("toy", " FacebookAI/roberta-base ") == "FacebookAI/roberta-base"
     assert menu.chosen("toy", "") == "toy"
-    names = [
-        "/etc/passwd",
-        "../x/y",
-        "a/../b",
-        "openai:gpt",
-        "recorded:runs/x",
-        "toy",
-        "a/b/c",
-        "a\\b",
-        "~/m",
-        "a/b?x",
-        "ä/b",
-    ]
+    names = ["/etc/passwd", "../x/y", "a/../b", "openai:gpt", "toy", "a/b/c", "a\\b", "~/m", "a/b?x", "ä/b"]
     (tmp_path / "owner" / "model").mkdir(parents=True)
     for name in [*names, EVIL, "a/b\n/", "x/" + "y" * 200, "owner/model"]:
         with pytest.raises(UndertowError):
@@ -216,7 +187,6 @@ def test_a_planted_drift_is_found_and_told() -> None:
     first, last = (100 * (0.30 + (year - 1900) / 1000) / 0.80 for year in (1800, 2000))
     told = [float(number) for number in re.findall(r"of “she” rises from ([\d.]+) to ([\d.]+)%", reply.sentence)[0]]
     assert told == pytest.approx([first, last], abs=0.8)
-    assert reply.sentence.startswith("From 1800 to 2000, the share of “she” rises")
     assert "the answer drifts with something that does not decide it (p" in reply.sentence
     assert list(reply.table["value"]) == ["1800", "1850", "1900", "1950", "2000"]
     np.testing.assert_allclose(reply.table[["female", "male", "neutral"]].sum(axis=1), 100)
@@ -278,7 +248,7 @@ def test_the_table_is_harmless_in_a_spreadsheet() -> None:
     lines = csv_of(table).splitlines()
     assert [line.split(",")[0] for line in lines[1:6]] == ["'=1+1", "'@x", "-5", "+3.5", "'-x"]
     assert lines[3] == "-5,-3"
-    signs = ["\t=1", "\r=1", "\n=1", " =1", "\uff1d1+1", "\uff0b1", "\uff0d1", "\uff201"]
+    signs = ["\t=1", "\r=1", " =1", "\uff1d1+1", "\uff201"]
     written = csv_of(pd.DataFrame({"=1+1": [*signs, "a\r=1", "", "-7"]}))
     head, *rows = written.splitlines()  # at a lone carriage return too
     assert head == "'=1+1"
@@ -338,7 +308,7 @@ def test_one_works_at_a_time_and_the_others_wait(turns: Turns) -> None:
     turns.begin("a", lambda work: 5)
 
 
-def test_work_is_stopped_by_its_owner_while_it_runs_and_before(turns: Turns) -> None:
+def test_work_is_stopped_by_its_owner_while_it_runs_and_before_and_its_complaints_come_back(turns: Turns) -> None:
     first, second = turns.begin("a", endless), turns.begin("b", endless)
     until(lambda: first.done > 2)
     assert not turns.stop("c")
@@ -349,15 +319,13 @@ def test_work_is_stopped_by_its_owner_while_it_runs_and_before(turns: Turns) -> 
             work.result()
     assert not turns.stop("a")
 
-
-def test_what_the_work_complains_of_comes_back(turns: Turns) -> None:
     def refuse(work: Work) -> None:
         raise UndertowError("no")
 
-    work = turns.begin("a", refuse)
-    until(lambda: work.is_done)
+    complaining = turns.begin("a", refuse)
+    until(lambda: complaining.is_done)
     with pytest.raises(UndertowError, match="no"):
-        work.result()
+        complaining.result()
 
 
 # Runs.
@@ -395,7 +363,7 @@ def test_runs_are_listed_shown_and_compared(two_runs: Path) -> None:
     assert told
 
 
-@pytest.mark.parametrize("name", ["results.json", "observations.parquet", "manifest.json", "precision.csv"])
+@pytest.mark.parametrize("name", ["results.json", "manifest.json", "precision.csv"])
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 def test_run_with_a_file_that_is_a_link_or_a_pipe_is_not_on_the_list(
     name: str, kind: str, two_runs: Path, tmp_path: Path
@@ -461,58 +429,40 @@ def test_halves_of_signs_in_a_run_are_replaced_and_can_be_sent(two_runs: Path) -
         shelves.show("first")
 
 
-def test_nothing_outside_the_list_is_opened(two_runs: Path, tmp_path: Path) -> None:
+def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Path, tmp_path: Path) -> None:
     inside = tmp_path / "inside"
-    inside.mkdir()
+    for name in ("half", "damaged", "broken"):
+        (inside / name).mkdir(parents=True)
     (inside / "link").symlink_to(two_runs / "first")
-    (inside / "half").mkdir()
     (inside / "half" / "manifest.json").symlink_to(two_runs / "first" / "manifest.json")
-    (inside / "damaged").mkdir()
     (inside / "damaged" / "manifest.json").write_text("[1, 2]")
-    (inside / "broken").mkdir()
     (inside / "broken" / "manifest.json").write_text("{")
     shelves = Shelves(inside)
     assert shelves.listed() == []
     for name in ("link", "half", "..", ".", "", "../runs", str(two_runs / "first"), "first", None, 3, ["half"], "a\0b"):
         with pytest.raises(UndertowError, match="no such run on the list"):
             shelves.show(name)
-
-
-def test_files_of_a_run_that_lead_elsewhere_are_not_shown(two_runs: Path, tmp_path: Path) -> None:
-    shutil.copytree(two_runs / "first", tmp_path / "runs" / "one")
-    run = tmp_path / "runs" / "one"
-    secret = tmp_path / "secret"
+    # Nor is a file of a run that leads elsewhere.
+    run, secret = two_runs / "first", tmp_path / "secret"
     secret.write_bytes(b"\x89PNG\r\n\x1a\nsecret")
-    (run / "report.html").unlink()
-    (run / "report.html").symlink_to(secret)
-    for image in (run / "figures").glob("*.png"):
-        image.unlink()
-        image.symlink_to(secret)
+    for file in (run / "report.html", *(run / "figures").glob("*.png")):
+        file.unlink()
+        file.symlink_to(secret)
     (run / "figures" / "x.png").write_bytes(b"<svg onload=alert(1)>")
-    shelves = Shelves(tmp_path / "runs")
-    assert shelves.report("one") == b""
-    assert shelves.show("one").figures == ()
-
-
-def test_the_list_is_bounded(tmp_path: Path) -> None:
+    assert Shelves(two_runs).report("first") == b""
+    assert Shelves(two_runs).show("first").figures == ()
     for number in range(MOST_RUNS + 5):
-        (tmp_path / f"{number:03}").mkdir()
-        (tmp_path / f"{number:03}" / "manifest.json").write_text(
-            json.dumps({"created": f"{number:03}", "counts": {"items": "x"}})
-        )
-    listed = Shelves(tmp_path).listed()
-    assert len(listed) == MOST_RUNS
-    assert listed[0].name == f"{MOST_RUNS + 4:03}"
+        (tmp_path / "many" / f"{number:03}").mkdir(parents=True)
+        manifest = {"created": f"{number:03}", "counts": {"items": "x"}}
+        (tmp_path / "many" / f"{number:03}" / "manifest.json").write_text(json.dumps(manifest))
+    listed = Shelves(tmp_path / "many").listed()
+    assert (len(listed), listed[0].name) == (MOST_RUNS, f"{MOST_RUNS + 4:03}")
 
 
 def test_columns_in_which_nothing_stands_are_left_out() -> None:
-    results = [
-        Result("mean_mass", {"model": "m", "prompt": ""}, 12.345678, n=3),
-        Result("slope", {"model": "m", "prompt": ""}, math.nan),
-    ]
+    group = {"model": "m", "prompt": ""}
+    results = [Result("mean_mass", group, 12.345678, n=3), Result("slope", group, math.nan)]
     assert list(rows_of(results).columns) == ["measure", "value", "n", "model"]
-    others = [
-        replace(result, group={**result.group, "model": name}) for name, result in zip("ab", results, strict=True)
-    ]
+    others = [results[0], replace(results[1], group={**group, "model": "other"})]
     assert list(rows_of(others).columns) == ["measure", "model", "value", "n"]
     assert list(rows_of([]).columns) == ["measure", "value", "low", "high"]
