@@ -37,21 +37,16 @@ pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
         ([*RUN, "-m", "toy", "--w", "dates"], ["'dates'", "'date'"]),
         ([*RUN, "-m", "toy", "--w", " , "], ["--w"]),
         ([*RUN, "-m", "toy", "--w", "date,date"], ["one list twice"]),
-        ([*RUN, "-m", "toy", "--words", "pronuns"], ["'pronouns'"]),
         ([*RUN, "-m", " "], ["model"]),
         ([*RUN, "-m", "toy:slop=1"], ["'slop'", "slope"]),
         ([*TOY, "--limit", "-1"], ["limit -1"]),
         ([*TOY, "--dtype", "int3"], ["'int3'", "float32"]),
         ([*TOY, "--device", "nosuch"], ["'nosuch'", "cpu", "cuda:1"]),
-        ([*TOY, "--device", "cuda:x"], ["'cuda:x'"]),
         ([*TOY, "--seed", "-1"], ["seed -1"]),
         ([*TOY, "--date-count", "2"], ["date count 2", "at least 3"]),
-        ([*TOY, "--date-start", "2010"], ["2010 and 2016"]),
-        ([*TOY, "--protocol", "rough"], ["'rough'", "exact"]),
         ([*TOY, "--w", "x" * 300], ["x" * 300, "File name too long"]),
         (["challenge", "mgc", "--w", "time"], ["'time'", "date, place, subreddit"]),
         (["store", "prune"], ["--all"]),
-        (["store", "prune", "--all", "-m", "toy"], ["what to forget"]),
         (["store", "prune", "-m", "toy"], ["'toy'"]),
     ],
 )
@@ -86,10 +81,6 @@ ze = ["ze"]
         ("", "templates"),
         ("templates = [", "TOML"),
         (GOOD.replace("{blank} ", ""), "{blank}"),
-        (GOOD.replace("{w}", "1900"), "{w}"),
-        (GOOD.replace("{blank}", "{blank} {who}"), "{who}"),
-        (GOOD.replace('ze = ["ze"]', ""), "two groups"),
-        (GOOD.replace('["ze"]', "[]"), "'ze'"),
         (GOOD.replace('["date"]', '["no-such-list"]'), "'no-such-list'"),
     ],
 )
@@ -103,7 +94,7 @@ def test_bad_challenge_file_is_refused_and_nothing_is_asked(text: str, word: str
 
 @pytest.mark.parametrize(
     ("content", "word"),
-    [(b"\n\n \n", "W values"), (b"spring\nautumn\n", "2"), (b"a\nb\nc\n\nb\n", "line 5"), (b"a\xff\nb\nc\n", "UTF-8")],
+    [(b"spring\nautumn\n", "2"), (b"a\nb\nc\n\nb\n", "line 5"), (b"a\xff\nb\nc\n", "UTF-8")],
 )
 def test_bad_list_of_values_is_refused(content: bytes, word: str, cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_bytes(content)
@@ -164,7 +155,6 @@ def good_gguf(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     ("name", "content"),
     [
         ("missing.gguf", None),
-        ("text.gguf", b"this is a letter, not a model\n"),
         ("empty.gguf", b""),
         ("model.bin", b"weights"),
     ],
@@ -178,13 +168,6 @@ def test_file_that_is_no_gguf_is_refused(name: str, content: bytes | None, cli: 
 def changed(content: bytes, part: bytes) -> bytes:
     """Ten thousand bytes of the weights replaced."""
     return content[:-60_000] + part + content[-50_000:]
-
-
-@slow
-def test_gguf_cut_in_the_header_is_refused(good_gguf: bytes, cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "cut.gguf").write_bytes(good_gguf[:700])
-    refused(cli(*RUN, "-m", "cut.gguf", *SMALL), "cut.gguf", "fetch it again")
-    assert not (tmp_path / "runs").exists()
 
 
 @soak
@@ -235,7 +218,6 @@ LLAMA = '{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}'
     [
         (None, "./model"),
         ({}, "config.json"),
-        ({"config.json": '{"architectures": []}'}, "architectures"),
         ({"config.json": "[" * 99_999}, "architectures"),
         ({"config.json": '{"architectures": ["ViTForImageClassification"]}'}, "undertow ls models"),
         ({"config.json": LLAMA, "pytorch_model.bin": "x"}, ".safetensors"),

@@ -170,23 +170,3 @@ def test_example_challenge_is_measured_and_drawn(name: str, work: Workplace) -> 
             assert (work.folder / name / "figures" / f"{w_name}_{name}_toy.{kind}").stat().st_size > 1000
         page = (work.folder / name / "report.html").read_text(encoding="utf-8")
         assert all(word in page for word in (chosen.title, *groups))
-
-
-def test_every_example_is_tested() -> None:
-    """But for what is said of models, which tests/docs reads, and for rules, which tests/test_gates.py reads."""
-    assert {path.stem for path in (ROOT / "examples").glob("*.toml")} == {*EXAMPLES, "about", "rules"}
-
-
-@pytest.mark.soak
-@pytest.mark.model
-@slow
-def test_default_model_reads_another_language(smollm2_found: object, work: Workplace, cache: Path) -> None:
-    (work.folder / "cache").symlink_to(cache)
-    example = str(ROOT / "examples/french.toml")
-    printed = work.json(*RUN, "smollm2", "--challenge", example, "--limit", "60", "--out", "run")
-    assert printed["counts"]["unscored"] == 0
-    frame = pd.read_parquet(work.folder / "run/observations.parquet")
-    assert frame[["il", "elle", "iel"]].sum(axis=1).to_numpy() == pytest.approx(np.full(len(frame), 100.0))
-    assert frame["unclaimed"].between(0, 100).all()
-    # The pronoun that grammars list first is the likelier one in what the model has read.
-    assert frame["il"].mean() > frame["iel"].mean()

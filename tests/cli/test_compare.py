@@ -13,12 +13,7 @@ from workplace import Workplace, shared
 
 from refusal import refused
 
-PAYLOADS = (
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "{{ 7 * 7 }} {% raw %}",
-    "=cmd|' /C calc'!A0 & co",
-)
+PAYLOAD = """<script>alert(1)</script> "><img src=x onerror=alert(1)> {{ 7 * 7 }} {% raw %} =cmd|' /C calc'!A0 & co"""
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +97,7 @@ def test_run_compared_with_itself_has_no_difference_whatever_its_folder_is_calle
         (["first", "nowhere"], ["nowhere"]),
         (["first", "tasks"], ["spurious-correlation", "task-specification"]),
         (["first", "another"], ["challenge"]),
-        (["first", "second", "--seed", "-1"], ["seed -1"]),
         (["first", "second", "--out", "first"], ["first"]),
-        (["first", "second", "--out", "x" * 300], ["File name too long", "--out"]),
     ],
 )
 def test_what_cannot_be_compared_is_refused(arguments: list[str], words: list[str], work: Workplace) -> None:
@@ -114,10 +107,9 @@ def test_what_cannot_be_compared_is_refused(arguments: list[str], words: list[st
 
 @pytest.mark.slow
 def test_names_are_shown_as_text(work: Workplace, tmp_path: Path) -> None:
-    payload = " ".join(PAYLOADS)
-    leaning(work.folder / "first", tmp_path / "odd", payload)
+    leaning(work.folder / "first", tmp_path / "odd", PAYLOAD)
     told = work("compare", "first", str(tmp_path / "odd"), "--out", "payload", told=True).stdout
-    assert payload in told
+    assert PAYLOAD in told
     html = (work.folder / "payload/comparison.html").read_text(encoding="utf-8")
     for tag in ("<script>alert", "<img src=x", "49 {"):
         assert tag not in html
@@ -142,7 +134,6 @@ def test_relate_lists_models_with_drift_and_size(work: Workplace) -> None:
         (["first"], ["AUROC", "task-specification"]),
         (["tasks", "--size", "toy"], ["--size 'toy'"]),
         (["tasks", "--size", "tay=1"], ["'tay'", "toy"]),
-        (["nowhere"], ["nowhere"]),
     ],
 )
 def test_what_cannot_be_related_is_refused(arguments: list[str], words: list[str], work: Workplace) -> None:

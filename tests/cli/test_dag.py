@@ -108,9 +108,6 @@ def test_signs_that_no_font_has_are_said(cli: Cli, monkeypatch: pytest.MonkeyPat
     [
         (["nothing.txt"], "nothing.txt"),
         (["W -> X; X -> W"], "cycle"),
-        (["  "], "graph named is empty"),
-        (["X => Y"], "'=>'"),
-        (["X→Y"], "'→'"),
         (["unspecifed"], "unspecified"),
         (["Well_specified"], "well-specified"),
         (["unspecified", "--separated", "W"], "--separated 'W'"),
@@ -118,7 +115,6 @@ def test_signs_that_no_font_has_are_said(cli: Cli, monkeypatch: pytest.MonkeyPat
         (["unspecified", "--separated", "W,Q"], "'Q'"),
         (["unspecified", "--separated", "W,W"], "W"),
         (["unspecified", "--out", "graph.pdf"], ".png or .svg"),
-        (["unspecified", "--out", "no/graph.png"], "no/graph.png"),
         (["unspecified", "--out", "taken.png"], "taken.png"),
     ],
 )
@@ -171,7 +167,6 @@ def test_selection_that_opens_no_path_distorts_all_the_same_if_it_depends_on_the
         ("X -> Y; X -> selected; Y -> in_corpus", "[selected] or [in_corpus]"),
         ("X -> Y; Y -> (S)", ""),
         ("X -> S; S -> Y", ""),
-        ("X -> Y; Y -> story", ""),
         ("text -> S; features text; label S", ""),
     ],
 )
@@ -255,16 +250,13 @@ def test_assumptions_are_granted_by_the_graphs_they_were_made_for() -> None:
         ("W -> X; W -> S; G -> S; G -> Y; W -> Y; [S]", 1, "W -> Y"),
         ("W -> X; Y -> W; G -> Y; W -> [S]", 1, "W <- Y"),
         ("W -> X; W -> S; G -> S; G -> Y; G -> W; [S]", 2, "W <- G -> Y"),
-        ("W -> X; W -> S; G -> S; G -> Y; C -> W; C -> G; [S]", 2, "W <- C -> G -> Y"),
         ("W -> X; W -> S; G -> S; G -> Y; (U) -> W; U -> Y; [S]", 2, "W <- U -> Y"),
         ("W -> X; W -> S; G -> S; G -> Y; W <-> Y; [S]", 2, "W <-> Y"),
         ("W -> X; W -> S; G -> S; G -> Y; W <-> Y; [S]", 3, "W <-> Y is open without it"),
         ("W -> X; W -> [S]; G -> Y", 3, "S opens no path between them"),
-        ("W -> X; X -> Y; Y -> [S]", 3, "S opens no path between them"),
         ("W -> X; G -> Y", 3, "nothing is selected"),
         ("W -> X; W -> S; G -> S; G -> Y; X -> Y; [S]", 4, "X -> Y"),
         ("W -> X; W -> S; G -> S; G -> X; G -> Y; [S]", 5, "X <- G -> Y is open in the population"),
-        ("W -> X; U -> X; (U) -> Y; W -> S; G -> S; G -> Y; [S]", 5, "X <- U -> Y is open in the population"),
         ("Y -> X; W -> X; W -> S; Y -> S; [S]", 5, "X <- Y is open in the population"),
     ],
 )

@@ -128,17 +128,14 @@ def test_what_the_command_says(bench: Bench, made: dict[str, Any]) -> None:
     [
         (("base", "broken.jsonl"), ("broken.jsonl, line 2",)),
         (("base", "lives.jsonl", "--text", "body"), ("lives.jsonl, line 1", "'body'")),
-        (("base", "lives.jsonl", "--metadata", "year,year"), ("'year'", "twice")),
         (("toy", "lives.jsonl"), ("toy: is no masked model",)),
         (("base", "lives.jsonl", "--out", "base"), ("base: holds something else",)),
         (("base", "lives.jsonl", "--words", "twice.toml"), ("'They'",)),
-        (("base", "lives.jsonl", "--learning-rate", "0"), ("learning rate",)),
-        (("base", "lives.jsonl", "--device", "tpu9"), ("tpu9",)),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], words: tuple[str, ...], bench: Bench) -> None:
     (bench.folder / "broken.jsonl").write_text('{"text": "She was."}\n{"text": "He was"\n')
     (bench.folder / "twice.toml").write_text('a = ["she", "they"]\nb = ["he", "They"]\n')
     out = () if "--out" in arguments else ("--out", "new")
-    refused(bench.run("finetune", *arguments, *out, *([] if "--learning-rate" in arguments else SHORT)), *words)
+    refused(bench.run("finetune", *arguments, *out, *SHORT), *words)
     assert not (bench.folder / "new").exists()

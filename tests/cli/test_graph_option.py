@@ -99,8 +99,6 @@ def test_report_takes_a_graph_and_says_what_it_does_not_grant(main: Callable[...
     [
         ([*RUN, "--graph", "nosuch.txt"], "nosuch.txt"),
         ([*RUN, "--graph", ""], "graph named is empty"),
-        (["report", "table.csv", "--graph", ""], "graph named is empty"),
-        ([*RUN, "--graph", "W -> X -> W", "--dry-run"], "W -> X -> W"),
         (["run", "bias-diagnosis", "-m", "toy", "--graph", "access"], "--graph"),
         (["score", "table.csv", "--probe", PROBE, "--graph", "nosuch.txt"], "nosuch.txt"),
     ],
