@@ -176,8 +176,14 @@ def replaced(old: bytes, new: bytes) -> bytes:
     return full.replace(old, new, 1)
 
 
-Files = dict[str, bytes]
-REFUSED: dict[str, tuple[Callable[[Files], bytes], tuple[str, ...]]] = {
+Pack = Callable[[dict[str, bytes]], bytes]
+
+
+def with_full(full: bytes) -> Pack:
+    return lambda files: packed({**files, FULL: full})
+
+
+REFUSED: dict[str, tuple[Pack, tuple[str, ...]]] = {
     # damaged
     "nothing": (lambda _: b"", ()),
     "another checksum": (lambda files: in_directory(packed(files), 16, bytes(4)), ()),
@@ -193,16 +199,11 @@ REFUSED: dict[str, tuple[Callable[[Files], bytes], tuple[str, ...]]] = {
     "another folder": (lambda files: packed(files, folder=""), ("data/cad_v1_1_train.tsv",)),
     "another split file": (lambda files: packed({**files, DEV: files[DEV] + b"\n"}), (DEV, "SHA-256")),
     # with a full file that is not that of the split files
-    **{
-        case: (lambda files, full=full: packed({**files, FULL: full()}), (FULL, named))
-        for case, full, named in (
-            ("without an entry", lambda: full_file(ROWS[:-3] + ROWS[-2:]), "1 of the 7"),
-            ("another split", lambda: replaced(b'test\t"NA"\tThat', b'train\t"NA"\tThat'), "6 of the 7"),
-            ("another text", lambda: replaced(b"It is noon.", b"It is nine."), "6 of the 7"),
-            ("not UTF-8", lambda: replaced(b"It is noon.", b"It is n\xf6on."), "line 9"),
-            ("a split file", lambda: split_files(ROWS)[DEV], "3 columns"),
-        )
-    },
+    "without an entry": (with_full(full_file(ROWS[:-3] + ROWS[-2:])), (FULL, "1 of the 7")),
+    "another split": (with_full(replaced(b'test\t"NA"\tThat', b'train\t"NA"\tThat')), (FULL, "6 of the 7")),
+    "another text": (with_full(replaced(b"It is noon.", b"It is nine.")), (FULL, "6 of the 7")),
+    "not UTF-8": (with_full(replaced(b"It is noon.", b"It is n\xf6on.")), (FULL, "line 9")),
+    "a split file": (with_full(split_files(ROWS)[DEV]), (FULL, "3 columns")),
 }
 
 
