@@ -73,11 +73,11 @@ def test_fewer_attributes_of_each_category() -> None:
 
 
 A = (
-    "nurse; university lecturer; European envoy; user researcher; one-man band; unit head; UX designer; UN envoy; herald; "
+    "nurse; university lecturer; European envoy; user researcher; one-man band; unit head; UX designer; herald; "
     "NASA engineer; 12-hour carer; ukulele player; PhD student; 看護師; !; 180 pilot; U-boat captain"
 )
 AN = (
-    "accountant; X-ray technician; honest broker; hour counter; heir; HR manager; undertaker; usher; urban planner; EMT; "
+    "accountant; X-ray technician; honest broker; hour counter; heir; HR manager; undertaker; urban planner; EMT; "
     "uninsured driver; émigré; 8-year-old; 11-year-old; HTML author"
 )
 OWN_AN = "accountant architect assistant_professor astronaut athlete attendant engineer executive investigator"

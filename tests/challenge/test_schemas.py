@@ -25,9 +25,9 @@ RUN_WORDS = 6  # so many words in a row would be a copy
 VERB = re.compile(r"\{verb:(\w+)\|(\w+)\}")
 HOLE = re.compile(r"\{[^{}]*\}")
 GENDERED = (
-    "she he her him his hers herself himself they them their theirs themselves man woman men women male female boy girl "
-    "guy lady gentleman mother father husband wife bride groom son daughter sister brother aunt uncle sir madam mr mrs ms "
-    "king queen actress waiter waitress hostess landlord landlady policeman fireman chairman foreman salesman businessman"
+    "she he her him his hers herself himself they them their theirs themselves man woman men women male female boy "
+    "girl guy lady gentleman mother father husband wife bride groom son daughter sister brother aunt uncle sir mr mrs "
+    "ms king queen actress waiter waitress hostess landlord landlady policeman fireman chairman foreman salesman"
 )
 
 Row = dict[str, str]

@@ -194,7 +194,7 @@ def assert_refused(names: tuple[str, ...], table: str, mapping: str) -> None:
         ('"p_she"', '"p_shee"', "did you mean 'p_she'"), ('"year"', '"yeer"', "columns.w"),
         ('w = "year"', 'ww = "year"', "columns.ww"), ('w = "year"', "w = 3", "columns.w"), ('w = "year"\n', "", "'w'"),
         ('model = "checkpoint"\n', "", "'model'"), ('"probability"', '"percents"', "did you mean 'percent'"),
-        ('"probability"', "[1]", "unit"), ("[columns]", "[colums]", "did you mean 'columns'"), ("unit", "= unit", "TOML"),
+        ('"probability"', "[1]", "unit"), ("[columns]", "[colums]", "'columns'"), ("unit", "= unit", "TOML"),
         ("[groups]", '[constants]\nmodel = "x"\n[groups]', "'model'"),
         ("[groups]", "[constants]\nprompt = true\n[groups]", "constants.prompt"),
         ('female = "p_she"', 'w = "p_she"', "'w'"), ('female = "p_she"', 'female = ["p_she", "p_he"]', "groups"),
