@@ -7,7 +7,6 @@ So every moment can be named, and comes on a slow machine as on a fast one. In `
 from __future__ import annotations
 
 import json
-import math
 import os
 import random
 import signal
@@ -15,7 +14,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -26,7 +24,6 @@ import pytest
 from processes import LIMIT_S, Done, command, forks, run, running
 
 import command_line
-from faulty_proxy import Asked, Reply, serving
 from undertow.places import store_file
 from undertow.records import MANIFEST, UNFINISHED
 
@@ -176,39 +173,15 @@ def test_an_audit_that_is_killed_goes_on_where_it_was(
 def test_families_with_weights_are_killed_at_any_time(
     network_of: str, network: Callable[[str], str], tmp_path: Path, measured: Callable[[str], None]
 ) -> None:
+    """Three times, each at a time that is drawn, and sooner where it was over by then."""
     pytest.importorskip("torch", reason="the model extra is not installed")
     words = ["spurious-correlation", "--w", "date", "--limit", "600", "-m", network(network_of)]
-    killed_in_time(Audit(words, tmp_path), random.Random(f"{SEED} {network_of}"))
-    measured(f"3 kills of {network_of}")
-
-
-def killed_in_time(audit: Audit, draw: random.Random) -> None:
-    """Kill it three times, each at a time that is drawn, and sooner where it was over by then."""
-    longest_s = 20.0
+    audit, draw, longest_s = Audit(words, tmp_path), random.Random(f"{SEED} {network_of}"), 20.0
     for _ in range(3):
         while not audit.kill_after(draw.uniform(0, longest_s)):
             longest_s /= 2
     audit.resume()
-
-
-def replied(asked: Asked) -> Reply:
-    """Three pronouns by a number that hangs on the prompt alone."""
-    share = 0.2 + 0.4 * zlib.crc32(asked.prompt.encode()) / 2**32
-    shown = {"she": share, "he": 0.8 - share, "they": 0.1, "the": 0.02}
-    listed = [{"token": one, "logprob": math.log(prob), "bytes": list(one.encode())} for one, prob in shown.items()]
-    step = listed[0] | {"top_logprobs": listed}
-    choice = {"text": "she", "index": 0, "logprobs": {"content": [step], "refusal": None}, "finish_reason": "length"}
-    return Reply({"object": "text_completion", "model": "scripted", "choices": [choice]}, after_s=0.02)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-def test_a_model_behind_a_server_is_killed_at_any_time(tmp_path: Path, measured: Callable[[str], None]) -> None:
-    pytest.importorskip("openai", reason="the api extra is not installed")
-    with serving(replied) as seen:
-        words = ["--w", "date", "--limit", "120", "--prompts", "A", "--base-url", seen.url, "-m", "openai:scripted"]
-        killed_in_time(Audit(["spurious-correlation", *words], tmp_path), random.Random(f"{SEED} openai"))
-    measured("3 kills of a model behind a server")
+    measured(f"3 kills of {network_of}")
 
 
 @pytest.mark.soak

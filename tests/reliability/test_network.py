@@ -338,13 +338,6 @@ def test_a_certificate_that_nobody_vouches_for(kind: str, tmp_path: Path, monkey
         assert kind == "wheel" or fetched.fetch(there.url) == ""
 
 
-def test_https_to_a_server_that_speaks_none_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    with way(lambda wire: wire.reply(b"")) as there:
-        said = Answers().fetch(there.url.replace("http:", "https:"))
-    assert "https" in said
-    assert there.asked == []
-
-
 @pytest.mark.parametrize(
     ("kind", "status"),
     [*(("answers", status) for status in (301, 302, 303, 307, 308)), ("cad", 302), ("winogender", 308)],

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from multiprocessing.synchronize import Barrier
@@ -42,9 +41,8 @@ def all_went_well(ended: Sequence[Done]) -> None:
 
 def files_of(folder: Path) -> dict[str, bytes]:
     """What a run folder says, without what tells when and how long."""
-    names = ("results.json", "results.csv", "observations.parquet")
-    figures = {f"figures/{one.name}" for one in (folder / "figures").glob("*.svg")}
-    return {name: (folder / name).read_bytes() for name in (*names, *sorted(figures))}
+    figures = [f"figures/{one.name}" for one in sorted((folder / "figures").glob("*.svg"))]
+    return {name: (folder / name).read_bytes() for name in ("results.json", "observations.parquet", *figures)}
 
 
 TOY = ["run", "spurious-correlation", "--w", "date", "--limit", "90"]
@@ -60,10 +58,8 @@ def test_three_audits_in_one_cache_and_one_folder_end_as_they_do_alone(tmp_path:
     all_went_well(run_together(tmp_path / "alone", *jobs))
     cache, ready = tmp_path / "cache", forks.Barrier(3)
     outs = {"a": "a", "again": "a", "c": "c"}
-    ended = run_together(
-        tmp_path / "together",
-        *[(command, ([*AUDITS[of], "--out", of, "--json"], str(cache), ready)) for of in outs.values()],
-    )
+    jobs = [(command, ([*AUDITS[of], "--out", of, "--json"], str(cache), ready)) for of in outs.values()]
+    ended = run_together(tmp_path / "together", *jobs)
     all_went_well(ended)
     for name in AUDITS:
         assert files_of(tmp_path / "together" / name) == files_of(tmp_path / "alone" / name), name
@@ -160,8 +156,12 @@ def found(model: str) -> Found:
     return Found(card, Made, {GENERATION: (EXACT,)})
 
 
+def numbers_of(seed: int) -> list[int]:
+    return random.Random(seed).sample(range(300), 150)
+
+
 def asks(model: str, seed: int, path: str, ready: Barrier) -> None:
-    numbers = random.Random(seed).sample(range(300), 150)
+    numbers = numbers_of(seed)
     prompts = [Generation(f"{number}: who?", (Option("female", ("she",)),)) for number in numbers]
     ready.wait(LIMIT_S)
     with AnswerStore(Path(path)) as store:
@@ -184,9 +184,7 @@ def test_answers_of_four_processes_are_neither_lost_nor_crossed(begins: str, n: 
         said = [line for one in ended for line in complaints(one)]
         assert len(said) == (0 if begins == "with nothing" else 1), said
         assert all("answers.sqlite.damaged" in one for one in said)
-        asked = {
-            (f"m{seed % 2}", number) for seed in range(4) for number in random.Random(seed).sample(range(300), 150)
-        }
+        asked = {(f"m{seed % 2}", number) for seed in range(4) for number in numbers_of(seed)}
         with AnswerStore(path) as store:
             assert sum(shelf.n_answers for shelf in store.shelves()) == len(asked)
         assert len(list(place.iterdir())) == (1 if begins == "with nothing" else 2)
@@ -273,21 +271,6 @@ def test_what_is_never_free_is_a_sentence(what: str, tmp_path: Path, monkeypatch
     with held(tmp_path), pytest.raises(error, match="another process has held") as refused:
         wants(tmp_path)
     assert str(tmp_path) in str(refused.value)
-
-
-def test_a_short_wait_is_not_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It is let go at the first try; where a try takes long, that is what a busy machine does."""
-    monkeypatch.setattr(store_module, "TRY_S", 0.05)
-    monkeypatch.setattr(store_module, "SAY_S", 60.0)
-    with held_store(tmp_path / "answers.sqlite") as let_go, ExitStack() as stack:
-        tried = stack.enter_context(AnswerStore(tmp_path / "answers.sqlite"))
-        release = threading.Timer(0.2, let_go)
-        release.start()
-        stack.callback(release.join)
-        tried.put(CARD, EXACT, {"q": said("m", 1)})
-    assert capsys.readouterr().err == ""
 
 
 def test_drafts_of_living_processes_are_left_alone(tmp_path: Path) -> None:
