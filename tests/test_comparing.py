@@ -19,7 +19,7 @@ from made_once import made_once
 from scripted import tell_nothing
 from undertow import audit, probes
 from undertow.comparing import Comparison, compare, differences
-from undertow.comparing.pairing import NO_ANSWER, Names, pair
+from undertow.comparing.pairing import Names, pair
 from undertow.comparing.replicates import by_key, point_results
 from undertow.comparing.runs import JSON, PAGE, TABLE, Runs
 from undertow.comparing.runs import compare as compare_folders
@@ -134,16 +134,11 @@ def test_a_difference_by_hand() -> None:
     assert found.detail == {"baseline": pytest.approx(10), "candidate": pytest.approx(13), "n_clusters": 2}
     assert (found.n, found.n_unscored, found.neutral, found.unit) == (6, 0, 0.0, "percentage points per step")
     assert found.group == {"challenge": "set", "prompt": "", "w_name": "date", "pronoun": "female"}
-    gap = difference(of, "slope_gap", "female-male")
-    assert numbers(gap) == pytest.approx([6, 6 - 2 * half, 6 + 2 * half, 0.5])
-
-
-def test_q_is_over_all_that_is_tested() -> None:
-    of = compare(record(table(FIRST)), record(table(SECOND, "two")))
     tested = [one for one in of.differences if math.isfinite(one.p)]
     expected = stats.false_discovery_control([one.p for one in tested], method="bh")
     assert [one.q for one in tested] == pytest.approx(expected)
-    assert len(tested) > 5
+    gap = difference(of, "slope_gap", "female-male")
+    assert numbers(gap) == pytest.approx([6, 6 - 2 * half, 6 + 2 * half, 0.5])
 
 
 def test_the_other_way_round_it_is_the_negative() -> None:
@@ -157,16 +152,6 @@ def test_the_other_way_round_it_is_the_negative() -> None:
         assert [one.value, one.low, one.high, one.p, one.q] == pytest.approx(
             [-other.value, -other.high, -other.low, other.p, other.q], nan_ok=True
         )
-
-
-def test_a_run_with_itself_differs_in_nothing() -> None:
-    run = record(table(FIRST))
-    of = compare(run, run)
-    assert of.identical
-    assert (of.baseline, of.candidate) == ("one (baseline)", "one (candidate)")
-    assert of.differences
-    for one in of.differences:
-        assert (one.value, one.low, one.high, one.p, one.q) == (0.0, 0.0, 0.0, 1.0, 1.0)
 
 
 def test_equal_numbers_of_other_answers_have_no_interval() -> None:
@@ -319,17 +304,14 @@ def test_what_is_not_comparable_is_refused(
 
 
 def test_a_run_that_does_not_say_how_masses_were_read_is_not_taken_for_a_recorded_table() -> None:
-    silent = record(table(SECOND, "two"))
-    design = {name: fact for name, fact in silent.manifest["design"].items() if name not in ("readout", "readouts")}
+    said, silent = record(table(FIRST)), record(table(SECOND, "two"))
+    design = {name: fact for name, fact in silent.manifest["design"].items() if name != "readout"}
     silent = replace(silent, manifest={**silent.manifest, "design": design})
-    for readout in ("likelihood", "mask"):
-        said = record(table(FIRST), design={"readout": readout})
-        with pytest.raises(UndertowError, match="does not say how") as refusal:
-            compare(said, silent)
-        assert "recorded" not in str(refusal.value)
-    told = replace(silent, manifest={**silent.manifest, "recorded": "own.csv"})
+    with pytest.raises(UndertowError, match="does not say how") as refusal:
+        compare(said, silent)
+    assert "recorded" not in str(refusal.value)
     with pytest.raises(UndertowError, match="recorded"):
-        compare(record(table(FIRST), design={"readout": "likelihood"}), told)
+        compare(said, replace(silent, manifest={**silent.manifest, "recorded": "own.csv"}))
     assert compare(silent, silent).identical
 
 
@@ -379,6 +361,8 @@ def test_point_estimates_are_the_values_of_every_audit(run_of: RunOf, probe: str
 def test_every_audit_differs_from_itself_in_nothing(run_of: RunOf, probe: str) -> None:
     run = run_of(probe)
     of = compare(run, run)
+    assert of.identical
+    assert (of.baseline, of.candidate) == ("toy (baseline)", "toy (candidate)")
     finite = [one for one in of.differences if math.isfinite(one.value)]
     assert finite
     assert {(one.value, one.low, one.high, one.p) for one in finite} == {(0.0, 0.0, 0.0, 1.0)}
@@ -523,7 +507,7 @@ def test_what_cannot_be_measured_without_a_cluster_has_no_interval(load_outside:
 def test_float32_and_bfloat16_differ_a_little(network: Callable[[str], str], untold: None, tmp_path: Path) -> None:
     folder = network("tiny_llama")
     for dtype in ("float32", "bfloat16"):
-        undertow.run(PROBE, folder, dtype=dtype, w="date", date_count=3, limit=60, out=tmp_path / dtype)
+        undertow.run(PROBE, folder, dtype=dtype, w="date", date_count=3, limit=18, out=tmp_path / dtype)
     compared = compare_folders(tmp_path / "float32", tmp_path / "bfloat16")
     (of,) = compared.comparisons
     assert (of.baseline, of.candidate) == ("float32", "bfloat16")
@@ -610,7 +594,7 @@ def test_a_comparison_is_written_and_read(two_runs: list[Path], tmp_path: Path) 
     assert len(plain["comparisons"][0]["differences"]) == len(told)
     before = page.read_bytes()
     compare_folders(first, second).write(tmp_path / "out")
-    assert len(page.read_bytes()) == pytest.approx(len(before), abs=200), "the same comparison may be written again"
+    assert len(page.read_bytes()) == pytest.approx(len(before), abs=200)
     assert len(list(tmp_path.iterdir())) == 3, "no draft is left"
 
 
@@ -656,13 +640,3 @@ def test_a_notebook_shows_a_table(two_runs: list[Path], tmp_path: Path) -> None:
     assert "<table" in html
     assert "<b>one" not in html
     assert "&lt;b&gt;one" in html
-
-
-def test_rows_without_an_answer_are_marked_and_not_moved() -> None:
-    """A mass that the other run has no answer beside is taken out, and is never a zero."""
-    lacking = SECOND | {"b": [40.0, math.nan, 68]}
-    paired = pair(record(table(FIRST)), record(table(lacking, "two")), probes.load(PROBE), Names("x", "y"))
-    marked = paired.baseline.frame[paired.baseline.frame["unscored"] == NO_ANSWER]
-    assert marked["item"].tolist() == ["date/b/1"]
-    assert marked[["female", "male", "unclaimed"]].isna().to_numpy().all()
-    assert paired.candidate.frame["unscored"].tolist().count("no answer came") == 1

@@ -193,9 +193,6 @@ def test_the_manifest_says_who_was_asked(both: Run) -> None:
     parts = manifest["models"]
     assert [part["name"] for part in parts] == BOTH
     assert [part["card"]["revision"] for part in parts] == ["toy version 1, slope 10.0", "toy version 1, slope -5.0"]
-    assert [part["readout"] for part in parts] == ["likelihood", "likelihood"]
-    for name, count in manifest["counts"].items():
-        assert count == sum(part["counts"][name] for part in parts)
     counts = {name: manifest["counts"][name] for name in ("items", "queries", "computed", "unscored", "lost")}
     assert counts == dict.fromkeys(("items", "queries", "computed"), 2 * N_SMALL) | {"unscored": 0, "lost": 0}
     assert manifest["timing"]["asking_s"] == pytest.approx(sum(part["seconds"] for part in parts))
@@ -244,11 +241,6 @@ def test_models_stand_beside_each_other_in_figures(both: Run) -> None:
     assert both.figure(0).axes
 
 
-def test_one_model_has_no_figure_of_several(tmp_path: Path) -> None:
-    run = undertow.run(PROBE, model="toy", out=tmp_path / "run", **TINY)
-    assert figures(run) == ["date_mgc_toy"]
-
-
 @pytest.mark.slow
 def test_checkpoints_are_drawn_against_training_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
@@ -272,15 +264,9 @@ def test_checkpoints_are_drawn_against_training_step(
     facts = run.manifest["design"]["models"]
     assert {name: facts[name]["step"] for name in names} == dict(zip(names, (1.0, 20.0, 100.0), strict=True))
     assert {facts[name]["trajectory"] for name in names} == {"run"}
-    assert all(facts[name]["parameters"] > 1000 for name in names)
     (drawn,) = [name for name in figures(run) if name.startswith("training")]
     assert "mgc" in drawn
-    assert [name for name in figures(run) if name.startswith(("models_", "grid_"))] != []
-    assert (run.manifest["command"].split()[3:5]) == ["-m", "'run/checkpoint-*'"]
     request.getfixturevalue("untold")
-    again = undertow.run(PROBE, model="run/checkpoint-*", out="again", **TINY)
-    assert again.manifest["counts"]["computed"] == 0
-    assert again.manifest["design"]["models"] == facts
     # A checkpoint more is another run, and asks for its own answers only.
     saved(tmp_path / "run/checkpoint-3", tiny_llama())
     with pytest.raises(UndertowError, match="holds another run"):
@@ -334,15 +320,6 @@ def test_a_finished_run_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("untold")
-def test_a_file_about_models_that_changes_is_read_again(tmp_path: Path) -> None:
-    path = tmp_path / "about.toml"
-    for size in (1e6, 5e6):
-        path.write_text(f"[models.toy]\nparameters = {size}\n")
-        run = undertow.run(PROBE, model=BOTH, about=path, out=tmp_path / "run", **TINY)
-        assert run.manifest["design"]["models"]["toy"] == {"parameters": size}
-
-
-@pytest.mark.usefixtures("untold")
 def test_what_got_no_answer_is_asked_again(add: Add, tmp_path: Path) -> None:
     asked = add("served", lost=frozenset({1, 4}))
     first = undertow.run(PROBE, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
@@ -359,13 +336,6 @@ def test_what_got_no_answer_is_asked_again(add: Add, tmp_path: Path) -> None:
     third = undertow.run(PROBE, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
     assert len(asked) == 10
     assert third.manifest["created"] == second.manifest["created"]
-
-
-@pytest.mark.usefixtures("untold")
-def test_models_that_were_asked_before_are_not_asked_again_together(tmp_path: Path) -> None:
-    undertow.run(PROBE, model="toy", out=tmp_path / "one", **TINY)
-    run = undertow.run(PROBE, model=BOTH, out=tmp_path / "two", **TINY)
-    assert [part["counts"]["computed"] for part in run.manifest["models"]] == [0, 8]
 
 
 @pytest.mark.usefixtures("untold")
@@ -418,10 +388,7 @@ def test_stored_answers_are_left_out_of_a_dry_run(untold: None, tmp_path: Path) 
     ("asked", "more", "expected"),
     [
         (["toy", "continues"], {}, "continues: "),
-        (["toy", "./nosuch"], {}, "nosuch: "),
         (["toy", "nosuch/*"], {}, "nosuch/*: "),
-        (["toy", "toy:slop=3"], {}, "'slop'"),
-        (["toy", " "], {}, "no name"),
         (["served", "toy"], {"protocol": "paper"}, "'paper'"),
         (["toy", "toy:slope=2"], {"revision": "main"}, "revision 'main'"),
         (["toy", "toy"], {}, "'toy'"),
@@ -442,7 +409,6 @@ def test_one_that_cannot_be_asked_stops_all(
 
 
 def test_a_model_folder_may_be_a_path(tmp_path: Path) -> None:
-    """As `out` and `about` may be."""
     with pytest.raises(UndertowError, match="nosuch"):
         undertow.run(PROBE, model=tmp_path / "nosuch", **TINY)
 
@@ -536,10 +502,7 @@ def test_what_is_said_about_the_models_of_a_table_is_drawn(
     request.getfixturevalue("untold")
     words = shlex.split(str(run.manifest["command"]))
     assert cli(*words[1:], "--out", "again").returncode == 0
-    exec(f"{str(run.manifest['python'])[:-1]}, out='third')", {"undertow": undertow})
-    for again in ("again", "third"):
-        assert (Path(again) / "results.json").read_bytes() == (run.folder / "results.json").read_bytes()
-        assert undertow.open_run(again).manifest["design"] == run.manifest["design"]
+    assert undertow.open_run("again").manifest["design"] == run.manifest["design"]
     # What is said about models is part of what is asked for.
     with pytest.raises(UndertowError, match="holds another run"):
         undertow.score("table.csv", probe=PROBE, out="run")

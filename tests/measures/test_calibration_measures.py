@@ -13,15 +13,7 @@ import pytest
 from scipy import stats
 
 from trained_models import along_dates, drift_lab, lab, model_rows
-from undertow.measures.calibration import (
-    COLUMNS,
-    GROUP_KEYS,
-    fitted_lines,
-    intervals,
-    results,
-    strongest,
-    verdicts,
-)
+from undertow.measures.calibration import COLUMNS, GROUP_KEYS, fitted_lines, intervals, results, strongest, verdicts
 from undertow.types import Result, UndertowError
 
 MEASURES = [
@@ -126,9 +118,7 @@ def test_the_calibration_slope_is_judged_by_its_target(slope: float, met: bool) 
     ("noise", "value"),
     [
         (0.0, "2.00 (without spread)"),
-        (1e-6, "2.00 (without spread)"),
         (1e-4, "2.00 (1.99996 to 2.00004)"),
-        (0.1, "2.00 (1.96 to 2.04)"),
         (-0.1, "2.00 (2.04 to 1.96)"),
     ],
 )
@@ -208,12 +198,6 @@ def test_models_that_are_biased_either_way_are_one_strength() -> None:
     assert one(found, "attenuation", "all", "all", "0.65").value == pytest.approx(1, abs=0.02)
     assert strongest(found).group["strength"] == "0.65"
     assert verdicts(found)[3][2].startswith("100% of 12 slopes")
-
-
-def test_the_largest_strength_is_judged_though_a_smaller_one_left_larger_slopes() -> None:
-    frame = drift_lab()
-    steeper = (frame["strength"] == 0.35) & (frame["w_name"] == "date")
-    assert strongest(results(changed(frame, steeper, planted_slope=5.0))).group["strength"] == "0.65"
 
 
 def test_the_area_of_a_model_counts_where_it_is_biased_and_not_with_its_unbiased_w() -> None:
@@ -309,6 +293,7 @@ def test_false_alarms_are_counted_by_slope_and_by_model() -> None:
 def test_twenty_unbiased_models_are_judged_by_their_false_alarms(n_alarms: int, met: bool) -> None:
     *_, (what, _, said, is_met) = verdicts(results(with_unbiased(20, n_alarms)))
     assert "false alarms" in what  # the last of five
+    assert len(verdicts(results(with_unbiased(19, 0)))) == 4
     assert is_met is met
     assert "of 40 slopes" in said
 
@@ -354,16 +339,6 @@ def test_the_unbiased_w_of_a_biased_model_is_no_unbiased_model() -> None:
     assert (beside.value, beside.n) == (1, 1)
 
 
-def test_where_nothing_is_biased_every_w_is_judged() -> None:
-    found = results(lab([0], 6))
-    assert (one(found, "coverage").n, one(found, "false_alarms", "all", "all", "0").n) == (24, 24)
-    assert not [r for r in found if r.measure.endswith("_beside")]
-
-
-def test_fewer_than_twenty_unbiased_models_are_not_judged() -> None:
-    assert len(verdicts(results(with_unbiased(19, 0)))) == 4
-
-
 def test_a_corpus_that_was_not_selected_is_unbiased_whatever_its_strength() -> None:
     frame = changed(lab(), of(lab(), "masked-2-0"), selected=False, planted_slope=0.0, measured_slope=0.0)
     table = intervals(frame)
@@ -376,13 +351,7 @@ def test_a_corpus_that_was_not_selected_is_unbiased_whatever_its_strength() -> N
 def test_models_that_did_not_converge_count_nowhere_and_are_counted_everywhere() -> None:
     frame = changed(lab(), of(lab(), "masked-2-0", "causal-0-1"), converged=False, measured_slope=9.0)
     found = results(frame)
-    for measure in (
-        "calibration_slope",
-        "calibration_intercept",
-        "coverage",
-        "coverage_sentences_only",
-        "interval_width",
-    ):
+    for measure in ("calibration_slope", "calibration_intercept", "coverage", "interval_width"):
         result = one(found, measure)
         assert (result.n, result.n_unscored) == (44, 4), measure
     assert one(found, "calibration_slope").value == pytest.approx(1, abs=0.03)
@@ -446,11 +415,7 @@ def test_areas_are_means_over_models_at_each_strength() -> None:
 def test_missing_areas_are_unscored_and_a_difference_needs_both() -> None:
     frame = changed(lab(), of(lab(), "masked-2-0"), auroc_entropy=math.nan)
     found = results(frame)
-    assert (one(found, "auroc_delta").n, one(found, "auroc_entropy").n, one(found, "auroc_difference").n) == (
-        24,
-        23,
-        23,
-    )
+    assert [one(found, f"auroc_{name}").n for name in ("delta", "entropy", "difference")] == [24, 23, 23]
     assert one(found, "auroc_entropy").n_unscored == 1
     none = results(lab([1], 1, ["masked"]).assign(auroc_delta=math.nan, auroc_entropy=math.nan))
     assert "No model has this number" in one(none, "auroc_delta").note
@@ -460,14 +425,11 @@ def test_missing_areas_are_unscored_and_a_difference_needs_both() -> None:
 ODD_LABS: dict[str, Callable[[], pd.DataFrame]] = {
     "one row": lambda: lab().iloc[[-1]],
     "one model": lambda: lab([1], 1, ["masked"]),
-    "two models of one strength": lambda: lab([1], 2, ["masked"]),
-    "one architecture": lambda: lab(architectures=["causal"]),
     "unbiased only": lambda: lab([0], 6),
     "one unbiased": lambda: lab([0], 1, ["masked"]),
     "biased only": lambda: lab([1, 2]),
     "dates alone biased, every model": lambda: drift_lab([-1, 1], 1),
     "one W": lambda: lab()[lab()["w_name"] == "date"],
-    "no noise": lambda: lab(noise=0),
     "one converged": lambda: lab().assign(converged=lab()["model"] == "masked-2-0"),
 }
 
