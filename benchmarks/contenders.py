@@ -1,7 +1,7 @@
-"""Who is timed. A new contender is one function and one line of `CONTENDERS`.
+"""The contenders. A new one is one function and one line of `CONTENDERS`.
 
-Every contender of a row is given a network of the same weights and its tokenizer. It makes of queries a call that takes no argument;
-what it does before that call is not timed, the call is. Knows each contender's way of being asked; knows no clocks and no results.
+Every contender of a row has a network of the same weights and its tokenizer. It makes of queries a call that takes no argument:
+that call alone is timed.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ import math
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 from unittest.mock import patch
 
-from gate import END, Said
+from gate import END, Output
 from rows import requests
 from undertow.models import decoding
 from undertow.models.base import UnscorableError
-from undertow.models.constraints import END as END_OF_LABEL
-from undertow.models.constraints import Trie, best_of
 from undertow.models.steps import Step, answer_of
 from undertow.places import cache_folder
 from undertow.scoring.ask import ask
 from undertow.scoring.store import AnswerStore
 from undertow.types import Answer, Blank, Choice, Generation, Query
 
-Scoring: TypeAlias = Callable[[], list[Said]]
+Scoring: TypeAlias = Callable[[], list[Output]]
 Prepare: TypeAlias = Callable[[Any, int], Scoring]
 """Queries and a batch size to what is timed."""
 ITS_OWN, ONE_BY_ONE = 0, 1
 """Batch sizes of contenders for which none is looked for."""
 ENGINE = "undertow"
+LABEL_END = -1
+"""Stands for the token that ends a label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class Contender:
     """One way to score.
 
     Attributes:
-        name: what results call it.
+        name: of the contender in results.
         package: the distribution whose version is recorded.
         open: what imports the package and wraps the loaded model; the engine is given what `undertow.models` finds.
-        batch_size: what it is called with; None where its best one must be found.
+        batch_size: of each call; None where the best one must be found.
         target_ratio: how many times its rate the engine promises; 0 for no promise.
         no_more_memory: whether the engine promises to take no more memory.
     """
@@ -60,11 +60,11 @@ class Contender:
 def open_undertow(found: Any) -> Prepare:
     """The engine by its real path: plan, tokens, passes, and a new answer store on the disk that holds the user's own.
 
-    Steps of written answers are looked at as they pass, since answers keep their outcome alone.
+    Steps of written answers are read as they pass, since answers keep their outcome alone.
     """
 
     def prepare(queries: Sequence[Query], _: int) -> Scoring:
-        def score() -> list[Said]:
+        def score() -> list[Output]:
             steps_of: dict[Generation, Sequence[Step]] = {}
 
             def seen(query: Generation, steps: Sequence[Step], text: str) -> Answer:
@@ -77,22 +77,22 @@ def open_undertow(found: Any) -> Prepare:
                 AnswerStore(Path(folder) / "answers.sqlite") as store,
             ):
                 answers = ask(found, queries, store, "exact", lambda _done, _all: None).scores.answers
-            return [_said(query, answer, steps_of) for query, answer in zip(queries, answers, strict=True)]
+            return [_output(query, answer, steps_of) for query, answer in zip(queries, answers, strict=True)]
 
         return score
 
     return prepare
 
 
-def _said(query: Query, answer: Answer, steps_of: Mapping[Generation, Sequence[Step]]) -> Said:
+def _output(query: Query, answer: Answer, steps_of: Mapping[Generation, Sequence[Step]]) -> Output:
     if isinstance(query, Generation):
         return _written(steps_of.get(query, ()))
-    return Said((answer.logprobs_nats,), (answer.text,) if isinstance(query, Choice) else ())
+    return Output((answer.logprobs_nats,), (answer.text,) if isinstance(query, Choice) else ())
 
 
-def _written(steps: Iterable[Step], gaps: Sequence[float] = ()) -> Said:
+def _written(steps: Iterable[Step], gaps: Sequence[float] = ()) -> Output:
     steps = list(steps)
-    return Said(tuple(step.probs for step in steps), (*(step.token for step in steps), END), tuple(gaps))
+    return Output(tuple(step.probs for step in steps), (*(step.token for step in steps), END), tuple(gaps))
 
 
 def _by_pairs(score_pairs: Callable[[list[tuple[str, str]], int], Iterable[float]]) -> Prepare:
@@ -102,9 +102,9 @@ def _by_pairs(score_pairs: Callable[[list[tuple[str, str]], int], Iterable[float
         options = [requests(query) for query in queries]
         pairs = [pair for of_query in options for pair in of_query]
 
-        def score() -> list[Said]:
+        def score() -> list[Output]:
             nats = iter(score_pairs(pairs, batch_size))
-            return [Said((tuple(float(next(nats)) for _ in of_query),)) for of_query in options]
+            return [Output((tuple(float(next(nats)) for _ in of_query),)) for of_query in options]
 
         return score
 
@@ -192,12 +192,14 @@ def open_pipeline(model: Any) -> Prepare:
         own = {"targets": list(words), "top_k": len(words), "device": "cpu"}
         fill = pipeline("fill-mask", model=model.network, tokenizer=model.tokenizer, **own)
 
-        def score() -> list[Said]:
+        def score() -> list[Output]:
             # What it gives for a list of one text is not in a list.
             together = batch_size > ONE_BY_ONE and len(texts) > 1
             filled = fill(texts, batch_size=batch_size) if together else [fill(text) for text in texts]
             probs = [{one["token"]: one["score"] for one in found} for found in filled]
-            return [Said((tuple(math.log(of[token]) if of[token] else -math.inf for token in tokens),)) for of in probs]
+            return [
+                Output((tuple(math.log(of[token]) if of[token] else -math.inf for token in tokens),)) for of in probs
+            ]
 
         return score
 
@@ -217,7 +219,7 @@ def open_generate(model: Any) -> Prepare:
     return prepare
 
 
-def _generated(model: Any, query: Generation, words: Sequence[Sequence[int]]) -> Said:
+def _generated(model: Any, query: Generation, words: Sequence[Sequence[int]]) -> Output:
     import torch
 
     ends = sorted(model.decoder.ends)
@@ -233,75 +235,82 @@ def _generated(model: Any, query: Generation, words: Sequence[Sequence[int]]) ->
     return _written(steps, (best[:, 0] - best[:, 1]).tolist())
 
 
-def open_anew(model: Any) -> Prepare:
+def open_labels(model: Any) -> Prepare:
     """The network itself, label by label: each prompt is read whole, one after another or those of one length together.
 
-    Greedily along the trie of the labels' tokens, as in Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling
-    Bias in Language" (Findings of EMNLP), section 3.2. A token that is the only way on is taken without a pass; nothing is padded.
+    Greedily along the labels' tokens, as in Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in
+    Language" (Findings of EMNLP), section 3.2. A token that is the only way on is taken without a pass; nothing is padded.
     """
-
-    def prepare(queries: Sequence[Choice], batch_size: int) -> Scoring:
-        return lambda: _labelled(model, queries, batch_size)
-
-    return prepare
+    return lambda queries, batch_size: lambda: _labelled(model, queries, batch_size)
 
 
-def _labelled(model: Any, queries: Sequence[Choice], batch_size: int) -> list[Said]:
+@dataclass(slots=True)
+class _Labelling:
+    """A prompt, what was written behind it of the labels' tokens, and the log-probability of each label, NaN if not followed."""
+
+    prompt: list[int]
+    labels: Sequence[list[int]]
+    nats: list[float]
+    written: list[int] = field(default_factory=list)
+    lead: float = math.inf
+
+    def ways(self) -> dict[int, list[int]]:
+        """The labels behind each token that may come next, or behind an end."""
+        n, found = len(self.written), defaultdict[int, list[int]](list)
+        for place, tokens in enumerate(self.labels):
+            if tokens[:n] == self.written:
+                found[tokens[n] if n < len(tokens) else LABEL_END].append(place)
+        return found
+
+    def has_choice(self) -> bool:
+        """Whether a pass must decide, after the tokens that are the only way on."""
+        while len(ways := self.ways()) == 1 and LABEL_END not in ways:
+            ((way, places),) = ways.items()
+            self.written.append(way)
+            for place in places:
+                self.nats[place] = math.nan
+        return len(ways) > 1
+
+    def choose(self, logprobs: Any, ends: list[int]) -> None:
+        """Write the most probable of what may come next."""
+        ways = self.ways()
+        nats = {way: float(logprobs[ends].logsumexp(-1) if way == LABEL_END else logprobs[way]) for way in ways}
+        best, second = sorted(nats, key=nats.__getitem__, reverse=True)[:2]
+        for way, places in ways.items():
+            for place in places:
+                ended = len(places) == 1 and len(self.labels[place]) <= len(self.written) + 1
+                self.nats[place] += nats[way] if way == best or ended else math.nan
+        self.lead = min(self.lead, nats[best] - nats[second])
+        self.written.append(best)
+
+
+def _labelled(model: Any, queries: Sequence[Choice], batch_size: int) -> list[Output]:
     import torch
 
-    labels_of = {
-        labels: [tuple(tokens) for tokens in model.tokenizer(list(labels), add_special_tokens=False)["input_ids"]]
-        for labels in dict.fromkeys(query.labels for query in queries)
-    }
-    tries = {labels: Trie.of(tokens) for labels, tokens in labels_of.items()}
+    distinct = {query.labels for query in queries}
+    tokens = {labels: model.tokenizer(list(labels), add_special_tokens=False)["input_ids"] for labels in distinct}
     prompts = model.tokenizer([query.shown() for query in queries])["input_ids"]
-    nexts: list[dict[tuple[int, ...], dict[int, float]]] = [{} for _ in queries]
+    answers = [
+        _Labelling(prompt, tokens[query.labels], [0.0] * len(query.labels))
+        for query, prompt in zip(queries, prompts, strict=True)
+    ]
     ends = sorted(model.decoder.ends)
-    while True:
-        ways = [_greedy(tries[query.labels], found) for query, found in zip(queries, nexts, strict=True)]
-        by_length = defaultdict[int, list[int]](list)
-        for place, (written, state) in enumerate(ways):
-            if state.children and written not in nexts[place]:
-                by_length[len(prompts[place]) + len(written)].append(place)
-        if not by_length:
-            break
-        for same in by_length.values():
-            for places in (same[start : start + batch_size] for start in range(0, len(same), batch_size)):
-                fed = torch.tensor([[*prompts[place], *ways[place][0]] for place in places])
+    while waiting := [answer for answer in answers if answer.has_choice()]:
+        same_length = defaultdict[int, list[_Labelling]](list)
+        for answer in waiting:
+            same_length[len(answer.prompt) + len(answer.written)].append(answer)
+        for same in same_length.values():
+            for batch in (same[start : start + batch_size] for start in range(0, len(same), batch_size)):
+                fed = torch.tensor([answer.prompt + answer.written for answer in batch])
                 with torch.inference_mode():
                     logits = model.network(input_ids=fed, use_cache=False, logits_to_keep=1).logits[:, -1]
-                for place, nats in zip(places, logits.float().log_softmax(-1), strict=True):
-                    written, state = ways[place]
-                    allowed = list(state.allowed)
-                    nexts[place][written] = dict(zip(allowed, nats[allowed].tolist(), strict=True))
-                    nexts[place][written][END_OF_LABEL] = (
-                        float(nats[ends].logsumexp(-1)) if state.may_end else -math.inf
-                    )
-    said = []
-    for query, found, (_, state) in zip(queries, nexts, ways, strict=True):
-        nats = tuple(_label_nats(tokens, found, labels_of[query.labels]) for tokens in labels_of[query.labels])
-        leads = [sorted(one.values())[-1] - sorted(one.values())[-2] for one in found.values() if len(one) > 1]
-        said.append(Said((nats,), (query.labels[state.label or 0].strip(),), (min(leads, default=math.inf),)))
-    return said
-
-
-def _greedy(trie: Trie, nexts: dict[tuple[int, ...], dict[int, float]]) -> tuple[tuple[int, ...], Trie]:
-    """As far as is known what comes next; a token that is the only way is taken unseen, with a probability of NaN."""
-    written, state = tuple[int, ...](), trie
-    while state.children:
-        if len(state.children) == 1 and not state.may_end:
-            nexts[written] = {state.allowed[0]: math.nan}
-        if written not in nexts or (taken := best_of(state, nexts[written])) == END_OF_LABEL:
-            break
-        written, state = (*written, taken), state.after(taken)
-    return written, state
-
-
-def _label_nats(tokens: tuple[int, ...], nexts: Mapping[tuple[int, ...], Mapping[int, float]], labels: Any) -> float:
-    """The log-probability of a label; NaN where it was not looked at to its end."""
-    goes_on = any(other[: len(tokens)] == tokens for other in labels if other != tokens)
-    ways = [*tokens, END_OF_LABEL] if goes_on else tokens
-    return sum(nexts.get(tokens[:at], {}).get(way, math.nan) for at, way in enumerate(ways))
+                    for answer, logprobs in zip(batch, logits.float().log_softmax(-1), strict=True):
+                        answer.choose(logprobs, ends)
+    outputs = []
+    for query, answer in zip(queries, answers, strict=True):
+        chosen = answer.labels.index([token for token in answer.written if token != LABEL_END])
+        outputs.append(Output((tuple(answer.nats),), (query.labels[chosen].strip(),), (answer.lead,)))
+    return outputs
 
 
 _UNDERTOW = Contender(ENGINE, "undertow", open_undertow, ITS_OWN)
@@ -326,8 +335,8 @@ CONTENDERS: Mapping[str, tuple[Contender, ...]] = {
     ),
     "wordings": (
         _UNDERTOW,
-        Contender("each prompt anew, one by one", "transformers", open_anew, ONE_BY_ONE, target_ratio=5),
-        Contender("each prompt anew, batched", "transformers", open_anew, None),
+        Contender("whole prompts, one by one", "transformers", open_labels, ONE_BY_ONE, target_ratio=5),
+        Contender("whole prompts, batched", "transformers", open_labels, None),
     ),
 }
 """By row. The first of each is the one that the others are compared with."""

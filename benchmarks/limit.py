@@ -1,17 +1,14 @@
 """What the machine could do: the work that a question cannot be answered without, and how fast matrices are multiplied here.
 
     tokens      distinct nodes of the prefix tree of all texts; for a masked model every token of every distinct text
-    layers      a multiply-add for each weight of each linear layer of the body, for each token (looking a token up costs none);
-                of the last layer those of keys and values alone, and the others for each place that is read: what the last
-                layer makes of any other token is not looked at
-    attention   for each token and layer, the products of one query with the keys of what it sees, and of those shares with
-                their values: 2 x width multiply-adds for each of its ancestors and itself; for a masked model each token of its
-                text; in the last layer for each place that is read
+    layers      a multiply-add for each weight of each linear layer of the body, for each token; of the last layer those of
+                keys and values alone, and the others for each place that is read
+    attention   2 x width multiply-adds for each token, layer and token that it sees: its ancestors and itself, or for a masked
+                model all of its text; in the last layer for each place that is read
     head        a multiply-add for each weight of the linear layers above the body, for each distinct place that is read
 
-Norms, rotations, activations and softmax are not counted: they are no products of matrices, and a percent or two of the whole.
-A multiply-add is two operations. The limit is the fastest product, of the shapes that a network has and of a few squares, in the two
-ways that torch offers here: its own, and oneDNN's on weights in a layout of oneDNN's own.
+benchmarks/README.md says why, and what is not counted. A multiply-add is two operations. The limit is the fastest product, of the
+shapes that a network has and of a few squares, by torch's own product and by oneDNN's on weights in a layout of its own.
 """
 
 from __future__ import annotations
@@ -84,14 +81,9 @@ def shape_of(loaded: Loaded) -> Shape:
     # The first number in a module's name is its layer's.
     numbers = {name: next((part for part in name.split(".") if part.isdecimal()), "") for name in body}
     last = {name: body[name] for name, number in numbers.items() if number == str(n_layers - 1)}
-    return Shape(
-        body=list(body.values()),
-        head=[two for name, two in sides.items() if name not in body],
-        n_layers=n_layers,
-        width=width,
-        weights_bytes=sum(one.numel() for one in bare.parameters()) * network.dtype.itemsize,
-        at_reads=_at_reads(last, width),
-    )
+    head = [two for name, two in sides.items() if name not in body]
+    weights_bytes = sum(one.numel() for one in bare.parameters()) * network.dtype.itemsize
+    return Shape(list(body.values()), head, n_layers, width, weights_bytes, _at_reads(last, width))
 
 
 def _at_reads(layer: dict[str, Sides], width: int) -> int:
@@ -101,7 +93,7 @@ def _at_reads(layer: dict[str, Sides], width: int) -> int:
     apart = [name for name, last in own.items() if name not in fused and any(word in last for word in KEYS_AND_VALUES)]
     if not fused and not apart:
         raise UndertowError(
-            f"keys and values are not found in a network's last layer (its linear layers: {', '.join(own.values()) or 'none'}); "
+            f"no keys and values in the last layer (linear layers: {', '.join(own.values()) or 'none'}); "
             "name another model, or add their names to benchmarks/limit.py"
         )
     of_all = [layer[name] for name in apart] + [(layer[name][0], layer[name][1] - width) for name in fused]
@@ -113,12 +105,12 @@ def _weights(layers: Iterable[Sides]) -> int:
 
 
 def needed(loaded: Loaded, places: Sequence[int]) -> dict[str, int]:
-    """What these items need of a worker's model, in tokens and operations; `n_fed` is what the engine's plan feeds."""
-    queries = list(loaded.model.encode([loaded.queries[place] for place in places]))
-    encoded = [query for query in queries if isinstance(query, Encoded)]
-    for query in queries:
+    """The work of these items with a worker's model, in tokens and operations; `fed` are the tokens of the engine's plan."""
+    encoded: list[Encoded] = []
+    for query in loaded.model.encode([loaded.queries[place] for place in places]):
         if not isinstance(query, Encoded):
-            raise UndertowError(f"{loaded.model.card.name}: {query}; name a model that can be asked all of it")
+            raise UndertowError(f"{loaded.model.card.name}: {query}; name a model that can score all items")
+        encoded.append(query)
     if encoded[0].sees_all:
         batches, _ = cut_batches(encoded, UNLIMITED)
         places_read = [len(set(zip(batch.read_rows, batch.read_positions, strict=True))) for batch in batches]
@@ -136,9 +128,9 @@ def needed(loaded: Loaded, places: Sequence[int]) -> dict[str, int]:
     attention = 2 * shape.width * ((shape.n_layers - 1) * n_seen + n_seen_by_reads)
     head = n_reads * _weights(shape.head)
     return {
-        "n_tokens": n_tokens,
-        "n_fed": sum(pack.n_tokens for pack in plan(encoded, loaded.model.limits)),
-        "n_reads": n_reads,
+        "needed tokens": n_tokens,
+        "fed": sum(pack.n_tokens for pack in plan(encoded, loaded.model.limits)),
+        "places read": n_reads,
         "layers_flop": 2 * layers,
         "attention_flop": 2 * attention,
         "head_flop": 2 * head,
@@ -192,10 +184,7 @@ def _timed(product: Callable[[], Any]) -> list[float]:
     return seconds
 
 
-def best_of(visits: Sequence[Rates]) -> dict[str, Any]:
-    """The limit over several visits: the product with the best median, that median, and its median in each visit."""
-    middles = {name: median([rate for visit in visits for rate in visit[name]]) for name in visits[0]}
-    ranked = dict(sorted(middles.items(), key=lambda pair: -pair[1]))
-    best = next(iter(ranked))
-    by_visit = [median(visit[best]) for visit in visits]
-    return {"product": best, "flop_per_s": ranked[best], "flop_per_s_by_visit": by_visit, "products": ranked}
+def best_of(visits: Sequence[Rates]) -> tuple[str, list[float]]:
+    """The limit over several visits: the product with the best median of all, and its median in each visit."""
+    best = max(visits[0], key=lambda name: median([rate for visit in visits for rate in visit[name]]))
+    return best, [median(visit[best]) for visit in visits]

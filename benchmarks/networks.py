@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain, islice, product
@@ -27,13 +28,8 @@ SEED = 0
 Shape = dict[str, int]
 BERT_BASE: Shape = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
 BERT_TOKENS = 30_522
-SMALL_BODY: Shape = {
-    "hidden_size": 256,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "intermediate_size": 1024,
-    "max_position_embeddings": 512,
-}
+SMALL_BODY: Shape = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
+LLAMA_POSITIONS = 512
 LLAMA_TOKENS = 256_000
 """A row of logits takes a million bytes, so that a scorer which holds them for all tokens of a pass cannot hide it."""
 
@@ -81,14 +77,12 @@ def _made_once(kind: str, texts: list[str], shape: Shape, n_tokens: int) -> str:
     folder = cache_folder() / "benchmarks" / f"{kind}-{digest(recipe)[:12]}"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
-            # In a process of its own: the memory of this one is counted in that of every worker it starts.
-            arguments = kind, Path(unfinished) / "model", texts, shape, n_tokens
-            made = get_context("spawn").Process(target=_save, args=arguments)
-            made.start()
-            made.join()
-            if made.exitcode != 0:
-                raise UndertowError(f"{folder}: could not be made; its process said why, and needs 1.5 GiB of memory")
+        # In a process of its own: the memory of this one is counted in that of every worker it starts.
+        with (
+            tempfile.TemporaryDirectory(dir=folder.parent) as unfinished,
+            ProcessPoolExecutor(1, get_context("spawn")) as process,
+        ):
+            process.submit(_save, kind, Path(unfinished) / "model", texts, shape, n_tokens).result()
             (Path(unfinished) / "model").rename(folder)
     return str(folder)
 
@@ -111,7 +105,8 @@ def _save(kind: str, folder: Path, texts: list[str], shape: Shape, n_tokens: int
         transformers.BertTokenizer(vocab=numbers).save_pretrained(folder)
         return
     ends = {"bos_token_id": 1, "eos_token_id": 2}
-    config = transformers.LlamaConfig(vocab_size=len(numbers), tie_word_embeddings=True, **ends, **shape)
+    sizes = {"vocab_size": len(numbers), "max_position_embeddings": LLAMA_POSITIONS, **ends, **shape}
+    config = transformers.LlamaConfig(tie_word_embeddings=True, **sizes)
     transformers.LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer = Tokenizer(models.WordLevel(numbers, unk_token=special[0]))
     tokenizer.pre_tokenizer = split
