@@ -116,17 +116,6 @@ def test_what_the_toy_can_do() -> None:
     assert not store_file().exists()
 
 
-@pytest.mark.parametrize(
-    ("request_", "compare"),
-    [(Request("toy"), False), (Request("toy", dtype="float16"), True), (Request("uniform"), True)],
-)
-def test_precisions_that_are_not_compared(request_: Request, compare: bool) -> None:
-    checkup = examine(request_, compare_dtypes=compare)
-    assert checkup.dtype_note
-    assert math.isnan(checkup.dtype_gap_nats)
-    assert math.isnan(checkup.dtype_flips)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("untold", "few_resamples")
 def test_a_recorded_run_says_that_it_was_not_asked(finished_run: Callable[..., Path]) -> None:

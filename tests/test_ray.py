@@ -204,7 +204,7 @@ def test_what_is_stored_needs_no_cluster(tmp_path: Path, clusters: list[Cluster]
 PROMPTS = [Generation(f"{number}: who?", (Option("female", ("she",)),)) for number in range(24)]
 
 
-def made(folder: Path, says: Callable[[int, Path], float], opens: Callable[[Path], None] = lambda _: None) -> Any:
+def made(folder: Path, says: Callable[[int, Path], float]) -> Any:
     """Finds a model that answers prompts by their number, eight in a pack; each opening is noted down."""
     card = ModelCard("made", "tests", "the tests", "1", "float32", "prompt")
 
@@ -213,7 +213,6 @@ def made(folder: Path, says: Callable[[int, Path], float], opens: Callable[[Path
             self.card, self.facts = card, {"parameters": 3.0}
             self.notes: tuple[str, ...] = ("made by hand",)
             (folder / f"opened by {os.getpid()}").write_text("once", encoding="utf-8")
-            opens(folder)
 
         def packs(self, queries: Sequence[Query]) -> list[list[int]]:
             places = list(range(len(queries)))
@@ -288,34 +287,6 @@ def test_errors_of_the_model_and_other_models_end_the_run_in_their_words(own_clu
     ):
         ask(other, PROMPTS, store, EXACT, lambda done, total: None, engine=cluster.engine(find))
     assert opened(tmp_path) == n_opened
-
-
-@pytest.mark.soak
-def test_a_worker_lost_as_it_opens_the_model_is_replaced_three_times_at_most(own_cluster: None, tmp_path: Path) -> None:
-    def opens(folder: Path) -> None:
-        """The first process has room, all others have none."""
-        if len(list(folder.glob("opened by *"))) > 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def says(number: int, folder: Path) -> float:
-        # Not before the others have been tried.
-        while len(list(folder.glob("opened by *"))) < 4:
-            time.sleep(0.05)
-        return -1.0
-
-    with Cluster(n_workers=2) as cluster:
-        asked = asked_of(made(tmp_path, says, opens), cluster, tmp_path)
-    assert asked.n_computed == 24
-    assert opened(tmp_path) == 4
-    none = tmp_path / "none"
-    none.mkdir()
-
-    def never(_: Path) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    with Cluster(n_workers=1) as cluster, pytest.raises(UndertowError, match="exits with a connection error"):
-        asked_of(made(none, lambda number, _: -1.0, never), cluster, none)
-    assert opened(none) == 3
 
 
 @pytest.mark.soak

@@ -44,6 +44,8 @@ from undertow.types import (
     SPAN,
     Answer,
     Choice,
+    Generation,
+    Option,
     Writing,
 )
 
@@ -407,6 +409,9 @@ def test_setting_says_which_server_it_is_and_nothing_is_found_out() -> None:
 def test_estimate_counts_a_request_for_each_query_and_sends_nothing() -> None:
     with serving(owned_by("vllm", "")) as seen, AnswerStore(store_file()) as store:
         told = estimate(model_at(seen.url), [CHOICE, YES, DRAWN], store, EXACT)
+        # Four letters of three bytes each: three tokens; four more for the answer.
+        prompted = Generation("\u5973\u5b69\u5b50\u3002", (Option("x", ("a",)), Option("y", ("b",))), max_tokens=4)
+        assert estimate(model_at(seen.url), [prompted], store, EXACT).n_tokens == 3 + 4
     assert seen.requests == []
     prompts = math.ceil(6 / 4) + math.ceil(17 / 4) + math.ceil(20 / 4)
     assert (told.n_passes, told.passes) == (3, "requests")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import multiprocessing
 import sqlite3
 from pathlib import Path
 
@@ -15,18 +13,6 @@ from undertow.types import Answer, ModelCard, UndertowError
 
 CARD = ModelCard("m", "causal", "somewhere", "abc123", "float32", "likelihood")
 ANSWER = Answer((-1.25, -0.1), 0.5)
-
-
-def test_answers_come_back_bit_for_bit(tmp_path: Path) -> None:
-    answers = {"q1": Answer((-1 / 3, -1e-17, -712.5), 0.1), "q2": Answer.none("the text is too long")}
-    with AnswerStore(tmp_path / "a" / "s.sqlite") as store:
-        store.put(CARD, "exact", answers)
-    with AnswerStore(tmp_path / "a" / "s.sqlite") as store:
-        found = store.get(CARD.key("exact"), ["q1", "q2", "q3"])
-    assert found["q1"] == answers["q1"]
-    assert set(found) == {"q1", "q2"}
-    assert (found["q2"].logprobs_nats, found["q2"].unscored) == ((), "the text is too long")
-    assert math.isnan(found["q2"].unclaimed_prob)
 
 
 @pytest.mark.parametrize(
@@ -127,27 +113,3 @@ def test_a_file_that_no_memory_is_left_to_map_is_told_of_as_memory(number: int, 
         store._explained(),
     ):
         raise error
-
-
-def _write_many(path: Path, start: int) -> None:
-    with AnswerStore(path) as store:
-        for number in range(start, start + 50):
-            store.put(CARD, "exact", {f"q{number}": Answer((-float(number),), 0.0)})
-
-
-@pytest.mark.slow
-def test_processes_write_side_by_side(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite"
-    spawn = multiprocessing.get_context("spawn")
-    writers = [spawn.Process(target=_write_many, args=(path, start), daemon=True) for start in (0, 50)]
-    for writer in writers:
-        writer.start()
-    _write_many(path, 100)
-    for writer in writers:
-        writer.join()
-    assert [writer.exitcode for writer in writers] == [0, 0]
-    with AnswerStore(path) as store:
-        found = store.get(CARD.key("exact"), [f"q{number}" for number in range(150)])
-    assert {query: answer.logprobs_nats[0] for query, answer in found.items()} == {
-        f"q{n}": -float(n) for n in range(150)
-    }
