@@ -220,11 +220,8 @@ def test_chat_api_page_tells_what_a_server_would_be_asked(tmp_path: Path) -> Non
     ("quoted", "printed"),
     [
         ("falls by 21.2 points", "falls by 21.4 points"),
-        ("(600 of 600 asked)", "(599 of 600 asked)"),
-        ("slope -2.36", "slope +2.36"),
         ("rises by 3.0", "falls by 3.0"),
         ("one\nthree", "one\ntwo\nthree"),
-        ("one\ntwo", "one\ntwo\nthree"),
     ],
 )
 def test_page_that_differs_from_the_output_is_refused(quoted: str, printed: str) -> None:

@@ -363,11 +363,6 @@ def test_batches_and_order_do_not_matter(budget: int, one: Built) -> None:
     assert len(packs) > 8
 
 
-def test_each_query_alone_is_answered_as_among_others(one: Built) -> None:
-    queries = mixture()[::3]
-    alike([told(one.model, [query])[0] for query in queries], told(one.model, queries))
-
-
 def test_each_text_goes_through_the_encoder_once(one: Built) -> None:
     model = one.fresh()
     model.limits = Limits(120, 0)
@@ -426,10 +421,6 @@ def test_the_modes_of_ul2_go_around_the_prompt_and_before_the_answer(mode: str, 
     assert found[2].text.split()[0] == ("had" if first[had] > first[tea] else "tea")
 
 
-def test_without_modes_no_sentinel_is_given(one: Built) -> None:
-    assert one.model.writer.given == GIVEN[one.kind]
-
-
 @pytest.mark.parametrize("kind", list(BUILDERS))
 def test_examples_are_left_out_from_the_front(kind: str, tmp_path: Path) -> None:
     short = built(kind, tmp_path / "short", SHORT)
@@ -472,13 +463,6 @@ def test_an_answer_has_the_context_to_itself(kind: str, tmp_path: Path) -> None:
             assert (not answer.unscored) == fits
             if not fits:
                 assert f"longer than the {SHORT} tokens" in answer.unscored
-
-
-def test_no_template_is_a_reason(one: Built) -> None:
-    model = one.fresh()
-    model.tokenizer.chat_template = None
-    queries: list[Query] = [replace(choices()[0], chat=True), Writing("They", "had tea", chat=True)]
-    assert all("has no chat template" in answer.unscored for answer in told(model, queries))
 
 
 # With a store.

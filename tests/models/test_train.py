@@ -246,13 +246,6 @@ def test_a_finished_training_is_not_done_again_and_another_is_not_put_over_it(tm
         train(lessons(62), SMALL, tmp_path / "it")
 
 
-def test_targets_are_masked_and_others_as_asked(tmp_path: Path) -> None:
-    corpus = training._Corpus.of(lessons(), SMALL)
-    marked = corpus.tokens[corpus.targets].tolist()
-    assert {corpus.tokenizer.convert_ids_to_tokens(token) for token in marked} == {"she", "he"}
-    assert len(marked) == 64
-
-
 def test_every_text_is_learned_once_before_any_is_learned_again() -> None:
     corpus = training._Corpus.of(lessons(50), SMALL)
     order = training._Training(corpus, SMALL, training._Kept(Path("nowhere"), {}))._order()
