@@ -37,7 +37,11 @@ from undertow.stats.permutation import label_orders, slope_p_values
 from undertow.stats.rates import wilson_interval
 
 Floats = NDArray[np.float64]
-SEEDS = range(4)
+
+
+@pytest.fixture(params=range(4))
+def seed(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
 
 
 def rng(seed: int) -> np.random.Generator:
@@ -47,7 +51,6 @@ def rng(seed: int) -> np.random.Generator:
 # Lines and correlations.
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_a_line_is_that_of_ordinary_least_squares(seed: int) -> None:
     x = rng(seed).normal(1900, 40, 25)
     y = 0.3 * x + rng(seed + 10).normal(0, 20, 25)
@@ -63,7 +66,6 @@ def test_a_line_is_that_of_ordinary_least_squares(seed: int) -> None:
     assert (slopes[0], rs[0]) == pytest.approx((ours.slope, correlated.statistic))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_running_pearson_is_pearson(seed: int) -> None:
     x, y = rng(seed).normal(size=(2, 50))
     y = y + x
@@ -73,7 +75,6 @@ def test_running_pearson_is_pearson(seed: int) -> None:
     assert running.result().r == pytest.approx(stats.pearsonr(x, y).statistic)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_the_uneven_error_of_a_calibration_is_hc3(seed: int) -> None:
     x = np.repeat([0.0, 1, 2, 3], 5)
     y = x + rng(seed).normal(0, 0.05 + 0.4 * x)
@@ -83,7 +84,6 @@ def test_the_uneven_error_of_a_calibration_is_hc3(seed: int) -> None:
     assert (ours.high - ours.low) / 2 == pytest.approx(stats.t.ppf(0.975, 18) * error)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_the_bootstrap_of_a_slope_is_the_cluster_robust_error(seed: int) -> None:
     """Of a balanced design, the variance over draws of whole clusters is that of the sandwich, which has no corrections."""
     n_clusters, n_w = 40, 8
@@ -100,7 +100,6 @@ def test_the_bootstrap_of_a_slope_is_the_cluster_robust_error(seed: int) -> None
     assert (high - low) / 2 == pytest.approx(t * math.sqrt(sandwich[1, 1]), rel=0.05)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_permutations_of_few_labels_are_all_of_them(seed: int) -> None:
     x, y = np.arange(6.0), rng(seed).normal(size=6) + 0.5 * np.arange(6)
     ours = slope_p_values(x, y[np.newaxis], label_orders(6, 1000, rng(0)))[0]
@@ -122,7 +121,6 @@ def delong(scores: Floats, positive: NDArray[np.bool_]) -> tuple[float, float]:
     return float(won.mean()), float(variance)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_the_area_is_mann_whitneys_and_its_bootstrap_delongs(seed: int) -> None:
     """Sentences that are clusters of their own: the interval is DeLong's, within what a bootstrap of both kinds adds."""
     positive = np.arange(160) % 2 == 0
@@ -136,7 +134,6 @@ def test_the_area_is_mann_whitneys_and_its_bootstrap_delongs(seed: int) -> None:
     assert draws.std() == pytest.approx(math.sqrt(variance), rel=0.08)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_the_p_of_an_area_is_mann_whitneys_where_all_is_one_cluster(seed: int) -> None:
     positive = np.arange(16) < 8
     scores = rng(seed).normal(0, 1, 16) + 0.9 * positive
@@ -145,7 +142,6 @@ def test_the_p_of_an_area_is_mann_whitneys_where_all_is_one_cluster(seed: int) -
     assert ours == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 20_000) + 1e-4)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_a_penalised_logistic_fit_minimises_what_it_says(seed: int) -> None:
     x = rng(seed).normal(0, [1, 50, 0.01], (60, 3))
     y = rng(seed + 1).random(60) < 1 / (1 + np.exp(-x[:, 0] - x[:, 1] / 50))
@@ -171,7 +167,6 @@ def test_intervals_of_rates(hits: int, n: int) -> None:
     assert (exact.low, exact.high) == pytest.approx(proportion_confint(hits, n, method="beta"), abs=1e-12)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_the_mean_over_models_is_students(seed: int) -> None:
     values = rng(seed).normal(3, 2, 9)
     found = calibration.mean_over_models(values)
@@ -179,7 +174,6 @@ def test_the_mean_over_models_is_students(seed: int) -> None:
     assert (found.low, found.high) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_one_way_is_an_analysis_of_variance(seed: int) -> None:
     group = rng(seed).integers(0, 4, 40)
     y = rng(seed + 1).normal(0, 1, 40) + 0.4 * group
@@ -190,7 +184,6 @@ def test_one_way_is_an_analysis_of_variance(seed: int) -> None:
     assert ours.share == pytest.approx(table["sum_sq"].iloc[0] / table["sum_sq"].sum())
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_a_mean_of_a_crossed_design_has_the_two_way_sandwich(seed: int) -> None:
     """Where rows and columns both matter, the variance is that of Cameron, Gelbach and Miller with equal clusters."""
     n_rows, n_columns = 12, 15
@@ -210,7 +203,6 @@ def test_a_mean_of_a_crossed_design_has_the_two_way_sandwich(seed: int) -> None:
 # Differences.
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_the_jackknife_of_a_mean_is_its_standard_error(seed: int) -> None:
     values = rng(seed).normal(0, 1, 14)
     without = (values.sum() - values) / 13
@@ -220,7 +212,6 @@ def test_the_jackknife_of_a_mean_is_its_standard_error(seed: int) -> None:
     assert (low[0], high[0]) == pytest.approx(stats.t.interval(0.95, 13, loc=values.mean(), scale=stats.sem(values)))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_a_paired_difference_of_means_is_students_and_its_p_that_of_flipped_signs(seed: int) -> None:
     one, other = rng(seed).normal(0, 1, (2, 10))
     gap = other - one + 0.6
@@ -234,7 +225,6 @@ def test_a_paired_difference_of_means_is_students_and_its_p_that_of_flipped_sign
     assert exchange.exchange_ps(sides[0], sides[1])[0] == pytest.approx(flipped.pvalue)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_the_bootstrap_of_a_mean_over_documents_is_its_standard_error(seed: int) -> None:
     values = (rng(seed).random((120, 1)) < 0.3).astype(float)
     found = agreement.mean_over_cells(values, seed)
@@ -245,7 +235,6 @@ def test_the_bootstrap_of_a_mean_over_documents_is_its_standard_error(seed: int)
 # Agreement.
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_f1_is_the_harmonic_mean_of_precision_and_recall(seed: int) -> None:
     gold, said = rng(seed).integers(0, 3, (2, 50))
     found = agreement.f1_per_cell(gold, said[:, None], 3, None)[0]
@@ -258,7 +247,6 @@ def test_f1_is_the_harmonic_mean_of_precision_and_recall(seed: int) -> None:
     assert counts[:, :3].tolist() == pd.crosstab(gold, said).to_numpy().tolist()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_corpus_bleu_is_sacrebleus(seed: int) -> None:
     words = np.array(["the", "tea", "was", "cold", "and", "nobody", "minded", "but", "baker", "who", "made", "it"])
     drawn = rng(seed)

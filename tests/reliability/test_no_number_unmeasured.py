@@ -26,7 +26,6 @@ import undertow
 from scripted import Scripted
 from undertow import models
 from undertow.audit import Run
-from undertow.measures.correlation import correlate
 from undertow.models.base import EXACT, Found, UnscorableError
 from undertow.stats import (
     agreement,
@@ -60,7 +59,6 @@ from undertow.types import (
     ModelCard,
     Query,
     Result,
-    UndertowError,
 )  # fmt: skip
 
 Floats = NDArray[np.float64]
@@ -416,19 +414,3 @@ def test_a_table_that_says_too_little_has_no_finding(case: str, tmp_path: Path) 
             assert one.note, one
         if one.measure == "slope" and case in ("one W", "two W", "values at two W", "no values"):
             assert math.isnan(one.value), one
-
-
-@pytest.mark.parametrize("far", [1e308, -1e308, math.inf, 1e-310])
-def test_a_table_of_ones_own_numbers_too_large_to_compute_with_has_no_number(far: float) -> None:
-    """Through the measure, as Python users may call it: the audit's own tables hold percents."""
-    frame = table(lambda cluster, w: 10.0 + w + (cluster * 7 % 3)).rename(columns={"text_index": "cluster"})
-    frame = frame.assign(challenge="c", prompt="", unscored="", unclaimed=0.0, ze=50.0)
-    frame.loc[3, "xe"] = far
-    if math.isinf(far):
-        with pytest.raises(UndertowError, match="must be a finite number"):
-            correlate(frame, ["xe", "ze"], [("xe", "ze")], seed=0)
-        return
-    for one in correlate(frame, ["xe", "ze"], [("xe", "ze")], seed=0, n_bootstrap=50, n_permutations=50):
-        assert not any(math.isinf(number) for number in numbers(one)), one
-        if one.group["pronoun"] != "ze" and abs(far) > 1:
-            assert math.isnan(one.p), one

@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import traceback
 import urllib.error
 import urllib.request
@@ -271,36 +270,6 @@ def test_the_page_shows_no_key_of_the_machine_that_serves_it(key: str, tmp_path:
         lines = command_lines()
     assert "gradio" in shown[1]
     check_nowhere(key, [*shown, lines], [tmp_path])
-
-
-RAY = """
-import os, sys
-from undertow.cli import main
-try:
-    main()
-finally:
-    print("SESSION", os.path.realpath("/tmp/ray/session_latest"), file=sys.stderr)
-"""
-
-
-@pytest.mark.soak
-def test_rays_logs_and_processes_hold_no_key(key: str, tmp_path: Path, cache: Path) -> None:
-    """Its servers and workers inherit the environment, and write logs of their own."""
-    pytest.importorskip("ray", reason="the ray extra is not installed")
-    arguments = ["run", "spurious-correlation", "-m", "toy", "--limit", "66", "--engine", "ray", "--out", "run"]
-    with subprocess.Popen(
-        [sys.executable, "-c", RAY, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        lines = []
-        while process.poll() is None:
-            lines.append(command_lines())
-            time.sleep(0.5)  # how often is looked
-        said, complained = process.communicate(timeout=60)
-    assert process.returncode == 0, complained
-    session = Path(complained.split("SESSION ")[1].strip())
-    assert list((session / "logs").iterdir())
-    assert any("raylet" in line for line in lines)
-    check_nowhere(key, [said, complained, *lines], [tmp_path, cache, session])
 
 
 @pytest.mark.slow
