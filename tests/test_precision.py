@@ -212,9 +212,7 @@ def items_of(sizes: Mapping[str, int]) -> list[Item]:
         (60, 50, 0, 10),  # a tenth would be six clusters
         (300, 10, 0, 30),  # a tenth
         (60, 10, 0, 20),  # 200 items
-        (10, 1000, 0, 3),  # a quarter, made up to a whole one
         (2, 50, 0, 2),
-        (60, 50, 100, 2),
         (60, 50, 10, 2),  # one would say nothing of the others
         (60, 50, 10**6, 60),
     ],

@@ -207,17 +207,6 @@ def test_what_a_training_depends_on(base: Path, few: list[Example], tmp_path: Pa
     assert files(other)[SAFETENSORS] == weights["plain"]
 
 
-def test_a_training_that_was_killed_while_it_wrote_is_gone_on_with(
-    base: Path, few: list[Example], tmp_path: Path
-) -> None:
-    out = tmp_path / "made"
-    (out / ".part").mkdir(parents=True)
-    (out / ".part" / "config.json").write_text("{")
-    (out / SAFETENSORS).write_bytes(b"half")
-    assert finetune(base, few, SHORT, out).resumed_at == 0
-    assert "config.json" in files(out)
-
-
 def test_a_training_that_was_killed_between_two_moves_of_its_end_is_there_afterwards(
     base: Path, few: list[Example], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

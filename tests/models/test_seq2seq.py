@@ -608,16 +608,8 @@ def test_words_of_several_tokens_are_named_and_groups_without_any_other_refused(
 
 def test_prompts_that_cannot_be_asked_have_a_reason(one: Trained, tmp_path: Path) -> None:
     fine = Generation(gapped(one.model, PROMPTS[1]), PRONOUN_OPTIONS, 3)
-    found = answers(
-        one.model,
-        [
-            replace(fine, chat=True),
-            replace(fine, prompt="was " * POSITIONS),
-            replace(fine, max_tokens=POSITIONS + 1),
-            fine,
-        ],
-        tmp_path / "s",
-    )
+    long, many = replace(fine, prompt="was " * POSITIONS), replace(fine, max_tokens=POSITIONS + 1)
+    found = answers(one.model, [replace(fine, chat=True), long, many, fine], tmp_path / "s")
     assert "has no chat template" in found[0].unscored
     assert f"longer than the {POSITIONS} tokens" in found[1].unscored
     assert f"longer than the {POSITIONS} tokens" in found[2].unscored

@@ -266,22 +266,22 @@ def test_greedy_answers_are_those_of_one_text_at_a_time(constraint: str, kind: s
             assert answer.text == decoded(asked, tokens)
 
 
+def own_search(network: Any, prompt: list[int], n_tokens: int, end: int | None) -> list[int]:
+    """What the network's own greedy search writes after a prompt."""
+    fed = torch.tensor([prompt])
+    settings = {"do_sample": False, "max_new_tokens": n_tokens, "eos_token_id": end, "pad_token_id": 1}
+    out: list[int] = network.generate(fed, attention_mask=torch.ones_like(fed), **settings)[0].tolist()
+    return out[len(prompt) :]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_free_greedy_answer_is_that_of_the_networks_own_search(kind: str) -> None:
     asked = model(kind)
     queries = writings(tasks=TASKS[:2])
     for query, answer in zip(queries, told(asked, queries), strict=True):
         prompt, passage = prompt_and_passage(asked, query)
-        fed = torch.tensor([prompt])
-        out = asked.network.generate(
-            fed,
-            attention_mask=torch.ones_like(fed),
-            do_sample=False,
-            max_new_tokens=len(passage),
-            eos_token_id=asked.tokenizer.eos_token_id,
-            pad_token_id=asked.tokenizer.eos_token_id,
-        )
-        assert answer.text == decoded(asked, out[0, len(prompt) :].tolist())
+        tokens = own_search(asked.network, prompt, len(passage), asked.tokenizer.eos_token_id)
+        assert answer.text == decoded(asked, tokens)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -594,12 +594,7 @@ def test_what_prompts_share_is_fed_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert sum(fed) <= n_nodes + n_packs
     assert max(fed) <= 150
     assert sum(fed) < sum(len(prompt.tokens) for prompt in prompts) / 2
-
-
-def test_packs_that_are_asked_one_after_another_are_not_cut_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What begins a pack may be in the cache, and then takes no room."""
-    monkeypatch.setattr(writing, "CPU_FORWARD_TOKENS", 150)
-    asked = ready(model())
+    # Packs that are asked one after another are not cut again: what begins one may be in the cache, and then takes no room.
     packs = list(asked.packs(many()))
     with noting(asked.network) as fed:
         for pack in packs:
@@ -733,16 +728,7 @@ def test_a_network_without_an_end_writes_to_the_end_of_its_room() -> None:
     alike(found[0], found[1])
     for query, answer in zip(writings(DOCUMENTS), found[0], strict=False):
         prompt, passage = prompt_and_passage(asked, query)
-        fed = torch.tensor([prompt])
-        out = network.generate(
-            fed,
-            attention_mask=torch.ones_like(fed),
-            do_sample=False,
-            max_new_tokens=len(passage),
-            eos_token_id=None,
-            pad_token_id=1,
-        )
-        tokens = out[0, len(prompt) :].tolist()
+        tokens = own_search(network, prompt, len(passage), None)
         assert answer.text == decoded(asked, tokens)
         assert len(tokens) == len(passage)
     assert found[0][-1].logprobs_nats[2] == -math.inf  # *political* could go on, and cannot end
