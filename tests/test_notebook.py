@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import undertow
 from hostile import PAYLOADS
-from undertow import audit
 from undertow.notebook import FINDINGS_SHOWN, RESULTS_SHOWN, run_html
 from undertow.types import Finding, Result
 
@@ -26,7 +26,11 @@ def test_every_text_is_shown_as_text(payload: str) -> None:
 
 def test_numbers_are_shown_and_missing_ones_are_not_nan() -> None:
     known = Result("slope", {"pronoun": "female"}, 0.5, 0.25, 0.75, n=1200, unit="percent per step", q=0.0123)
-    html = run_html("p: m", [], [known, Result("slope", {}, float("nan"))], Path("report.html"))
+    falls = Result("slope", {"pronoun": "male"}, -0.5, low=-1.5, high=0.5)
+    told = Finding("It falls (-0.50).", found=True, strength=1.0, of=(falls,))
+    html = run_html("p: m", [told], [known, Result("slope", {}, float("nan")), falls], Path("report.html"))
+    assert "<b>It falls (−0.50).</b>" in html
+    assert "<td>−0.50</td><td>−1.50 to 0.50</td>" in html
     cells = re.findall(r"<td>(.*?)</td>", html)
     assert cells[:8] == ["slope", "female", "0.50", "0.25 to 0.75", "1,200", "0", "0.012", "percent per step"]
     assert "nan" not in html
@@ -42,18 +46,8 @@ def test_what_is_left_out_is_told() -> None:
     assert "10 of 11 findings, 40 of 45 results; the whole report: run/report.html" in html
 
 
-def test_numbers_below_zero_look_the_same_in_sentences_and_table() -> None:
-    falls = Result("slope", {"model": "m"}, -0.5, low=-1.5, high=0.5)
-    html = run_html(
-        "p: m", [Finding("It falls (-0.50).", found=True, strength=1.0, of=(falls,))], [falls], Path("report.html")
-    )
-    assert "<b>It falls (−0.50).</b>" in html
-    assert "<td>−0.50</td><td>−1.50 to 0.50</td>" in html
-
-
-def test_a_run_shows_its_findings_above_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "tell_with", lambda *_: lambda folder: None)
-    run = undertow.run("spurious-correlation", "toy", w="date", date_count=4, limit=24, out=tmp_path / "run")
+def test_a_run_shows_its_findings_above_its_results(finished_run: Callable[..., Path]) -> None:
+    run = undertow.open_run(finished_run("spurious-correlation", "toy", w="date", limit=150))
     html = run._repr_html_()
     assert html.index("<li>") < html.index("<table>")
     assert "spurious-correlation: toy" in html

@@ -33,15 +33,13 @@ def told(request: pytest.FixtureRequest, finished_run: Callable[..., Path]) -> t
     return run, run.findings
 
 
-def test_results_that_are_told_are_those_of_the_run(told: tuple[Run, list[Finding]]) -> None:
+def test_findings_tell_results_of_the_run_and_how_each_was_decided(told: tuple[Run, list[Finding]]) -> None:
     run, findings = told
     assert any(finding.of for finding in findings)
     for finding in findings:
         assert all(any(one is result for result in run.record.results) for one in finding.of), finding.text
 
-
-def test_the_number_that_decides_stands_in_the_sentence(told: tuple[Run, list[Finding]]) -> None:
-    for finding in told[1]:
+    for finding in findings:
         many = finding.text.startswith("For ")  # as for which occupations, of which the largest come first
         if not finding.of or not finding.of[0].value or math.isnan(finding.of[0].value) or many:
             continue
@@ -50,21 +48,13 @@ def test_the_number_that_decides_stands_in_the_sentence(told: tuple[Run, list[Fi
         sizes = {abs(part) for part in (first.value, 100 * first.value, 100 - first.value) if math.isfinite(part)}
         assert any(abs(size - given) <= 0.051 * max(1.0, size) for size in sizes for given in numbers), finding.text
 
-
-def test_a_finding_decided_by_q_says_of_how_many_tests(told: tuple[Run, list[Finding]]) -> None:
-    run, findings = told
     n_finite = sum(math.isfinite(one.q) for one in run.record.results if one.measure != "pearson_r")
     for finding in findings:
-        if finding.decided or not finding.of or math.isnan(finding.of[0].q):
-            continue
-        assert finding.n_tests == n_finite, finding.text
-        assert finding.found is (finding.of[0].q < 0.05), finding.text
-
-
-def test_a_finding_that_is_not_decided_by_q_says_how(told: tuple[Run, list[Finding]]) -> None:
-    for finding in told[1]:
         by_q = bool(finding.of) and math.isfinite(finding.of[0].q) and finding.n_tests > 0
         assert by_q or finding.decided, finding.text
+        if not finding.decided:
+            assert finding.n_tests == n_finite, finding.text
+            assert finding.found is (finding.of[0].q < 0.05), finding.text
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,7 @@ from served_app import LIMIT_S, serving
 pytestmark = pytest.mark.slow
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
 ADDED = "img[src='x'], td b, td img, iframe, base[href*='a.example'], meta[content*='hit'], link[href*='a.example'], p[style]"
 EVIL = "<img src=x onerror=alert(1)><b>bold</b>{{7*7}}${7*7}"
 EVIL_RUN = "<img src=x onerror=alert(2)>"
@@ -66,24 +64,19 @@ class Browser:
     def tab(self, name: str) -> None:
         self.page.get_by_role("tab", name=name).click()
 
-    def shown(self, selector: str) -> Any:
-        return self.page.locator(f"{selector} >> visible=true").first
-
     def button(self, name: str) -> Any:
-        return (
-            self.page.locator("button >> visible=true")
-            .filter(has_text=re.compile(f"^\\s*{re.escape(name)}\\s*$"))
-            .first
-        )
+        named = re.compile(f"^\\s*{re.escape(name)}\\s*$")
+        return self.page.locator("button >> visible=true").filter(has_text=named).first
 
     def field(self, label: str) -> Any:
         """The text field with this label, of those that can be seen."""
-        return (
-            self.page.locator("label >> visible=true")
-            .filter(has_text=re.compile(f"^\\s*{re.escape(label)}"))
-            .locator("textarea, input")
-            .first
-        )
+        named = self.page.locator("label >> visible=true").filter(has_text=re.compile(f"^\\s*{re.escape(label)}"))
+        return named.locator("textarea, input").first
+
+    def choose(self, label: str, name: str) -> None:
+        """Choose from a list."""
+        self.page.locator(f"input[aria-label='{label}'] >> visible=true").first.click()
+        self.page.get_by_role("option", name=name, exact=True).locator("visible=true").first.click()
 
     def text(self, label: str) -> str:
         found: str = self.field(label).input_value()
@@ -111,7 +104,7 @@ class Browser:
 
     def download(self, name: str, folder: Path) -> Path:
         with self.page.expect_download() as waiting:
-            self.shown(f"text={name}").click()
+            self.page.locator(f"text={name} >> visible=true").first.click()
         place: Path = folder / waiting.value.suggested_filename
         waiting.value.save_as(place)
         return place
@@ -196,13 +189,10 @@ def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureReques
     browser.until(lambda: browser.text("List of values").startswith("Afghanistan, Yemen"))
     assert browser.text("Sentence") == "She became an adult in COUNTRY."
     browser.ask()
-    assert browser.answered("From Afghanistan to Iceland, ").endswith(
-        "does not move at all."
-    )  # the toy's places do not matter
+    told = browser.answered("From Afghanistan to Iceland, ")
+    assert told.endswith("does not move at all.")  # the toy's places do not matter
     assert "She" not in browser.text("Sample of what the model reads").splitlines()[0]
-    assert (
-        page.locator("img[alt^='Female words at 20 values: the fitted share goes from'] >> visible=true").count() == 1
-    )
+    assert page.locator("img[alt^='Female words at 20 values'] >> visible=true").count() == 1
     assert page.locator("img[alt*='words at 20 values'] >> visible=true").count() == 3
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
@@ -243,8 +233,7 @@ def test_long_work_is_shown_and_stopped(browser: Browser, request: pytest.Fixtur
     browser.tab("Task specification")
     # Years that nobody asked before: answers are kept, and would come at once.
     browser.field("List of values").fill(f"{1500 + width}, 1900, 1950, {1501 + width}")
-    browser.page.locator("input[aria-label='Model'] >> visible=true").first.click()
-    browser.page.get_by_role("option", name="toy:pause=0.3").locator("visible=true").first.click()
+    browser.choose("Model", "toy:pause=0.3")
     browser.ask()
     browser.field("Progress").wait_for()
     browser.until(lambda: re.search(r"of known kind.*: \d+ of \d+ \(\d+%\), \d+ s$", browser.text("Progress")))
@@ -253,8 +242,7 @@ def test_long_work_is_shown_and_stopped(browser: Browser, request: pytest.Fixtur
     problem.wait_for()
     assert problem.input_value().startswith("Stopped.")
     # It is over for the model too: the next question does not wait.
-    browser.page.locator("input[aria-label='Model'] >> visible=true").first.click()
-    browser.page.get_by_role("option", name="toy", exact=True).locator("visible=true").first.click()
+    browser.choose("Model", "toy")
     browser.ask()
     problem.wait_for(state="hidden")
     browser.answered("With this model it cannot be told whether the sentence decides its pronoun")
@@ -314,8 +302,7 @@ def added(browser: Browser) -> int:
 
 def test_whatever_a_run_holds_is_shown_as_it_is(wide: Browser) -> None:
     wide.tab("Runs")
-    wide.page.locator("input[aria-label='Run'] >> visible=true").first.click()
-    wide.page.get_by_role("option", name="hostile", exact=True).locator("visible=true").first.click()
+    wide.choose("Run", "hostile")
     wide.button("Show this run").click()
     wide.field("What was found").wait_for()
     shown = wide.text("What was asked of whom")
