@@ -5,7 +5,6 @@ Real sockets, so that what is cut short, late or dropped reaches the client as i
 
 from __future__ import annotations
 
-import http.client
 import json
 import threading
 import time
@@ -15,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import urlsplit
 
 GUARD_S = 120.0
 """How long a test waits for an event before it fails."""
@@ -46,7 +44,6 @@ class Reply:
         short_by: bytes that are announced and never sent.
         after_s: how long the client waits for it.
         trickle_s: pause before each tenth of the body.
-        drop: whether the connection is closed without a word.
     """
 
     body: Any
@@ -55,7 +52,6 @@ class Reply:
     short_by: int = 0
     after_s: float = 0.0
     trickle_s: float = 0.0
-    drop: bool = False
 
     @property
     def content(self) -> bytes:
@@ -133,9 +129,6 @@ def serving(reply: Callable[[Asked], Reply]) -> Iterator[Seen]:
 
         def _send(self, sent: Reply) -> None:
             ending.wait(sent.after_s)
-            if sent.drop:
-                self.close_connection = True
-                return
             self.send_response(sent.status)
             for name, value in sent.headers.items():
                 self.send_header(name, value)
@@ -163,15 +156,3 @@ def serving(reply: Callable[[Asked], Reply]) -> Iterator[Seen]:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def forwarded(upstream: str, asked: Asked) -> Reply:
-    """The reply of a real server to the same request."""
-    connection = http.client.HTTPConnection(urlsplit(upstream).netloc, timeout=GUARD_S)
-    try:
-        method = "POST" if asked.body else "GET"
-        connection.request(method, asked.path, json.dumps(asked.body), {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        return Reply(response.read(), response.status)
-    finally:
-        connection.close()

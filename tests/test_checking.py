@@ -258,15 +258,6 @@ def test_options_as_a_text_and_as_a_table_are_the_same_in_any_order_of_groups(kn
     assert other.chance_percent == pytest.approx(usual.chance_percent)
 
 
-def test_words_of_a_table_may_hold_any_sign(knowing: Guard) -> None:
-    words = {"so: long": ["open, then", "ajar; or so"], "short": ["shut: it"]}
-    verdict = knowing("The door stood {blank}.", words)
-    assert list(verdict.percent["1901"]) == ["so: long", "short"]
-    # Of three options, the longer has one word more that the toy finds improbable.
-    first = [math.exp(-1 - unit(f" {word}")) for word in ("open", "ajar", "shut")]
-    assert verdict.unclaimed_percent == pytest.approx(100 * (1 - sum(first)))
-
-
 # Many verdicts.
 
 

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,20 +113,6 @@ def test_what_the_toy_can_do() -> None:
     assert checkup.dtype_note
     assert math.isnan(checkup.dtype_gap_nats)
     assert not store_file().exists()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("untold", "few_resamples")
-def test_a_recorded_run_says_that_it_was_not_asked(finished_run: Callable[..., Path]) -> None:
-    folder = finished_run("spurious-correlation", "toy", w="date", date_count=4, limit=8)
-    checkup = examine(Request(f"recorded:{folder}"))
-    assert "was not asked this" in checkup.unscored
-    assert checkup.unscored in checkup.verdict
-    assert dict(checkup.percent) == {}
-    assert list(checkup.asks) == [BLANK]
-    # How fast it refuses is no speed.
-    assert dict(checkup.items_per_s) == {}
-    assert dict(checkup.untimed) == {BLANK: checkup.unscored}
 
 
 def test_a_model_without_blanks_is_asked_by_a_prompt(plant: Plant) -> None:

@@ -1,7 +1,7 @@
 """Choices and writing by a server: grammars as texts, what is asked of each kind of server, and what its answers are taken for.
 
 Quick tests talk to a scripted server over real sockets, which has a list of models and counts tokens; those marked `model` to
-llama.cpp's server with the default model, straight or through a proxy that calls itself otherwise.
+llama.cpp's server with the default model.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faulty_proxy import Asked, Reply, forwarded, serving
+from faulty_proxy import Asked, Reply, serving
 from served_models import (
     answers_of,
     llama_server,  # noqa: F401  # a fixture
@@ -590,19 +589,6 @@ def test_first_tokens_have_no_numbers_where_they_would_not_be_honest(top: Mappin
     assert all(math.isnan(nats) for nats in (*answer.logprobs_nats, answer.unclaimed_prob))
 
 
-def test_labels_without_numbers_are_stored_with_their_notes() -> None:
-    answer = owned_by("llamacpp", lambda body: saying(" race" if body["prompt"] == "Topic:" else " No"))
-    with serving(answer) as seen:
-        first, again = (stored(model_at(seen.url), [CHOICE, YES]) for _ in range(2))
-        assert len(seen.bodies) == 2
-    assert (first.n_computed, again.n_computed) == (2, 0)
-    assert [answer.text for answer in again.scores.answers] == ["race", "No"]
-    assert [len(answer.logprobs_nats) for answer in again.scores.answers] == [3, 2]
-    assert all(math.isnan(nats) for answer in again.scores.answers for nats in answer.logprobs_nats)
-    assert again.notes == first.notes
-    assert any("llamacpp" in note for note in again.notes)
-
-
 # Examples that have no room.
 
 SHOTS = ("one\n", "two\n", "three\n")
@@ -759,28 +745,3 @@ def test_examples_that_the_real_server_has_no_room_for(llama_server: str) -> Non
     assert isinstance(answered, Answer)
     assert answered.n_dropped == 1
     assert isinstance(unscored, UnscorableError)
-
-
-@pytest.mark.model
-@pytest.mark.slow
-def test_the_real_server_under_another_name_and_deaf_to_grammars(llama_server: str) -> None:  # noqa: F811
-    def deaf(asked: Asked) -> Reply:
-        return forwarded(
-            llama_server, replace(asked, body={name: asked.body[name] for name in asked.body if name != "grammar"})
-        )
-
-    def renamed(asked: Asked) -> Reply:
-        real = forwarded(llama_server, asked)
-        return replace(real, body=real.content.replace(b'"llamacpp"', b'"openai"'))
-
-    query = Choice("The weather today is", ODD_LABELS)
-    with serving(renamed) as seen:
-        refusal(real_at(seen.url), [query], "owned by openai")
-        assert seen.bodies == []
-        assert scored(real_at(seen.url), [Writing("The weather today is", CATS)])[0].text
-        assert scored(real_at(seen.url, grammar="llama.cpp"), [query])[0].text in {
-            label.strip() for label in ODD_LABELS
-        }
-    with serving(deaf) as seen:
-        (answer,) = answers_of(real_at(seen.url), [query])
-    assert isinstance(answer, UnscorableError)

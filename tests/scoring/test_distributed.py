@@ -212,19 +212,12 @@ def test_a_worker_with_other_versions_is_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv(distributed.THREADS, "1")
     worker = Worker(str(tmp_path / "not there"), "1")
     there = {"undertow": "0.1.0 (files 111111111111)", "torch": "2.9.0"}
-    for expected, words in (
-        (there, ()),
-        (there | {"torch": "2.8.0"}, ("torch", "2.9.0", "2.8.0")),
-        (there | {"undertow": "0.1.0 (files 222222222222)"}, ("undertow", "111111111111", "222222222222")),
-        (there | {"transformers": "5.0"}, ("transformers", "5.0")),
-    ):
-        placed, said = worker.open(toy_found, toy_found().card.key(EXACT), lambda: there, expected)
-        assert isinstance(placed, distributed.Placed)
-        if words:
-            assert isinstance(said, distributed.Refused)
-            assert all(word in said.sentence for word in (placed.where, *words))
-        else:
-            assert isinstance(said, Opened)
+    _, said = worker.open(toy_found, toy_found().card.key(EXACT), lambda: there, there)
+    assert isinstance(said, Opened)
+    for name, version in (("torch", "2.8.0"), ("undertow", "0.1.0 (files 222222222222)"), ("transformers", "5.0")):
+        _, said = worker.open(toy_found, toy_found().card.key(EXACT), lambda: there, there | {name: version})
+        assert isinstance(said, distributed.Refused)
+        assert name in said.sentence
 
 
 # A crew, in this process: Ray as it looks from the driver, with actors that die when they are told to.
@@ -476,9 +469,8 @@ def test_address_is_a_host_and_a_port() -> None:
 
 
 RAY_PAGE = (
-    "The actor died unexpectedly before finishing this task.\n\tclass_name: Worker\nThe actor is dead because its worker "
-    "process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error "
-    "code 2. End of file. Some common causes include: (1) the process was killed by the OOM killer"
+    "The actor died unexpectedly.\n\tclass_name: Worker\nThe actor is dead because its worker process has died. Worker exit "
+    "detail: Worker unexpectedly exits with a connection error code 2. End of file. Some common causes include: (1) the OOM"
 )
 
 
@@ -510,7 +502,6 @@ def test_the_reason_that_ray_gives_is_found_on_its_page(
         ({"engine": "ray", "model": "toy"}, "undertow[ray]"),
         ({"address": "auto"}, "--address"),
         ({"workers": 2}, "--workers"),
-        ({"engine": "ray", "workers": -1}, "-1"),
         ({"engine": "ray", "address": "ray://head:10001"}, "cluster"),
         ({"engine": "ray", "device": "cuda:1"}, "'cuda:1'"),
         ({"engine": "ray", "model": "openai:m", "base_url": "http://localhost:1/v1", "prompts": "A"}, "openai:m"),
