@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 import sys
@@ -24,14 +23,6 @@ PROBE = "spurious-correlation"
 pytestmark = pytest.mark.usefixtures("few_resamples")
 untold = pytest.mark.usefixtures("untold")
 """Not where a finished run is shared, which has its page."""
-
-
-def test_the_public_names_are_there_and_few() -> None:
-    assert len(undertow.__all__) <= 21
-    for name in undertow.__all__:
-        assert getattr(undertow, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = undertow.nothing
 
 
 @untold
@@ -127,17 +118,10 @@ def test_run_folder_holds_observations_results_manifest_page_and_figures(finishe
     run = undertow.open_run(finished_run(PROBE, "toy", w="date", limit=120, seed=3))
     frame = run.observations
     assert len(frame) == 120
-    factors = {"item", "model", "challenge", "prompt", "w_name", "w_index", "w", "verb", "stage", "cluster", "text"}
-    assert factors <= set(frame)
     assert frame[["female", "male", "neutral"]].sum(axis=1).to_numpy() == pytest.approx(np.full(120, 100.0))
     assert (frame["cluster"].nunique(), frame["w"].nunique()) == (4, 30)
     assert set(run.results["measure"]) == {"mean_mass", "slope", "pearson_r", "slope_gap"}
     assert run.figure().axes
-    written = json.loads((run.folder / "results.json").read_text())
-    assert (written["schema_version"], written["probe"], written["model"]) == (1, PROBE, "toy")
-    first = next(row for row in written["results"] if row["measure"] == "slope")
-    assert list(first["group"]) == ["model", "challenge", "prompt", "w_name", "pronoun"]
-    assert {"value", "low", "high", "n", "n_unscored", "unit", "neutral", "p", "q"} <= set(first)
     assert run.manifest["command"] == "undertow run spurious-correlation -m toy --w date --seed 3 --limit 120"
     assert run.manifest["protocol"] == "exact"
     assert len(run.manifest["challenge_sha256"]) == 64
@@ -166,20 +150,15 @@ def test_printed_command_and_call_repeat_the_run(w: str | list[str], cli: Cli, t
 @untold
 def test_a_second_run_computes_nothing_and_another_seed_asks_the_same(tmp_path: Path) -> None:
     options: dict[str, Any] = {"model": "toy", "w": "place"}
+    few = undertow.run(PROBE, limit=200, out=tmp_path / "few", **options)
     first = undertow.run(PROBE, out=tmp_path / "a", **options)
     second = undertow.run(PROBE, out=tmp_path / "b", **options)
     other = undertow.run(PROBE, seed=5, out=tmp_path / "c", **options)
     computed = [run.manifest["counts"]["computed"] for run in (first, second, other)]
-    assert computed == [len(first.observations), 0, 0]
+    assert computed == [len(first.observations) - len(few.observations), 0, 0]
+    assert audit.dry_run(PROBE, **options).n_tokens == 0
     assert (tmp_path / "a/results.json").read_bytes() == (tmp_path / "b/results.json").read_bytes()
     assert (tmp_path / "a/results.json").read_bytes() != (tmp_path / "c/results.json").read_bytes()
-
-
-@untold
-def test_a_larger_run_asks_only_what_is_new(tmp_path: Path) -> None:
-    undertow.run(PROBE, model="toy", w="date", limit=60, out=tmp_path / "a")
-    larger = undertow.run(PROBE, model="toy", w="date", limit=150, out=tmp_path / "b")
-    assert larger.manifest["counts"]["computed"] == len(larger.observations) - 60
 
 
 def test_how_a_model_was_read_is_told_of_stored_answers_too(tmp_path: Path) -> None:
@@ -236,13 +215,6 @@ def test_a_dry_run_asks_nothing() -> None:
     assert estimated.seconds > 0
     assert estimated.memory_bytes > 0
     assert audit.dry_run(PROBE, "toy", w="date", limit=120).n_stored == 0
-
-
-@untold
-def test_a_dry_run_of_a_finished_run_needs_no_model(tmp_path: Path) -> None:
-    undertow.run(PROBE, model="toy", w="date", limit=120, out=tmp_path / "run")
-    left = audit.dry_run(PROBE, "toy", w="date", limit=120)
-    assert (left.n_stored, left.n_tokens, left.seconds) == (120, 0, 0.0)
 
 
 def test_the_toy_reads_trees_and_batches_alike() -> None:

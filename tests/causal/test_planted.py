@@ -193,12 +193,6 @@ def test_losses_by_hand() -> None:
     assert losses.floor < losses.ignorant
 
 
-def test_what_stands_in_front_of_asked_sentences() -> None:
-    plain, dated = (tomllib.loads(drift_challenge(*given)) for given in ((), ("{w}. ", ("date",))))
-    assert dated["templates"] == [f"{{w}}. {template}" for template in plain["templates"]]
-    assert (plain["w"], dated["w"]) == (["date", "place"], ["date"])
-
-
 @pytest.mark.parametrize("challenge", [drift_challenge, sentence_challenge])
 def test_held_out_frames_are_in_no_corpus_and_hold_no_new_word(challenge: Callable[[], str]) -> None:
     said = sentences(Access(), 8_000)

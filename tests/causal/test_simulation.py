@@ -286,11 +286,6 @@ def test_a_spread_may_be_0_or_of_each_person_its_own(noise: str, expected: float
         assert set(found["Z"]) == {expected}
 
 
-def test_where_a_branch_is_not_taken_it_may_be_undefined() -> None:
-    text = SIMPLE.replace("G + normal()", "where(G > 0, log(max(G, 1e-9)), 0) + where(G > 0, 0, sqrt(-G))")
-    assert simulate(Model.read(text), 1000).n_draws == 1000
-
-
 @pytest.mark.parametrize(
     ("selection", "words"),
     [
