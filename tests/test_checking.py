@@ -103,7 +103,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return planted_table(tmp_path_factory.mktemp("sentences"))
 
 
-def guarding(cache: Path, **options: str) -> Guard:
+def guarding(cache: Path, **options: Any) -> Guard:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNDERTOW_CACHE", str(cache))
         return undertow.guard("toy", **options)

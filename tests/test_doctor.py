@@ -141,7 +141,9 @@ def test_each_kind_is_asked_by_a_protocol_of_its_own(plant: Plant) -> None:
     examine(Request("planted"))
     assert {(type(query), protocol) for query, protocol in asked} == {(Blank, EXACT), (Generation, PAPER)}
     # One word a group at a blank: one that a tokenizer does not know loses the whole sentence.
-    assert [option.fills for option in asked[0][0].options] == [("she",), ("he",), ("they",)]
+    blank = asked[0][0]
+    assert isinstance(blank, Blank)
+    assert [option.fills for option in blank.options] == [("she",), ("he",), ("they",)]
 
 
 def test_a_model_that_gives_all_words_the_same_or_nothing_prefers_none(plant: Plant) -> None:

@@ -544,9 +544,9 @@ def test_answer_that_is_cut_off_ends_with_its_last_whole_word(constraint: str, t
 
 
 def test_answer_may_be_empty_where_nothing_asks_for_words() -> None:
-    queries = [WRITE, Writing("Answer:", CATS, PASSAGE_TOKENS), Writing("Answer:", CATS, SPAN), CHOICE]
+    constrained = [Writing("Answer:", CATS, one) for one in (PASSAGE_TOKENS, SPAN)]
     with serving(owned_by("llamacpp", "")) as seen:
-        free, words, *others = answers_of(model_at(seen.url), queries)
+        free, words, *others = answers_of(model_at(seen.url), [WRITE, *constrained, CHOICE])
     assert (free.text, words.text) == ("", "")
     assert all(isinstance(other, UnscorableError) for other in others)
 

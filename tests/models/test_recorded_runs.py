@@ -183,15 +183,6 @@ def test_another_seed_draws_anew_from_the_same_answers(first: First) -> None:
     assert ours != pytest.approx(firsts, nan_ok=True)
 
 
-def test_a_recorded_model_stands_beside_the_one_it_was(first: First) -> None:
-    first()
-    together = run(["toy", "recorded:first"], "together")
-    by_model = {name: rows.reset_index(drop=True) for name, rows in together.observations.groupby("model")}
-    assert set(by_model) == {"toy", "recorded:first"}
-    columns = ["text", "female", "male", "neutral", "unclaimed"]
-    pd.testing.assert_frame_equal(by_model["toy"][columns], by_model["recorded:first"][columns])
-
-
 # One of several.
 
 
