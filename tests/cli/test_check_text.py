@@ -21,7 +21,8 @@ TOY = ["check-text", "-m", "toy"]
 PLANTED = ["--challenge", "planted.csv"]
 FILE = [*TOY, *PLANTED, "--file", "sentences.jsonl", "--options", NOMINATIVE]
 KEYS = [
-    "text", "unspecified", "chance_percent", "advice", "rests_on", "percent", "scores", "unclaimed_percent", "unscored", "notes",
+    "text", "unspecified", "chance_percent", "advice", "rests_on", "percent", "scores",
+    "unclaimed_percent", "unscored", "notes",
 ]  # fmt: skip
 LINES: list[dict[str, Any]] = [
     {"text": UNDECIDED, "id": 7, "tags": ["a", {"b": None}]},

@@ -36,7 +36,7 @@ LONG = (
 
 # `QuestionAnsweringPipeline` of transformers 4.52.4 and of 4.57.6, which agree here to the last digit, with torch 2.13.0, on what
 # `random_reader` saves: pipeline("question-answering", folder, tokenizer=...)(question=..., context=..., align_to_words=False), and
-# (probabilities of pieces of the plain passage, of all of it, of no answer; the most probable piece; these of the long passage)
+# (probabilities of pieces of the plain passage, of all of it, of no answer; and the long passage's)
 #     pieces      top_k=30, of whole words
 #     whole       top_k=5000, max_answer_len=60, the first of the whole passage
 #     best        nothing more

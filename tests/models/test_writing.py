@@ -594,7 +594,7 @@ def test_what_prompts_share_is_fed_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert sum(fed) <= n_nodes + n_packs
     assert max(fed) <= 150
     assert sum(fed) < sum(len(prompt.tokens) for prompt in prompts) / 2
-    # Packs that are asked one after another are not cut again: what begins one may be in the cache, and then takes no room.
+    # Packs that are asked one after another are not cut again: what begins one may be in the cache.
     packs = list(asked.packs(many()))
     with noting(asked.network) as fed:
         for pack in packs:
