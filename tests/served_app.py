@@ -25,12 +25,9 @@ LIMIT_S = 120
 
 @contextmanager
 def serving(folder: Path, models: str = "toy", runs: str = "", *, attacked: bool = False) -> Iterator[str]:
-    """The page's address, token and all, while it is served; then it is interrupted, and leaves nothing behind.
+    """The page's address while it is served; then it is interrupted, and leaves nothing behind.
 
-    Args:
-        folder: for its cache, its temporary files, and what it complains of (`complaints`).
-        models, runs: as the command has them.
-        attacked: whether visitors send what no page would, which it may complain of.
+    It may complain where it is attacked: visitors send what no page would.
     """
     pytest.importorskip("gradio", reason="the app extra is not installed")
     (folder / "tmp").mkdir()

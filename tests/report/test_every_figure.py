@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -183,18 +181,6 @@ def test_spectrum_whose_lines_all_end_at_one_place_is_readable() -> None:
     groups = [f"group {place}" for place in range(11)]
     figure = spectrum(observed(DATES, groups), groups, title="t", lines=[line(one) for one in groups])
     assert_shown_words_are_readable(figure)
-
-
-def test_calibration_curves_of_a_score_look_the_same_whatever_their_rank() -> None:
-    def looks(areas: tuple[float, ...]) -> dict[str, tuple[str, str]]:
-        """Colour and dashes of each curve in the key, by its name."""
-        figure = roc([curve(name, area) for name, area in zip("abc", areas, strict=True)], title="t")
-        lines: list[Any] = list(figure.legends[0].get_lines())
-        labels = [text.get_text().partition("  ")[0] for text in figure.legends[0].get_texts()]
-        return {name: (drawn.get_color(), drawn.get_linestyle()) for name, drawn in zip(labels, lines, strict=True)}
-
-    ranked = [looks(areas) for areas in itertools.permutations((0.4, 0.6, 0.8))]
-    assert all(look == ranked[0] for look in ranked)
 
 
 REFUSED: dict[str, Callable[[], object]] = {

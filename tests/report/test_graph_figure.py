@@ -98,14 +98,3 @@ def test_colours_tell_the_task_from_what_selection_opens() -> None:
     both = drawn(read_graph("X <-> A; X -> A; A -> [S]; Y -> S; A -> X2; X2 -> Y2; features X, X2; label Y"))
     assert both["opened"] == (("X", "A"), ("A", "S"), ("Y", "S"), ("A", "X2"))
     assert both["opened_shared"] == (("X", "A"),)
-
-
-def test_what_it_shows_is_said_for_those_who_cannot_see_it() -> None:
-    drawing = figure_of(published()["access-masked"].graph, "masked")
-    assert drawing.alt == (
-        "A causal graph. W causes Z and X. Z causes S and X. X causes Y. Z and Y have a latent common cause. "
-        "Only those with S = 1 are in the data."
-    )
-    assert drawing.caption.startswith(
-        "masked. Arrows lead from causes to effects. Blue: the way of the features to the label."
-    )

@@ -323,12 +323,3 @@ def test_a_link_on_another_page_leads_to_it(address: str, chromium: Any) -> None
         page.get_by_text("the page").click()
         page.get_by_role("tab", name="Runs").wait_for()
         assert "token" not in page.url
-
-
-def test_the_page_works_by_its_own_address_alone(wide: Browser, address: str) -> None:
-    parts = urlsplit(address)
-    page = wide.page.context.new_page()
-    assert page.goto(f"http://{parts.netloc}/").status == 200, "the cookie is there"
-    wide.page.context.clear_cookies()
-    assert page.goto(f"http://{parts.netloc}/").status == 403
-    assert "address that `undertow app` shows" in page.content()
