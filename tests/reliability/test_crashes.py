@@ -11,19 +11,15 @@ import os
 import random
 import signal
 import sqlite3
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from processes import LIMIT_S, Done, command, forks, run, running
+from processes import Done, command, forks, run, running
 
-import command_line
 from undertow.places import store_file
 from undertow.records import MANIFEST, UNFINISHED
 
@@ -182,47 +178,3 @@ def test_families_with_weights_are_killed_at_any_time(
             longest_s /= 2
     audit.resume()
     measured(f"3 kills of {network_of}")
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-def test_a_run_in_workers_is_killed(tmp_path: Path, measured: Callable[[str], None]) -> None:
-    """The process that has the cluster is killed: the cluster ends with it, and what its workers had answered is kept."""
-    pytest.importorskip("ray", reason="the ray extra is not installed")
-    audit = Audit(["spurious-correlation", "--w", "date", "--limit", "600", "-m", "toy:pause=0.4"], tmp_path)
-    audit.folder.parent.mkdir()
-    environment = os.environ | {"UNDERTOW_CACHE": str(audit.cache)}
-    words = [*audit.line(audit.folder), "--engine", "ray", "--workers", "2"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    for _ in range(2):
-        kept = audit.stored()
-        with command_line.started(tmp_path, *words, env=environment, **quiet) as process:
-            until(lambda kept=kept: audit.stored() > kept)  # type: ignore[misc]
-            assert process.poll() is None
-            process.kill()
-            until(lambda: not started_with(audit.cache))
-        assert audit.stored() >= kept
-    audit.resume()
-    measured("2 kills of a run in workers, while asking")
-
-
-def until(happens: Callable[[], object]) -> None:
-    given_up = time.monotonic() + LIMIT_S
-    while not happens():
-        assert time.monotonic() < given_up, "it does not happen"
-        time.sleep(0.05)
-
-
-def started_with(cache: Path) -> list[psutil.Process]:
-    """Processes whose environment names this cache; a cluster notices within minutes that its head is gone."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("UNDERTOW_CACHE") == str(cache) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue  # it has ended meanwhile, or is another user's
-    return found
-
-
-# A draft that is left.

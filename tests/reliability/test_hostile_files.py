@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from readers import CHALLENGE, EQUATIONS, GRAPH, Reader, bounded, gguf_head, parquet_bytes, readers
+from readers import CHALLENGE, GRAPH, Reader, bounded, gguf_head, parquet_bytes, readers
 
 import undertow
 from tiny_wheel import WHEEL, wheel_of
@@ -29,11 +29,10 @@ from undertow.causal.published import find_graph
 from undertow.challenge.documents import read_documents
 from undertow.challenge.name_pairs import load_pairs
 from undertow.challenge.prompts import load_prompts
-from undertow.challenge.reading import read_text, read_toml
+from undertow.challenge.reading import read_text
 from undertow.challenge.sources import sentences
 from undertow.challenge.spectra import Dates, spectrum
 from undertow.finetuning import read_jsonl
-from undertow.gates.rules import read_rules
 from undertow.lab.build import read_plan
 from undertow.lab.plan import small
 from undertow.models import pull
@@ -231,14 +230,9 @@ def refused(read: Callable[[], object]) -> str:
 def readers_of(path: Path) -> Mapping[str, Callable[[], object]]:
     return {
         "text": lambda: read_text(path),
-        "toml": lambda: read_toml(path),
-        "about": lambda: read_about(path),
         "graph": lambda: find_graph(str(path)),
         "documents": lambda: read_documents(path),
-        "pairs": lambda: load_pairs(str(path)),
         "sentences": lambda: read_lines(path),
-        "texts": lambda: list(read_jsonl(path)),
-        "rules": lambda: read_rules(path),
         "gguf": lambda: find_gguf(path),
         "run": lambda: read_record(path),
         "score": lambda: score(path, probe="spurious-correlation"),
@@ -300,29 +294,6 @@ def test_messages_are_one_line_and_not_too_long() -> None:
     assert said.endswith("x mend it")
     assert len(said) <= LONGEST_MESSAGE
     assert str(UndertowError(said)) == said
-
-
-def test_unusual_line_ends_are_no_line_ends(outcome: Outcome) -> None:
-    """A W value may hold them; a comment of a graph or of equations does not end with them."""
-    found, said = outcome("W list", "a\u2028b\r\nc\x85d\ne\n".encode())
-    assert (said, found.values) == ("", ("a\u2028b", "c\x85d", "e"))
-    assert outcome("graph", "W -> X; X -> Y # so\u2028Z -> Y".encode())[0].graph.nodes == ("W", "X", "Y")
-    assert outcome("equations", EQUATIONS.replace("gamma = 2", "gamma = 2 # so\u2028it is").encode())[1] == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("texts", b'{"text": "she", "text": "he"}'),
-        ("texts", b'{"text": "she \\ud800"}'),
-        ("sentences to judge", b'{"text": "MASK", "n": ' + b"9" * 5000 + b"}"),
-        ("challenge", CHALLENGE.replace('["date"]', '["{w}"]').encode()),
-        ("challenge", b"templates = [{text = '{blank}', factors = {a = nan}}]\nwords = 'pronouns'"),
-        ("challenge", b"templates = [{text = '{blank}', factors = {a = 1" + b"0" * 400 + b"}}]\nwords = 'pronouns'"),
-    ],
-)
-def test_names_numbers_and_characters_that_cannot_be_are_refused(name: str, content: bytes, refusal: Refusal) -> None:
-    refusal(name, content)
 
 
 TABLE = pa.table(

@@ -284,15 +284,11 @@ def check_one_clean_line(said: str) -> None:
 def test_nobody_listens(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched = KINDS[kind](monkeypatch)
     with way(replying(fetched, []), listening=False) as there:
-        check_one_clean_line(fetched.fetch(there.url))
+        for url in (there.url, "http://nowhere.invalid"):
+            check_one_clean_line(fetched.fetch(url))
         there.listen()
         assert fetched.fetch(there.url) == ""
     assert there.asked
-
-
-@pytest.mark.parametrize("kind", ["answers", "cad", pytest.param("wheel", marks=pytest.mark.soak)])
-def test_a_name_that_nobody_knows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_one_clean_line(KINDS[kind](monkeypatch).fetch("http://nowhere.invalid"))
 
 
 @pytest.mark.parametrize("kind", ["answers", "cad", pytest.param("wheel", marks=pytest.mark.soak)])

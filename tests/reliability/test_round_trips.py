@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from undertow.causal.graphs import read_graph
 from undertow.challenge import catalog
 from undertow.challenge.document_sources import load_documents
-from undertow.challenge.sources import sentences
 from undertow.challenge.spectra import spectrum
 from undertow.gates.rules import read_rules
 from undertow.outside import json_of, toml_of
@@ -159,19 +158,6 @@ def test_documents(rows: list[tuple[str, str, str, str, bool]], ending: str) -> 
         [one.id, one.text, "yes" if one.biased else "no", one.dimension, one.span, one.rephrasing]
         for one in found.evaluation
     ] == [row[:-1] for row in table[1:]]
-
-
-@property_of(
-    st.lists(PLAIN, min_size=1, max_size=5),
-    st.sampled_from(["[MASK]", "___", "{blank}"]),
-    st.sampled_from(["tsv", "csv"]),
-)
-def test_sentences(texts: list[str], mark: str, ending: str) -> None:
-    rows = [("id", "sentence"), *((str(at), f"{text} {mark} {text}") for at, text in enumerate(texts))]
-    found = sentences(str(written(f"own.{ending}", as_table(rows, "\t" if ending == "tsv" else ","))))
-    for sentence, text in zip(found.sentences, texts, strict=True):
-        assert sentence.query.pieces[0] == f"{text} "
-        assert sentence.query.pieces[-1] == f" {text}"
 
 
 MASS = st.integers(0, 330).map(lambda tenths: tenths / 10)

@@ -164,18 +164,6 @@ def chain_of(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-@pytest.mark.usefixtures("untold")
-def test_what_was_run_with_a_key_is_measured_again_and_listed_without_it(key: str, tmp_path: Path, cli: Cli) -> None:
-    with way(echoing) as there:
-        run = run_at(there.url, tmp_path)
-    said = []
-    for arguments in (["score", str(run.folder), "--out", "again", "--json"], ["store", "info"]):
-        done = cli(*arguments)
-        said += [done.stdout, done.stderr]
-        assert done.returncode == 0, done.stderr
-    check_nowhere(key, said, [tmp_path])
-
-
 CRASH = """
 import sys
 from undertow.models import _openai_steps, openai
@@ -188,7 +176,7 @@ main()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ends", ["a fault of our own", "killed", pytest.param("doctor", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("ends", ["a fault of our own", "killed"])
 def test_a_key_is_nowhere_when_a_process_ends_badly(ends: str, key: str, tmp_path: Path, cache: Path) -> None:
     asked, stalled = threading.Event(), threading.Event()
 
@@ -204,8 +192,6 @@ def test_a_key_is_nowhere_when_a_process_ends_badly(ends: str, key: str, tmp_pat
     with way(handle) as there, ExitStack() as stack:
         code = CRASH if ends == "a fault of our own" else "from undertow.cli import main; main()"
         arguments = [*RUN, "--base-url", f"{there.url}/v1", "--out", "run"]
-        if ends == "doctor":
-            arguments = ["doctor", "-m", "openai:some-model", "--set", f"base_url={there.url}/v1"]
         line, pipe = [sys.executable, "-c", code, *arguments], subprocess.PIPE
         process = subprocess.Popen(line, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True)
         stack.callback(process.kill)
