@@ -193,6 +193,12 @@ def test_losses_by_hand() -> None:
     assert losses.floor < losses.ignorant
 
 
+def test_drift_challenge_puts_the_date_in_front_where_told() -> None:
+    dated = tomllib.loads(drift_challenge("{w}. ", ("date",)))
+    assert all(template.startswith("{w}. ") for template in dated["templates"])
+    assert dated["w"] == ["date"]
+
+
 @pytest.mark.parametrize("challenge", [drift_challenge, sentence_challenge])
 def test_held_out_frames_are_in_no_corpus_and_hold_no_new_word(challenge: Callable[[], str]) -> None:
     said = sentences(Access(), 8_000)
