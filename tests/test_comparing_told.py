@@ -158,13 +158,6 @@ def test_several_runs_are_corrected_for_all_of_their_tests(tmp_path: Path) -> No
     assert {name.split("candidate ")[1].split(",")[0] for name in named_rows} == {"two", "three"}
 
 
-def test_interval_much_narrower_than_its_difference_gives_no_row_of_digits() -> None:
-    of = compare(plain(), plain("two", SECOND))
-    narrow = replace(difference(of, "slope"), value=-0.20981234, low=-0.20981934, high=-0.20980534, p=0.001, q=0.001)
-    (one,) = [each for each in told(replace(of, differences=[narrow])) if each.found]
-    assert "0.210 " in one.text
-
-
 # Figures.
 
 
@@ -216,12 +209,6 @@ def test_run_that_lacks_what_its_audit_needs_is_named(monkeypatch: pytest.Monkey
             compare(runs[0], runs[1], names=("one", "two"))
     with pytest.raises(UndertowError, match=r"^first: .*nosuch"):
         asked_for(lambda of: of.design["nosuch"], monkeypatch)
-
-
-def test_column_of_reasons_that_is_all_missing_means_answered() -> None:
-    first = plain()
-    gaps = replace(first, observations=first.observations.assign(unscored=np.nan))
-    assert compare(gaps, plain("two", SECOND)).n_answered == len(first.observations)
 
 
 @pytest.mark.parametrize(

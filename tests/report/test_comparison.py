@@ -14,9 +14,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 from matplotlib.transforms import Affine2D
 
+from readable import words
 from undertow.report.comparison import ModelPoint, describe_slope_against_size, slope_against_size
 from undertow.report.grid import describe_model_grid, model_grid
 from undertow.report.sheet import even_ticks
@@ -49,10 +49,6 @@ PAPER = [
 
 def compared(points: Sequence[ModelPoint], title: str = "toy · date") -> Figure:
     return slope_against_size(points, title=title, gap=GAP)
-
-
-def words_of(figure: Figure) -> list[str]:
-    return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
 
 
 def dots_of(axes: Any) -> list[Any]:
@@ -144,10 +140,10 @@ def equal(
 def test_a_model_without_a_gap_is_named_below_and_not_drawn() -> None:
     figure = compared([point("here"), point("gone", gap=NAN), point("lost", NAN, gap=NAN)])
     assert [len(dots_of(axes)) for axes in figure.axes] == [1]
-    assert "Left out, for want of a slope gap: gone, lost." in words_of(figure)
+    assert "Left out, for want of a slope gap: gone, lost." in words(figure)
     nobody = compared([point("gone", gap=NAN)])
-    assert "no model has a slope gap" in words_of(nobody)
-    assert "Left out, for want of a slope gap: gone." in words_of(nobody)
+    assert "no model has a slope gap" in words(nobody)
+    assert "Left out, for want of a slope gap: gone." in words(nobody)
 
 
 def test_models_in_words_hold_every_number() -> None:

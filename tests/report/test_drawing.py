@@ -46,9 +46,6 @@ def test_the_user_s_own_settings_do_not_show_and_are_kept() -> None:
 def test_signs_are_outlines_unless_no_font_has_them() -> None:
     assert "<text" not in svg_text(drawn("Zürich, Москва"))
     assert NO_SUCH_SIGN in "".join(ET.fromstring(svg_text(drawn(f"a{NO_SUCH_SIGN}"))).itertext())
-
-
-def test_a_sign_that_another_font_has_is_an_outline_too() -> None:
     own, other = (set(get_font(findfont(name)).get_charmap()) for name in ("DejaVu Sans", "STIXGeneral"))
     sign = chr(min(other - own))
     svg = svg_text(drawn(sign))

@@ -149,15 +149,7 @@ def run_page(finished_run: Callable[..., Path]) -> Path:
 # As it is.
 
 
-@pytest.mark.parametrize(
-    ("width", "scheme"),
-    [
-        (PHONE, "light"),
-        (DESK, "dark"),
-        pytest.param(PHONE, "dark", marks=pytest.mark.soak),
-        pytest.param(DESK, "light", marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.parametrize(("width", "scheme"), [(PHONE, "light"), (DESK, "dark")])
 def test_a_run_opens_without_a_word_and_fits(opened: Open, run_page: Path, width: int, scheme: str) -> None:
     with opened(run_page, width, color_scheme=scheme) as page:
         page.tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
@@ -189,8 +181,6 @@ def test_on_paper_findings_are_open_and_nothing_is_to_be_pressed(opened: Open, r
         )
         assert page.tab.locator(".sheet img").first.evaluate("one => getComputedStyle(one).filter") == "none"
         assert page.tab.locator("thead").first.evaluate("one => getComputedStyle(one).display") == "table-header-group"
-        printed = page.tab.pdf(format="A4")
-        assert printed.startswith(b"%PDF")
         assert page.complaints == []
 
 

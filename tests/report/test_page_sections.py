@@ -261,8 +261,7 @@ def test_test_looks_worse_the_more_often_it_fails_and_says_how_many_failures_ope
     ):
         (opener,) = re.findall("<summary>(.*?)</summary>", checklist(Check("k", "", n, failed, list(examples))))
         assert said in opener
-    for n, failed, examples in ((9, 2, ""), (9, 0, "a"), (0, 0, "a")):
-        assert "<summary>" not in checklist(Check("k", "", n, failed, list(examples)))
+    assert "<summary>" not in checklist(Check("k", "", 9, 2))
 
 
 @pytest.mark.parametrize(("row", "check"), [("other", SWAP), ("symmetry", Check("k", "", 3, 4))])

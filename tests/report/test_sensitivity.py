@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from readable import assert_readable, words
 from undertow.report.drawing import Drawing
@@ -58,11 +57,6 @@ def effects(**other: Any) -> pd.DataFrame:
         columns=["description_class", "slot", "level", "mean", "low", "high"],
     )
     return table.assign(**other)
-
-
-def legend(figure: Figure) -> dict[str, Any]:
-    (made,) = figure.legends
-    return dict(zip((text.get_text() for text in made.get_texts()), made.legend_handles, strict=True))
 
 
 def dots(axes: Any) -> list[tuple[list[float], list[float], str]]:
@@ -131,8 +125,6 @@ def test_more_panels_than_fit_are_told_in_further_figures() -> None:
     assert [len(drawing.figure.axes) for drawing in drawings] == [MAX_PANELS, 2]
     assert len({drawing.name for drawing in drawings}) == 2
     assert len({drawing.figure.texts[0].get_text() for drawing in drawings}) == 2
-    looks = [[str(handle.get_color()) for handle in legend(drawing.figure).values()] for drawing in drawings]
-    assert looks[0] == looks[1]
 
 
 # Slots.

@@ -397,18 +397,6 @@ def test_page_is_there_and_a_visitor_without_a_browser_gets_an_answer_or_a_sente
         assert not re.search(f"{TOLD}|Traceback", told), mistake
 
 
-def test_stranger_and_another_site_reach_neither_the_page_nor_its_events(visitor: Visitor) -> None:
-    join = {"data": FORM, "fn_index": 5, "session_hash": "cross"}
-    for named in (
-        {"Origin": "http://evil.example"},
-        {"Host": f"evil.example:{visitor.port}"},
-        {"Cookie": "undertow=1"},
-    ):
-        assert visitor.ask(JOIN, join, **named).status in (403, 415), named
-    for path in ("run/answer", "api/answer", "call/answer", "upload"):
-        assert visitor.ask(f"/gradio_api/{path}", {"data": []}).status == 404, "events pass the queue"
-
-
 def test_no_file_is_reached_by_any_spelling_and_none_is_fetched_for_a_field_that_says_it_is_one(
     visitor: Visitor, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
