@@ -426,8 +426,8 @@ def test_halves_of_signs_in_a_run_are_replaced_and_can_be_sent(two_runs: Path) -
 
 def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Path, tmp_path: Path) -> None:
     inside = tmp_path / "inside"
-    for name in ("half", "damaged", "broken"):
-        (inside / name).mkdir(parents=True)
+    for folder in ("half", "damaged", "broken"):
+        (inside / folder).mkdir(parents=True)
     (inside / "link").symlink_to(two_runs / "first")
     (inside / "half" / "manifest.json").symlink_to(two_runs / "first" / "manifest.json")
     (inside / "damaged" / "manifest.json").write_text("[1, 2]")
