@@ -32,36 +32,53 @@ FEW = 200
 Cli = Callable[..., command_line.Done]
 
 SLOW_FILES = (
-    "benchmarks/test_bench.py",
     "causal/test_simulation.py",
     "cli/test_bad_input.py",
-    "cli/test_bias_in_text_commands.py",
-    "cli/test_check.py",
-    "cli/test_check_text.py",
     "cli/test_commands.py",
     "cli/test_compare.py",
-    "cli/test_export.py",
-    "cli/test_finetune_command.py",
-    "cli/test_graph_option.py",
-    "cli/test_relate.py",
-    "cli/test_simulate.py",
     "cli/test_task_specification_commands.py",
     "docs/test_docs.py",
     "docs/test_site.py",
+    "docs/test_tutorial.py",
+    "lab/test_lab.py",
+    "measures/test_calibration_measures.py",
+    "measures/test_movement.py",
+    "models/test_causal.py",
+    "models/test_extractive.py",
     "models/test_finetune.py",
-    "models/test_labelled.py",
     "models/test_masked.py",
     "models/test_openai.py",
     "models/test_openai_grammar.py",
+    "models/test_pull.py",
     "models/test_recorded_runs.py",
     "models/test_seq2seq.py",
     "models/test_seq2seq_writing.py",
-    "models/test_train.py",
     "models/test_writing.py",
+    "packaging/test_wheel.py",
+    "probes/test_bias_in_text.py",
     "probes/test_bias_in_text_told.py",
-    "stats/test_calibration.py",
+    "probes/test_occupation_checklist.py",
+    "probes/test_recorded.py",
+    "probes/test_task_specification.py",
+    "records/test_records.py",
+    "reliability/test_crashes.py",
+    "reliability/test_disk_and_memory.py",
+    "reliability/test_hostile_files.py",
+    "reliability/test_network.py",
+    "reliability/test_no_number_unmeasured.py",
+    "reliability/test_no_way_in.py",
+    "reliability/test_same_again.py",
+    "reliability/test_secrets.py",
+    "reliability/test_side_by_side.py",
+    "report/test_every_figure.py",
+    "report/test_findings_name_results.py",
+    "report/test_page_in_a_browser.py",
+    "report/test_verification_page.py",
+    "scoring/test_distributed.py",
     "test_audit.py",
-    "test_finetuning.py",
+    "test_comparing.py",
+    "test_comparing_told.py",
+    "test_doctor.py",
     "test_graph_of_a_run.py",
     "test_precision.py",
     "test_pytest_plugin.py",
@@ -69,11 +86,8 @@ SLOW_FILES = (
     "test_several_models.py",
     "web/test_app.py",
     "web/test_app_in_a_browser.py",
-    "reliability/test_power_cut.py",
-    "reliability/test_no_number_unmeasured.py",
-    "reliability/test_same_again.py",
 )
-"""Files whose tests are slow together, though each by itself may not be: more than half of what the fast tests took."""
+"""Files that take more than about six seconds together; `make fast` leaves them out."""
 
 
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
@@ -198,8 +212,13 @@ def finished_run(shared_base: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two hundred resamples and permutations instead of thousands, for tests in which no number hangs on them."""
+    """As `resample_little`, for tests in which no number depends on it."""
+    resample_little(monkeypatch)
+
+
+def resample_little(patch: pytest.MonkeyPatch) -> None:
+    """Two hundred resamples and permutations instead of thousands."""
     fewer = (correlation.correlate.__kwdefaults__ or {}) | {"n_bootstrap": FEW, "n_permutations": FEW}
-    monkeypatch.setattr(correlation.correlate, "__kwdefaults__", fewer)
+    patch.setattr(correlation.correlate, "__kwdefaults__", fewer)
     for module, name in ((agreement, "N_DRAWS"), (detection, "N_DRAWS"), (detection, "N_PERMUTATIONS")):
-        monkeypatch.setattr(module, name, FEW)
+        patch.setattr(module, name, FEW)

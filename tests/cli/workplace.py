@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 import command_line
-from conftest import FEW
+from conftest import resample_little
 from made_once import made_once
 from undertow import audit
-from undertow.measures import correlation, detection
-from undertow.stats import agreement
 
 
 class Workplace:
@@ -27,10 +25,7 @@ class Workplace:
         """Run a command that may be refused."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("UNDERTOW_CACHE", str(self.folder / "cache"))
-            fewer = (correlation.correlate.__kwdefaults__ or {}) | {"n_bootstrap": FEW, "n_permutations": FEW}
-            patch.setattr(correlation.correlate, "__kwdefaults__", fewer)
-            for module, name in ((agreement, "N_DRAWS"), (detection, "N_DRAWS"), (detection, "N_PERMUTATIONS")):
-                patch.setattr(module, name, FEW)
+            resample_little(patch)
             if not told:
                 patch.setattr(audit, "tell_with", lambda *_: lambda folder: None)
             return command_line.in_process(self.folder, *arguments)
