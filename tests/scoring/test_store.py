@@ -53,14 +53,14 @@ def test_all_or_none_of_a_batch_is_kept(tmp_path: Path) -> None:
         assert store.get(CARD.key("exact"), ["q1", "q2"]) == {}
 
 
-@pytest.mark.parametrize("damage", ["text", "newer", "page"])
+@pytest.mark.parametrize("damage", ["text", "older", "newer", "page"])
 def test_a_store_that_is_none_of_ours_is_named_and_left_alone(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     if damage == "text":
         path.write_text("this is no database, and long enough to be looked at as one " * 20)
-    elif damage == "newer":
+    elif damage in ("older", "newer"):
         with sqlite3.connect(path) as database:
-            database.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
+            database.execute(f"PRAGMA user_version={SCHEMA_VERSION + (1 if damage == 'newer' else -1)}")
         database.close()
     else:
         with AnswerStore(path) as store:

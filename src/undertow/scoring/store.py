@@ -48,14 +48,6 @@ CREATE TABLE IF NOT EXISTS answers (
     PRIMARY KEY (model, query)
 ) WITHOUT ROWID;
 """
-FROM_1 = """
-ALTER TABLE models ADD COLUMN facts TEXT NOT NULL DEFAULT '{}';
-ALTER TABLE answers ADD COLUMN written TEXT NOT NULL DEFAULT '';
-ALTER TABLE answers ADD COLUMN hidden BLOB NOT NULL DEFAULT x'';
-"""
-"""What a file of schema 1 lacks: what models wrote, what they did not show, and what is known of them."""
-FROM_2 = "ALTER TABLE answers ADD COLUMN dropped INTEGER NOT NULL DEFAULT 0;"
-"""What a file of schema 2 lacks: how many examples had no room before a prompt."""
 ASK_AT_ONCE = 500
 """Queries in one SELECT; SQLite allows 32,766 variables, older builds 999."""
 
@@ -116,26 +108,19 @@ class AnswerStore:
 
     def _open(self) -> None:
         version = self._rows("PRAGMA user_version")[0][0]
-        if version > SCHEMA_VERSION:
+        if version not in (0, SCHEMA_VERSION):  # 0 is a file without tables
             raise UndertowError(
-                f"{self.path}: was written by a newer Undertow (schema {version}); update, or set UNDERTOW_CACHE to another folder"
+                f"{self.path}: was written by another version of Undertow (schema {version}, not {SCHEMA_VERSION}); move it away, "
+                "or set UNDERTOW_CACHE to another folder"
             )
         # While another process makes the same file it holds it, and this pragma waits for nobody.
         self._rows("PRAGMA journal_mode=WAL")
         self._rows("PRAGMA synchronous=FULL")
-        if version < SCHEMA_VERSION:
-            self._upgrade()
-
-    def _upgrade(self) -> None:
-        """One process does it; another that waited for the file finds it done."""
-        with self._transaction():
-            columns = {row[1] for row in self._database.execute("PRAGMA table_info(answers)")}
-            # Its tables tell more than its number, which is written last.
-            script = FROM_1 if "written" not in columns else ""
-            script += FROM_2 if "dropped" not in columns else ""
-            for statement in filter(str.strip, (script if columns else SCHEMA).split(";")):
-                self._database.execute(statement)
-            self._database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        if version != SCHEMA_VERSION:
+            with self._transaction():
+                for statement in filter(str.strip, SCHEMA.split(";")):
+                    self._database.execute(statement)
+                self._database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def __enter__(self) -> Self:
         return self
