@@ -515,3 +515,16 @@ def test_choices_that_cannot_be(
     with pytest.raises(UndertowError) as error:
         call(PROBE, **{"model": "toy", "w": "date", "limit": 90} | options)
     assert words in str(error.value)
+
+
+def test_a_cluster_that_others_can_reach_is_refused_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside no cluster of this process: what ends one forgets its password."""
+    ray = pytest.importorskip("ray", reason="the extra ray is not installed")
+    started: list[str] = []
+    monkeypatch.setattr(ray, "init", lambda *_, **__: started.append("init"))
+    monkeypatch.setattr(ray, "shutdown", lambda: started.append("shutdown"))
+    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeManagerAddress": "127.0.0.1"}, {"NodeManagerAddress": "10.0.0.7"}])
+    monkeypatch.delattr("ray._private.ray_constants.ENABLE_RAY_CLUSTER")
+    with pytest.raises(UndertowError, match=r"listens on 10\.0\.0\.7, where others can reach it"):
+        distributed.start(n_cpus=1)
+    assert started == ["init", "shutdown"]
