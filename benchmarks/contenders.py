@@ -40,13 +40,8 @@ LABEL_END = -1
 class Contender:
     """One way to score.
 
-    Attributes:
-        name: of the contender in results.
-        package: the distribution whose version is recorded.
-        open: what imports the package and wraps the loaded model; the engine is given what `undertow.models` finds.
-        batch_size: of each call; None where the best one must be found.
-        target_ratio: how many times its rate the engine promises; 0 for no promise.
-        no_more_memory: whether the engine promises to take no more memory.
+    `open` imports the package and wraps the loaded model (for the engine: what `undertow.models` finds). A batch size of None
+    must be searched for; `target_ratio` is how many times its rate the engine promises, 0 for no promise.
     """
 
     name: str

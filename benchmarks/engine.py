@@ -18,7 +18,6 @@ from statistics import linear_regression, median
 import numpy as np
 
 import limit
-from gate import Output
 from networks import random_llama
 from rows import LIKELIHOOD, MASKED, SCHEMAS
 from tables import GIGA, MEGA, Entry, promise, show
@@ -215,32 +214,24 @@ def bfloat16(plan: Namespace) -> Entry:
         rates.append([len(work.sample) / one.seconds for one in of_dtype])
         limits_here = {"limit GFLOP/s": [rate / GIGA for rate in limits], "fastest product": product}
         rows.append({"precision": dtype, "items/s": rates[-1], **limits_here})
-    root, largest = errors(*(of_dtype[0].outputs for of_dtype in timed))
-    ratios = [reduced / exact for exact, reduced in zip(*rates, strict=True)]
-    own = median(rows[1]["limit GFLOP/s"]) / median(rows[0]["limit GFLOP/s"])
-    measured = f"{show(ratios)} times; this processor's own products {own:.2f} times"
+    exact, reduced = (np.concatenate([output.numbers[0] for output in of_dtype[0].outputs]) for of_dtype in timed)
+    with np.errstate(invalid="ignore"):  # two infinite numbers have no difference: missing
+        gaps = np.abs(exact - reduced)
+    root = float(np.sqrt(np.mean(gaps**2)))
+    if not root <= MOST_ERROR_NATS:  # or NaN: some are missing
+        raise UndertowError(
+            f"bfloat16: log-probabilities differ from float32's by {root:.2g} nats (root mean square), and {MOST_ERROR_NATS:g} "
+            "is allowed; name a model that keeps its numbers in bfloat16"
+        )
+    ratios = [other / own for own, other in zip(*rates, strict=True)]
+    products = median(rows[1]["limit GFLOP/s"]) / median(rows[0]["limit GFLOP/s"])
+    measured = f"{show(ratios)} times; this processor's own products {products:.2f} times"
     kept = median(ratios) >= LEAST_RATIO if auto == BFLOAT16 else None
-    apart = f"Log-probabilities of continuations differ by {root:.2g} nats (root mean square), at most by {largest:.2g}"
+    apart = (
+        f"Log-probabilities of continuations differ by {root:.2g} nats (root mean square), at most by {gaps.max():.2g}"
+    )
     return {
         "notes": [f"Here `--dtype {AUTO}` is {auto}", workers[0].ready.note(), work.note(), apart],
         "promises": [promise(what, measured, kept)],
         "tables": [rows],
     }
-
-
-def errors(exact: Sequence[Output], reduced: Sequence[Output]) -> tuple[float, float]:
-    """The root of the mean square difference over all items and options, and the largest, in nats.
-
-    Raises:
-        UndertowError: a number is missing, or they are so far off that a rate would say nothing.
-    """
-    ours, theirs = (np.concatenate([output.numbers[0] for output in one]) for one in (exact, reduced))
-    with np.errstate(invalid="ignore"):  # two infinite numbers have no difference: missing
-        gaps = np.abs(ours - theirs) if ours.shape == theirs.shape else np.array([math.nan])
-    root = float(np.sqrt(np.mean(gaps**2)))
-    if not root <= MOST_ERROR_NATS:
-        raise UndertowError(
-            f"bfloat16: log-probabilities differ from float32's by {root:.2g} nats (root mean square; nan: some are missing), "
-            f"and {MOST_ERROR_NATS:g} is allowed, so no rate is reported; name a model that keeps its numbers in bfloat16"
-        )
-    return root, float(gaps.max())

@@ -13,7 +13,6 @@ each pair's names are asked, each a question of its own. Answers are stored, and
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
@@ -64,11 +63,6 @@ def stated_items(plan: Plan, layout: str, *, chat: bool) -> list[Item]:
     return [item for item in laid_out.first() if item.factors["gold"]]
 
 
-def tell(done: int, total: int) -> None:
-    """How far the asking is."""
-    print(f"{done} of {total} different questions", file=sys.stderr)
-
-
 def main() -> None:
     """Ask and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -88,7 +82,9 @@ def main() -> None:
         ways = [(number, chat) for number in range(len(LAYOUTS)) for chat in (False, True)]
         items = [stated_items(plan, LAYOUTS[number], chat=chat) for number, chat in ways]
         with AnswerStore(store_file()) as store:  # in one go, since each asking loads the model
-            answers = iter(ask(found, [one.query for some in items for one in some], store, EXACT, tell).scores.answers)
+            answers = iter(
+                ask(found, [one.query for some in items for one in some], store, EXACT, lambda *_: None).scores.answers
+            )
     except UndertowError as error:
         parser.exit(1, f"{error}\n")
     print("\n".join(f"{number}  {layout!r}" for number, layout in enumerate(LAYOUTS, 1)))

@@ -53,12 +53,6 @@ def information(shares: Floats) -> Floats:
     return bits
 
 
-def distance(shares: Floats) -> Floats:
-    """From the mean over W values, on average [sentence]."""
-    found: Floats = np.abs(shares - shares.mean(axis=0)).sum(axis=-1).mean(axis=0)
-    return found
-
-
 def shares_by_w(rows: pd.DataFrame, groups: Sequence[str]) -> tuple[pd.DataFrame, dict[str, Floats]]:
     """The sentences that every W value scored, and their shares by W list [w, sentence, group]."""
     known = rows.groupby("sentence", sort=False)["unscored"].transform(lambda reasons: (reasons == "").all())
@@ -81,7 +75,6 @@ def candidates(shares: dict[str, Floats], positive: Bools, cluster: Ints) -> Ite
     variation, undecided = moved.sum(axis=-1) / 2, entropy(mean)
     yield "entropy", undecided
     yield "total variation", variation
-    yield "movement of the first group", moved[:, 0]
     yield "Jensen-Shannon", undecided - (entropy(first) + entropy(last)) / 2
     gendered = [np.log((end[:, 0] + FEATURE_FLOOR) / (end[:, 1] + FEATURE_FLOOR)) for end in (first, last)]
     yield "log-odds movement, first against second", np.abs(gendered[1] - gendered[0])
@@ -92,13 +85,12 @@ def candidates(shares: dict[str, Floats], positive: Bools, cluster: Ints) -> Ite
         yield "entropy without W", entropy(shares["none"][0])
     if len(shares["date"]) > 2:
         yield "mutual information with the date", information(shares["date"])
-        yield "entropy over all dates", entropy(shares["date"].mean(axis=0))
-        yield "mean distance from the mean, dates", distance(shares["date"])
     if len(shares) > 2:
         pooled = np.concatenate(list(shares.values()))
         yield "mutual information with the place", information(shares["place"])
         yield "entropy over all W", entropy(pooled.mean(axis=0))
-        yield "mean distance from the mean, all W", distance(pooled)
+        distances = np.abs(pooled - pooled.mean(axis=0)).sum(axis=-1)
+        yield "mean distance from the mean, all W", distances.mean(axis=0)
     sizes = np.log(np.column_stack([variation, undecided / np.log2(mean.shape[-1])]) + FEATURE_FLOOR)
     middle = log_odds(mean)
     movement = np.abs(log_odds(last) - log_odds(first))

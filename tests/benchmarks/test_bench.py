@@ -19,7 +19,7 @@ import limit
 import networks
 import worker
 from gate import END, Gate, Output
-from rows import LIKELIHOOD, MASKED, WORDINGS
+from rows import LIKELIHOOD, WORDINGS
 from undertow.types import Choice, UndertowError
 
 pytestmark = pytest.mark.slow
@@ -51,8 +51,9 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     for name, value in {"ROWS": (4, 8), "SQUARES": (16,), "LEAST_SECONDS": 0.0}.items():
         monkeypatch.setattr(limit, name, value)
     labels = {label for item in WORDINGS.items() if isinstance(item.query, Choice) for label in item.query.labels}
-    causal = networks.random_llama([*worker.texts_of(LIKELIHOOD.items()), *labels], SMALL, 1000)
-    masked = networks.random_bert(worker.texts_of(MASKED.items()), SMALL)
+    texts = worker.texts_of(LIKELIHOOD.items())
+    causal = networks.random_llama([*texts, *labels], SMALL, 1000)
+    masked = networks.random_bert(texts, SMALL)
     options = ["--rounds", "1", "--sample", "1", "--search-sample", "1", "--batch-sizes", "16"]
     return [*options, "--model", causal, "--masked-model", masked, "--results", str(tmp_path / "results"), "--rows"]
 

@@ -89,7 +89,12 @@ class Answers:
         return bool(json.loads(wire.body)["prompt"] == HURT)
 
     def fetch(self, url: str) -> str:
-        settings = {"base_url": f"{url}/v1", "concurrency": 1, "retries": 1, "timeout_s": self.timeout_s}
+        settings: dict[str, Any] = {
+            "base_url": f"{url}/v1",
+            "concurrency": 1,
+            "retries": 1,
+            "timeout_s": self.timeout_s,
+        }
         found = find(Request("openai:some-model", settings=settings))
         assert found is not None
         queries = [Generation(prompt, OPTIONS, max_tokens=4) for prompt in PROMPTS]
@@ -525,7 +530,7 @@ def test_a_run_over_a_bad_way_is_the_run_over_a_good_one(
     for number, handle in enumerate((lambda wire: wire.reply(good(wire)), bad)):
         monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / f"cache {number}"))
         with way(handle) as there:
-            place = {"base_url": f"{there.url}/v1", "out": tmp_path / f"run {number}"}
+            place: dict[str, Any] = {"base_url": f"{there.url}/v1", "out": tmp_path / f"run {number}"}
             run = undertow.run("spurious-correlation", **settings, **place)
         assert run.manifest["counts"]["lost"] == 0
         tables.append([(run.folder / name).read_bytes() for name in ("observations.parquet", "results.json")])

@@ -84,8 +84,8 @@ def assert_same(one: Path, other: Path) -> None:
         ]
         for path in written:
             assert path.read_bytes() == (second / path.relative_to(first)).read_bytes(), path
-        observed = [pd.read_parquet(folder / "observations.parquet") for folder in (first, second)]
-        pd.testing.assert_frame_equal(*observed, check_exact=True)
+        observed, again = (pd.read_parquet(folder / "observations.parquet") for folder in (first, second))
+        pd.testing.assert_frame_equal(observed, again, check_exact=True)
         assert lasting(first) == lasting(second)
 
 

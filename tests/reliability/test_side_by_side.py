@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from processes import LIMIT_S, Done, command, forks, run_together
+from processes import LIMIT_S, Done, Job, command, forks, run_together
 
 from tiny_wheel import MEMBER, MODEL, build_wheel
 from undertow import sharing
@@ -54,7 +54,9 @@ AUDITS = {
 
 def test_three_audits_in_one_cache_and_one_folder_end_as_they_do_alone(tmp_path: Path) -> None:
     """Two of them the very same, another audit beside them; all at once."""
-    jobs = [(command, ([*words, "--out", name], str(tmp_path / f"cache of {name}"))) for name, words in AUDITS.items()]
+    jobs: list[Job] = [
+        (command, ([*words, "--out", name], str(tmp_path / f"cache of {name}"))) for name, words in AUDITS.items()
+    ]
     all_went_well(run_together(tmp_path / "alone", *jobs))
     cache, ready = tmp_path / "cache", forks.Barrier(3)
     outs = {"a": "a", "again": "a", "c": "c"}
