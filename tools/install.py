@@ -26,6 +26,7 @@ CONSTRAINTS = ROOT / "constraints.txt"
 NOTE = VENV / ".undertow-installed"
 EXTRAS = ("models", "api", "ray", "app", "docs", "dev")
 PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+SLOW_IMPORTS = "import undertow.audit, pandas, scipy.stats, matplotlib.figure, transformers.modeling_utils, gguf"
 CUDA_BUILD = """\
 torch: this package index offers only the build for NVIDIA GPUs (a download of about 3 GB, 5 GB of disk), and there is no such GPU here.
 For the processor build (a download of 190 MB) run:  PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make ...
@@ -147,7 +148,11 @@ def install(extras: set[str]) -> None:
         steps.append(Step(f"{len(chosen)} packages", "install", "--no-deps", "--no-compile", "-r", file.name))
         steps.append(Step("undertow", "install", "--no-deps", "--no-compile", "-e", str(ROOT)))
         run_together(*steps)
-    if subprocess.run([*PIP, "check"], capture_output=True, check=False).returncode:
+    # While pip checks what it has installed, the slowest modules are compiled to bytecode, which the first command needs.
+    compiling = subprocess.Popen([PYTHON, "-c", SLOW_IMPORTS], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    complete = subprocess.run([*PIP, "check"], capture_output=True, check=False).returncode == 0
+    compiling.wait()
+    if not complete:
         # Another system or Python than that of the pins needs some packages more.
         named = f"{ROOT}[{','.join(sorted(extras))}]" if extras else str(ROOT)
         run_together(Step("packages of this system", "install", "-c", str(CONSTRAINTS), "-e", named))
