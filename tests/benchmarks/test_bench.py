@@ -58,6 +58,7 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return [*options, "--model", causal, "--masked-model", masked, "--results", str(tmp_path / "results"), "--rows"]
 
 
+@pytest.mark.soak
 def test_races_are_measured_into_one_page_unless_numbers_differ(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

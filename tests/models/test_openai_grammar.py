@@ -695,7 +695,7 @@ def test_first_tokens_of_the_real_server_agree_with_our_own_network(
 
 
 @pytest.mark.model
-@pytest.mark.slow
+@pytest.mark.soak
 def test_labels_and_spans_of_the_real_server_are_within_their_limits(llama_server: str) -> None:  # noqa: F811
     choices = [Choice("Choose a topic.\nTopic:", ODD_LABELS, chat=chat) for chat in (False, True)]
     writings = [
