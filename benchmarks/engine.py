@@ -136,7 +136,7 @@ def memory(plan: Namespace) -> Entry:
         work.row.gate.require(outputs, again, f"memory: {work.row.name}")
         resident, weights = worker.close(), shape.weights_bytes / MEGA
         beyond, vocabulary = resident["peak while scoring MB"] - weights, max(n_out for _, n_out in shape.head)
-        of_model = {"work": work.row.name, "model": worker.ready.source, "vocabulary": vocabulary}
+        of_model: Entry = {"work": work.row.name, "model": worker.ready.source, "vocabulary": vocabulary}
         rows.append({**of_model, "weights MB": weights, **resident, "that less weights MB": beyond})
         notes.append(f"{work.row.name}: {work.note()}")
         what = (
@@ -206,7 +206,8 @@ def bfloat16(plan: Namespace) -> Entry:
         for at, worker in enumerate(workers):
             visits[at].append(worker.do(limit.rates, shape))
             timed[at].append(worker.score(work.sample))
-    rows, rates = [], []
+    rows: list[Entry] = []
+    rates = []
     for dtype, visited, of_dtype, worker in zip((FLOAT32, BFLOAT16), visits, timed, workers, strict=True):
         _require_same(work, of_dtype)
         worker.close()
