@@ -70,7 +70,7 @@ _OF_SENTENCES: Mapping[str, str] = {
     **dict.fromkeys(
         ("item", "model", "challenge", "prompt", "part", "w_name", "w", "cluster", "text", "unscored"), TEXT
     ),
-    "w_index": WHOLE, "unseen_prob": NUMBER,
+    "w_index": WHOLE, "w_value": NUMBER, "unseen_prob": NUMBER,
 }  # fmt: skip
 CELLS: Mapping[tuple[str, ...], Mapping[str, str]] = {
     ("spurious-correlation",): _OF_SENTENCES,

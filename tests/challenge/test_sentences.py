@@ -61,7 +61,15 @@ def test_plain_sentences_are_asked_as_they_stand() -> None:
     assert first == Item(
         id="pair/none/left",
         query=PAIR.sentences[0].query,
-        factors={"challenge": "pair", "w_name": challenge.NO_W, "w_index": 0, "w": "", "sentence": "left", "depth": 2},
+        factors={
+            "challenge": "pair",
+            "w_name": challenge.NO_W,
+            "w_index": 0,
+            "w_value": 0.0,
+            "w": "",
+            "sentence": "left",
+            "depth": 2,
+        },
         cluster="walks",
         gold=None,
     )
@@ -81,7 +89,15 @@ def test_injected_sentences_go_by_list_then_value_then_sentence() -> None:
     ]
     ids = ["pair/season/spring/coat", "pair/season/fall/left", "pair/season/fall/coat", "pair/town/Rome/left"]
     assert [item.id for item in items[1:5]] == ids
-    told = {"challenge": "pair", "w_name": "season", "w_index": 1, "w": "fall", "sentence": "coat", "depth": 3}
+    told = {
+        "challenge": "pair",
+        "w_name": "season",
+        "w_index": 1,
+        "w_value": 1.0,
+        "w": "fall",
+        "sentence": "coat",
+        "depth": 3,
+    }
     assert items[3].factors == told
     assert [(item.cluster, item.gold) for item in items[:2]] == [("walks", None), ("coats", "female")]
     assert PAIR.injected(challenge.Injection.parse("In {w}: "), []) == []

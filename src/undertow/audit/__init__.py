@@ -158,12 +158,14 @@ def dry_run(  # noqa: PLR0913 - as `run`
     subjects, _ = subjects_of(job, requests.each())
     choice.check_models([subject.found.card for subject in subjects], device)
     with AnswerStore(store_file()) as store:
-        return Estimate.of_all(
+        estimated = Estimate.of_all(
             [
                 estimate(one.found, [item.query for item in foreseen(job, one)], store, str(one.design["protocol"]))
                 for one in subjects
             ]
         )
+    notes = [note for one in subjects for note in (*one.lists, *one.design.get("w_notes", []))]
+    return replace(estimated, notes=tuple(dict.fromkeys(notes)))
 
 
 def _run(job: Job, requests: Requests, place: Place, progress: Progress, *, engine: EngineChoice) -> Run:

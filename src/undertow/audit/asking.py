@@ -11,7 +11,7 @@ from typing import Any
 
 from undertow import models, precision, probes
 from undertow.audit.job import Job, prepared
-from undertow.challenge import challenge_digest
+from undertow.challenge import challenge_digest, told_list
 from undertow.engines import engine_of
 from undertow.models.base import Found, Request
 from undertow.probes.base import Evidence, Rounds, Sampling
@@ -45,10 +45,27 @@ class Subject:
         probe, settings, protocol = prepared(job)
         found = models.find(request)
         settings = getattr(probe, "suited", lambda given, _: given)(settings, found.asks)
-        rounds = probe.rounds(settings, Sampling(job.limit, job.seed))
+        sampling = Sampling(job.limit, job.seed)
+        rounds = probe.rounds(settings, sampling)
         first = next(rounds)
         check_asks(found, [item.query for item in first], protocol)
-        return cls(found, settings, rounds, first, {**probe.design(settings), "protocol": protocol})
+        design = {**probe.design(settings), "protocol": protocol}
+        if hasattr(probe, "limited"):
+            design["w_notes"] = [*design.get("w_notes", []), *probe.limited(settings, sampling)]
+        return cls(found, settings, rounds, first, design)
+
+    @property
+    def lists(self) -> list[str]:
+        """A line on each W list that is asked: its size, its ends, its order and its scale."""
+        values: dict[str, list[str]] = {}
+        for item in self.first:
+            if "w_name" in item.factors:
+                values.setdefault(str(item.factors["w_name"]), []).append(str(item.factors["w"]))
+        return [
+            told_list(name, list(dict.fromkeys(values[name])), covariate)
+            for name, covariate in self.design.get("covariates", {}).items()
+            if name in values
+        ]
 
     def key(self, job: Job) -> str:
         """Equal for equal questions to the same model."""

@@ -49,6 +49,8 @@ def put_together(evidences: Sequence[Evidence], parts: Sequence[Mapping[str, Any
     design = dict(evidences[0].design)
     for name in ("words", "prompts"):
         design[name] = _joined([evidence.design.get(name, {}) for evidence in evidences])
+    if "w_notes" in design:
+        design["w_notes"] = list(dict.fromkeys(note for one in evidences for note in one.design.get("w_notes", [])))
     design["models"] = {part["name"]: part["facts"] for part in parts}
     design["readouts"] = {part["name"]: part["readout"] for part in parts}
     if len(evidences) == 1:

@@ -13,24 +13,29 @@ from undertow.challenge.document_sources import (
 )
 from undertow.challenge.documents import DIMENSIONS, Document, DocumentSet
 from undertow.challenge.prompts import Answering, Prompt, are_pronouns, load_prompts, masked, watched
+from undertow.challenge.scales import INDEX, NONE, VALUE, check_scale
 from undertow.challenge.sentences import Injection, Sentence, SentenceSet
 from undertow.challenge.sources import SUMMARIES, is_sentences, sentences
-from undertow.challenge.spectra import NO_W, Dates, Spectrum, check_spectra, spectrum
+from undertow.challenge.spectra import NO_W, Dates, Listed, Spectrum, check_scaled, check_spectra, spectrum, told_list
 from undertow.challenge.tables import single
 
 __all__ = [
     "CHECKLIST_SUMMARIES",
     "DIMENSIONS",
     "DOCUMENT_SUMMARIES",
+    "INDEX",
+    "NONE",
     "NO_W",
     "SUMMARIES",
     "TASKS",
+    "VALUE",
     "Answering",
     "ChallengeSet",
     "Dates",
     "Document",
     "DocumentSet",
     "Injection",
+    "Listed",
     "Prompt",
     "Sentence",
     "SentenceSet",
@@ -39,6 +44,8 @@ __all__ = [
     "Words",
     "are_pronouns",
     "challenge_digest",
+    "check_scale",
+    "check_scaled",
     "check_spectra",
     "checklist_table",
     "describe",
@@ -54,6 +61,7 @@ __all__ = [
     "sentences",
     "single",
     "spectrum",
+    "told_list",
     "watched",
     "wordings",
 ]

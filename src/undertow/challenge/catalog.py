@@ -14,17 +14,18 @@ from typing import Any
 
 from undertow.challenge.design import ChallengeSet, Words
 from undertow.challenge.reading import closest, read_toml, repeated
-from undertow.challenge.spectra import Spectrum, check_values, spectrum
+from undertow.challenge.spectra import Listed, Spectrum, check_values, spectrum
 from undertow.challenge.template import Template
 from undertow.outside import is_plain_file
 from undertow.types import Factor, UndertowError
 
 KEYS = {"title", "source", "templates", "w", "words", "slots", "groups", "blanks", "clusters", "gaps"}
+W_KEYS = {"values", "order", "scale"}
 TEMPLATE_KEYS = {"text", "only_w", "not_w", "factors"}
 DEFAULT_BLANK = "blank"
 MOST_OF_A_FACTOR = 2**63
 TAKEN = {
-    "item", "model", "challenge", "prompt", "w_name", "w_index", "w", "cluster", "text", "template", "pronoun",
+    "item", "model", "challenge", "prompt", "w_name", "w_index", "w_value", "w", "cluster", "text", "template", "pronoun",
     "unclaimed", "unscored", "options", "logprobs_nats", "part", "sentence", "expected", "answer", "ceilings_prob",
     "unseen_prob",
 }  # fmt: skip
@@ -36,22 +37,23 @@ def names() -> list[str]:
     return sorted(path.name.removesuffix(".toml") for path in _sets().iterdir() if path.name.endswith(".toml"))
 
 
-def load(name: str, words: str = "") -> ChallengeSet:
+def load(name: str, words: str = "", scale: str = "") -> ChallengeSet:
     """A challenge set by name, or from a user's `.toml` file.
 
     Args:
         name: one of `names()`, or the path of a file.
         words: a word list of the package to use instead of the set's own.
+        scale: of its W lists, as `undertow.challenge.spectra.spectrum` takes it; "" for each list's own.
 
     Raises:
-        UndertowError: no such set, or a file that does not describe one.
+        UndertowError: no such set, a file that does not describe one, or a scale that its W lists cannot have.
     """
     if name in names():
         table = tomllib.loads(_sets().joinpath(f"{name}.toml").read_text(encoding="utf-8"))
-        return _challenge(name, table, words, where=f"challenge {name!r}")
+        return _challenge(name, table, (words, scale), where=f"challenge {name!r}")
     path = Path(name)
     if is_plain_file(path):
-        return _challenge(path.stem, read_toml(path), words, where=str(path))
+        return _challenge(path.stem, read_toml(path), (words, scale), where=str(path))
     raise UndertowError(
         f"there is no challenge called {name!r} and no such file: use {', '.join(names())}"
         f", or a .toml file{closest(name, names())}"
@@ -68,7 +70,8 @@ def word_lists() -> dict[str, dict[str, list[str]]]:
     return tomllib.loads(resources.files("undertow.challenge").joinpath("words.toml").read_text(encoding="utf-8"))
 
 
-def _challenge(name: str, table: Mapping[str, Any], words_name: str, where: str) -> ChallengeSet:
+def _challenge(name: str, table: Mapping[str, Any], chosen: tuple[str, str], where: str) -> ChallengeSet:
+    words_name, scale = chosen
     unknown = sorted(set(table) - KEYS)
     if unknown:
         raise UndertowError(
@@ -93,7 +96,7 @@ def _challenge(name: str, table: Mapping[str, Any], words_name: str, where: str)
         templates=templates,
         slots=slots,
         words=words,
-        spectra=_spectra(table, where),
+        spectra=_spectra(table, scale, where),
         cluster_by=_cluster_by(table, slots, templates, where),
         gaps=_gaps(table, words, where),
     )
@@ -235,26 +238,34 @@ def _check_holes(template: Template, words: Words, slots: Mapping[str, Any], whe
             )
 
 
-def _spectra(table: Mapping[str, Any], where: str) -> tuple[Spectrum, ...]:
+def _spectra(table: Mapping[str, Any], scale: str, where: str) -> tuple[Spectrum, ...]:
     given = table.get("w", ["date"])
     if isinstance(given, str):
         given = [given]
     if isinstance(given, list):
-        return tuple(_named(name, where) for name in _texts(given, f"{where}: w"))
+        return tuple(_named(name, scale, where) for name in _texts(given, f"{where}: w"))
     if not isinstance(given, dict) or not given:
         raise UndertowError(f"{where}: w must name W lists, or be a table of lists such as [w] season = [...]")
-    lists = {
-        name: _texts([str(value) for value in _list(values, f"{where}: w.{name}")], f"{where}: w.{name}")
-        for name, values in given.items()
-    }
-    for name, values in lists.items():
-        check_values(values, f"{where}: w.{name}")
-    return tuple(Spectrum(name, values) for name, values in lists.items())
+    return tuple(_listed(name, entry, f"{where}: w.{name}").spectrum(scale) for name, entry in given.items())
 
 
-def _named(name: str, where: str) -> Spectrum:
+def _listed(name: str, entry: Any, where: str) -> Listed:
+    """A W list of a file: its values alone, or a table of values, order and scale."""
+    table = entry if isinstance(entry, dict) else {"values": entry}
+    unknown = sorted(set(table) - W_KEYS)
+    if unknown:
+        raise UndertowError(
+            f"{where}: unknown key {unknown[0]!r}; a W list has values, order and scale{closest(unknown[0], W_KEYS)}"
+        )
+    values = _texts([str(value) for value in _list(table.get("values"), f"{where}: values")], where)
+    check_values(values, where)
+    said = {key: _text(table[key], f"{where}: {key}") for key in ("order", "scale") if key in table}
+    return Listed(name, values, where, **said)
+
+
+def _named(name: str, scale: str, where: str) -> Spectrum:
     try:
-        return spectrum(name)
+        return spectrum(name, scale=scale)
     except UndertowError as error:
         raise UndertowError(f"{where}: w: {error}") from error
 

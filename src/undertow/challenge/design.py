@@ -136,9 +136,9 @@ class ChallengeSet:
         if not serving:
             raise UndertowError(f"challenge {self.name!r}: no template serves the W list {spectrum.name!r}")
         cells = [(index, template, slots) for index, template in serving for slots in self._slot_cells(template)]
-        for w_index, w in enumerate(spectrum.values):
+        for place in spectrum.places():
             for index, template, slots in cells:
-                yield self._item(spectrum.name, (w_index, w), (index, template), slots)
+                yield self._item(place, (index, template), slots)
 
     def _n_cells(self, template: Template) -> int:
         holes = set(template.holes())
@@ -149,14 +149,13 @@ class ChallengeSet:
         for levels in itertools.product(*(self.slots[slot] for slot in used)):
             yield dict(zip(used, levels, strict=True))
 
-    def _item(self, w_name: str, value: tuple[int, str], indexed: tuple[int, Template], slots: dict[str, str]) -> Item:
-        (w_index, w), (index, template) = value, indexed
+    def _item(self, place: Mapping[str, Factor], indexed: tuple[int, Template], slots: dict[str, str]) -> Item:
+        index, template = indexed
+        w_name, w = str(place["w_name"]), str(place["w"])
         query = template.fill(slots | {"w": w}, self.words.blanks, self.words.forms)
         factors: dict[str, Factor] = {
             "challenge": self.name,
-            "w_name": w_name,
-            "w_index": w_index,
-            "w": w,
+            **place,
             "template": template.text,
             **slots,
             **template.factors,
@@ -170,10 +169,18 @@ class ChallengeSet:
 
 
 def challenge_digest(items: Sequence[Item]) -> str:
-    """SHA-256 over everything that is asked: runs with the same digest asked the same (64 hex digits)."""
+    """SHA-256 over everything that is asked: runs with the same digest asked the same (64 hex digits).
+
+    Where `w_value` repeats `w_index`, it is left out: it says nothing of what is asked.
+    """
     return digest(
         [
-            {"id": item.id, "query": asdict(item.query), "factors": dict(item.factors), "cluster": item.cluster}
+            {"id": item.id, "query": asdict(item.query), "factors": _asked(item.factors), "cluster": item.cluster}
             for item in items
         ]
     )
+
+
+def _asked(factors: Mapping[str, Factor]) -> dict[str, Factor]:
+    repeats = "w_value" in factors and factors["w_value"] == factors.get("w_index")
+    return {name: level for name, level in factors.items() if name != "w_value" or not repeats}

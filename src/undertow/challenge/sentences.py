@@ -31,7 +31,7 @@ KNOWN_FACTORS = frozenset(
 """Factors that measures know."""
 TAKEN = frozenset(
     {
-        "item", "model", "challenge", "prompt", "part", "w_name", "w_index", "w", "sentence", "cluster", "text", "unclaimed",
+        "item", "model", "challenge", "prompt", "part", "w_name", "w_index", "w_value", "w", "sentence", "cluster", "text", "unclaimed",
         "unscored", "options", "logprobs_nats", "expected", "answer", "ceilings_prob", "unseen_prob",
     }
 )  # fmt: skip
@@ -97,7 +97,8 @@ class SentenceSet:
 
     def plain(self) -> list[Item]:
         """Every sentence as it stands, without any W."""
-        return [self._item(sentence, sentence.query, (NO_W, 0, "")) for sentence in self.sentences]
+        nowhere: dict[str, Factor] = {"w_name": NO_W, "w_index": 0, "w_value": 0.0, "w": ""}
+        return [self._item(sentence, sentence.query, nowhere) for sentence in self.sentences]
 
     def injected(self, injection: Injection, spectra: Sequence[Spectrum]) -> list[Item]:
         """Every sentence with every value, by W list, then value, then sentence.
@@ -108,25 +109,17 @@ class SentenceSet:
         check_spectra(spectra)
         check_size(self.name, sum(len(spectrum.values) for spectrum in spectra) * len(self.sentences))
         return [
-            self._item(sentence, injection.into(sentence.query, value), (spectrum.name, index, value))
+            self._item(sentence, injection.into(sentence.query, str(place["w"])), place)
             for spectrum in spectra
-            for index, value in enumerate(spectrum.values)
+            for place in spectrum.places()
             for sentence in self.sentences
         ]
 
-    def _item(self, sentence: Sentence, query: Blank, w: tuple[str, int, str]) -> Item:
-        w_name, w_index, value = w
+    def _item(self, sentence: Sentence, query: Blank, place: Mapping[str, Factor]) -> Item:
         return Item(
-            id="/".join(filter(None, [self.name, w_name, value, sentence.id])),
+            id="/".join(filter(None, [self.name, str(place["w_name"]), str(place["w"]), sentence.id])),
             query=query,
-            factors={
-                "challenge": self.name,
-                "w_name": w_name,
-                "w_index": w_index,
-                "w": value,
-                "sentence": sentence.id,
-                **sentence.factors,
-            },
+            factors={"challenge": self.name, **place, "sentence": sentence.id, **sentence.factors},
             cluster=sentence.cluster,
             gold=sentence.gold,
         )

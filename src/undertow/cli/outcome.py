@@ -40,8 +40,9 @@ def say_run(run: Run, *, as_json: bool, asked: bool = True) -> None:
             f"Asked {counts['items']:,} items ({counts['computed']:,} of {counts['queries']:,} queries computed now, "
             f"{counts['unscored']:,} unscored)."
         )
-    for reason, n_items in _reasons(run):
-        say(f"  {n_items:,} unscored: {one_line(reason)}")
+    notes = [one_line(note) for note in run.manifest["design"].get("w_notes", ())]
+    for line in (*notes, *(f"  {n_items:,} unscored: {one_line(reason)}" for reason, n_items in _reasons(run))):
+        say(line)
     precision = run.manifest.get("precision", {})
     for finding in run.findings:
         say(f"{'*' if finding.found else '-'} {finding.text}")

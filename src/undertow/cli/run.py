@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from undertow.cli.options import About, Dtype, Graph, Out, Overwrite, Protocol, parameter, parameters_of
 from undertow.cli.outcome import say_run
-from undertow.cli.terminal import Json, progress_bar, stoppable
+from undertow.cli.terminal import Json, one_line, progress_bar, say, stoppable
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
@@ -165,6 +165,8 @@ def _say_estimate(estimate: Estimate, *, as_json: bool) -> None:
             numbers["seconds"] = None
         typer.echo(json.dumps(numbers))
         return
+    for note in estimate.notes:
+        say(one_line(note))
     typer.echo(
         f"{estimate.n_queries:,} queries, {estimate.n_distinct:,} of them different, {estimate.n_stored:,} answered already."
     )

@@ -41,7 +41,7 @@ COLUMNS = {
     "text": "what is asked, `___` for the blank; examples and prompt, where it is a prompt",
     "options": "the texts or words that are compared; of a blank, the whole sentence with each",
     "groups": "the word group of each option; empty where there are none",
-    "w_name, w_index, w": "the W list, the place in it from 0, and the value",
+    "w_name, w_index, w_value, w": "the W list, the place in it from 0, where the value stands on its axis, and the value",
     "cluster": "what intervals resample: questions that share it are not independent",
     "gold": "the right answer; empty where there is none, as there is none to a question that nothing decides",
 }
@@ -119,7 +119,7 @@ def _card(asked: Asked, columns: Sequence[str]) -> str:
         "size_categories": [_size(len(asked.items))],
     }
     about = "\n".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in head.items())
-    rest = [name for name in columns if name not in (*FIRST, "cluster", "gold", "w_name", "w_index", "w")]
+    rest = [name for name in columns if name not in (*FIRST, "cluster", "gold", "w_name", "w_index", "w_value", "w")]
     rows = [f"| {name} | {means} |" for name, means in COLUMNS.items() if name.split(",")[0] in columns]
     rows += [f"| {', '.join(rest)} | factors of the design |"] if rest else []
     table = "\n".join(rows)

@@ -50,7 +50,7 @@ def _row(item: Item, carried: str) -> dict[str, Any]:
     query = item.query
     if not isinstance(query, Generation):
         raise TypeError(f"{type(query).__name__} is no prompt")
-    factors = {name: level for name, level in item.factors.items() if name not in ("w", "w_index")}
+    factors = {name: level for name, level in item.factors.items() if name not in ("w", "w_index", "w_value")}
     words: dict[str, list[str]] = {}
     for option in query.options:
         words.setdefault(option.group, []).append(option.fills[0])

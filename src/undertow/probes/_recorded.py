@@ -1,8 +1,9 @@
 """Recorded tables of word-group masses, as published with the papers or written by anyone.
 
-Knows the columns; knows nothing about who recorded them. Needed: model, w_name, w_index, w, and one numeric column for
-each word group, in percent. Optional: prompt, challenge, text, and cluster or text_index, which says which rows are
-the same sentence at another W. A row whose masses are empty is unscored; a row of zeros is a measurement.
+Needed: model, w_name, w_index, w, and one numeric column for each word group, in percent. Optional: prompt, challenge, text,
+cluster or text_index, which says which rows are the same sentence at another W, and w_value, where each W value stands on its
+axis; without it that is the number that w is, or w_index where w is a word. A row whose masses are empty is unscored; a row of
+zeros is a measurement.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ import pandas as pd
 from undertow.challenge.reading import repeated
 from undertow.challenge.sentences import KNOWN_FACTORS, TAKEN
 from undertow.outside import TooLargeError, first_line, is_plain_file, json_of, parquet_table
+from undertow.probes._recorded_lists import axis_of
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 NEEDED = ("model", "w_name", "w_index", "w")
-OPTIONAL = ("prompt", "challenge", "text", "cluster", "text_index", "item", "unclaimed", "unscored")
+OPTIONAL = ("prompt", "challenge", "text", "cluster", "text_index", "item", "unclaimed", "unscored", "w_value")
 NO_VALUE = ("", "nan", "NaN", "NA", "None")
 """What an empty cell of masses looks like in the files of common tools."""
 ROUNDING_PERCENT = 0.6
@@ -408,6 +410,7 @@ def _factors(table: Table) -> pd.DataFrame:
             "prompt": cells["prompt"] if "prompt" in cells.columns else "",
             "w_name": cells["w_name"],
             "w_index": index.astype(np.int64),
+            "w_value": np.nan,
             "w": cells["w"],
             "cluster": cells[sentence] if sentence else np.arange(len(cells)).astype(str),
         }
@@ -415,6 +418,7 @@ def _factors(table: Table) -> pd.DataFrame:
     if "text" in cells.columns:
         frame["text"] = cells["text"]
     _check_values(table, frame)
+    frame["w_value"] = axis_of(frame, _given_axis(table, frame))
     if sentence:
         _check_repeats(table, frame)
     keys = ["challenge", "model", "prompt", "w_name", "w", "cluster"]
@@ -432,6 +436,28 @@ def _check_values(table: Table, frame: pd.DataFrame) -> None:
             "one index must mean one value"
         ),
     )
+
+
+def _given_axis(table: Table, frame: pd.DataFrame) -> pd.Series[float]:
+    """The column `w_value`; NaN in every row of a W list that has none."""
+    if "w_value" not in table.cells.columns:
+        return pd.Series(np.nan, index=frame.index)
+    text = table.cells["w_value"].str.strip()
+    empty = text.isin(NO_VALUE)
+    given = pd.to_numeric(text.mask(empty), errors="coerce").astype(np.float64)
+    table.refuse_first(
+        ~empty & ~np.isfinite(given),
+        lambda row: f"w_value is {text.iloc[row]!r}; it must be a number, the place of w on its axis",
+    )
+    firsts = given.groupby([frame["w_name"], frame["w_index"]]).transform("first")
+    table.refuse_first(
+        given.notna().groupby(frame["w_name"]).transform("any") & ~(given == firsts),
+        lambda row: (
+            f"w_value is {text.iloc[row]!r}, but it must be the same in all rows of {frame['w'].iloc[row]!r}; give each value of "
+            f"{frame['w_name'].iloc[row]} one, or leave all of them empty"
+        ),
+    )
+    return given
 
 
 def _check_repeats(table: Table, frame: pd.DataFrame) -> None:

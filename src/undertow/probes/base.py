@@ -130,7 +130,8 @@ class Probe(Protocol):
     """One audit that a user can name.
 
     The module defines these as module-level names; a package outside adds a probe by an entry point of the group
-    `undertow.probes` that names such a module. Three more it may have: `suited(settings, asks)`, its settings for a model that can
+    `undertow.probes` that names such a module. Four more it may have: `limited(settings, sampling)`, sentences on what `--limit`
+    keeps the run from finding, which go into `w_notes` of its design; `suited(settings, asks)`, its settings for a model that can
     be asked these kinds of query; `foreseen(settings, sampling)`, where later rounds depend on answers: all items that may
     be asked; and `RESTS_ON`, which kind its findings are if they are laid at selection's door, "drift with W" or "specification of
     the task", for an audit that names a causal graph (docs/causal-graphs.md). What is found and rests on no W has `rests=False`.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow import challenge
+from undertow.probes import _limit
 from undertow.probes._masses import observations
 from undertow.probes._models import ALL_PROMPTS, compared, draw_grid, draw_sizes, draw_trajectories
 from undertow.probes._prompts import (
@@ -66,6 +67,13 @@ class Settings:
         default="",
         metadata={"help": "Put W into sentences that have no place for it: 'In {w}: ', or '{text} It was {w}.'"},
     )
+    w_scale: str = field(
+        default="",
+        metadata={
+            "help": "What slopes are per: index (a step of the list), value (the numbers themselves), or none (lists without order); "
+            "value for number lists of your own, else index, if not given."
+        },
+    )
     data_dir: str = field(default="", metadata={"help": "Folder with the two published files of winogender."})
     options: str = field(
         default="", metadata={"help": "Word groups for a .csv or .tsv file, with --inject: 'yes: is; no: is not'."}
@@ -88,30 +96,49 @@ def suited(settings: Settings, asks: Mapping[str, Sequence[str]]) -> Settings:
 def rounds(settings: Settings, sampling: Sampling) -> Rounds:
     """One round: every cell of the design, by every prompt."""
     words = _given(settings).words
-    limit = max(sampling.limit // n_prompts(settings), 1) if sampling.limit > 0 else 0
-    yield in_prompts(_sample(_items(settings), Sampling(limit, sampling.seed)), words, settings)
+    yield in_prompts(_drawn(_items(settings), settings, sampling), words, settings)
+
+
+def limited(settings: Settings, sampling: Sampling) -> list[str]:
+    """A sentence where `--limit` leaves too few sentences and values for any claim; none where it does not."""
+    items = _items(settings)
+    asked = _of_lists(_drawn(items, settings, sampling))
+    for name, whole in _of_lists(items).items():
+        of_list = asked[name]
+        if of_list.is_useful() or not whole.is_useful():
+            continue
+        n_sentences, n_values = len(of_list.sentences), len(of_list.values)
+        left = f"{n_sentences} sentence{'s' if n_sentences > 1 else ''} with {n_values} values of {name}"
+        return [_limit.too_few(left, _limit.smallest_useful(len(asked), n_prompts(settings)))]
+    return []
 
 
 def _items(settings: Settings) -> list[Item]:
-    dates = challenge.Dates(settings.date_start, settings.date_stop, settings.date_count)
-    names = [name.strip() for name in settings.w.split(",") if name.strip()]
-    if settings.w and not names:
-        raise UndertowError("--w names no W list; write for example --w date,place")
-    if settings.inject:
-        return _injected(settings, [challenge.spectrum(name, dates) for name in names or ["date"]])
-    chosen = _challenge(settings)
-    # The package's date list follows the date options wherever a set names it.
-    published = challenge.Dates().spectrum()
-    own = [dates.spectrum() if spectrum == published else spectrum for spectrum in chosen.spectra]
-    of_set = {spectrum.name: spectrum for spectrum in own}
-    return chosen.items([of_set.get(name) or challenge.spectrum(name, dates) for name in names] or own)
-
-
-def _injected(settings: Settings, spectra: list[challenge.Spectrum]) -> list[Item]:
+    spectra = _spectra(settings)
+    if not settings.inject:
+        return _challenge(settings).items(spectra)
     if settings.words:
         raise UndertowError("--words cannot be used with --inject: the sentences have word groups of their own")
     sentences = challenge.sentences(settings.challenge, settings.data_dir, settings.options)
     return sentences.injected(challenge.Injection.parse(settings.inject), spectra)
+
+
+def _spectra(settings: Settings) -> list[challenge.Spectrum]:
+    """The W lists that are asked, each on its scale."""
+    dates = challenge.Dates(settings.date_start, settings.date_stop, settings.date_count)
+    names = [name.strip() for name in settings.w.split(",") if name.strip()]
+    if settings.w and not names:
+        raise UndertowError("--w names no W list; write for example --w date,place")
+    scale = settings.w_scale
+    if settings.inject:
+        chosen = [challenge.spectrum(name, dates, scale=scale) for name in names or ["date"]]
+    else:
+        # The package's date list follows the date options wherever a set names it.
+        published = challenge.Dates().spectrum(scale)
+        of_set = {one.name: dates.spectrum(scale) if one == published else one for one in _challenge(settings).spectra}
+        chosen = [of_set.get(name) or challenge.spectrum(name, dates, scale=scale) for name in names or of_set]
+    challenge.check_scaled(chosen, scale)
+    return chosen
 
 
 def _challenge(settings: Settings) -> challenge.ChallengeSet:
@@ -123,35 +150,67 @@ def _challenge(settings: Settings) -> challenge.ChallengeSet:
         raise UndertowError(f"challenge {settings.challenge!r} is not read from a folder; leave --data-dir out")
     if settings.options:
         raise UndertowError(f"challenge {settings.challenge!r} has word groups of its own; leave --options out")
-    return challenge.load(settings.challenge, settings.words)
+    challenge.check_scale(settings.w_scale, "--w-scale")
+    return challenge.load(settings.challenge, settings.words, settings.w_scale)
 
 
-def _sample(items: list[Item], sampling: Sampling) -> list[Item]:
-    """Whole cells (a sentence at every W value), so that the design stays balanced; W values are thinned only last."""
-    if not 0 < sampling.limit < len(items):
+@dataclass(frozen=True, slots=True)
+class _OfList:
+    """The items of one W list.
+
+    Attributes:
+        items: by value, then sentence.
+        values: places in the list, rising.
+        sentences: the cluster of each sentence.
+    """
+
+    items: list[Item]
+    values: list[int]
+    sentences: dict[tuple[tuple[str, object], ...], str]
+
+    def is_useful(self) -> bool:
+        """Whether there are enough clusters and values for a claim."""
+        clusters = len(set(self.sentences.values()))
+        return clusters >= _limit.FEWEST_SENTENCES and len(self.values) >= _limit.FEWEST_VALUES
+
+    def drawn(self, limit: int, seed: int) -> list[Item]:
+        """Whole sentences at evenly spread values, about `limit` items; sentences of as many clusters as there can be."""
+        if limit >= len(self.items):
+            return self.items
+        n_sentences, n_values = _limit.balanced(limit, len(self.sentences), len(self.values))
+        values = {self.values[place] for place in _limit.evenly(n_values, len(self.values))}
+        cells = list(self.sentences)
+        chosen = {cells[at] for at in _limit.spread(list(self.sentences.values()), n_sentences, seed)}
+        return [item for item in self.items if item.factors["w_index"] in values and _cell(item) in chosen]
+
+
+def _of_lists(items: Sequence[Item]) -> dict[str, _OfList]:
+    found: dict[str, list[Item]] = {}
+    for item in items:
+        found.setdefault(str(item.factors["w_name"]), []).append(item)
+    return {
+        name: _OfList(
+            of_name,
+            sorted({int(item.factors["w_index"]) for item in of_name}),
+            {_cell(item): item.cluster for item in of_name},
+        )
+        for name, of_name in found.items()
+    }
+
+
+def _drawn(items: list[Item], settings: Settings, sampling: Sampling) -> list[Item]:
+    """The items that a limit leaves, by W list, value and sentence: sentences and values in balance."""
+    limit = max(sampling.limit // n_prompts(settings), 1)
+    if not sampling.limit or limit >= len(items):
         return items
-    names = list(dict.fromkeys(item.factors["w_name"] for item in items))
-    kept: set[str] = set()
-    for name in names:
-        of_name = [item for item in items if item.factors["w_name"] == name]
-        values = sorted({int(item.factors["w_index"]) for item in of_name})
-        share = max(sampling.limit // len(names), 3)
-        cells = list(dict.fromkeys(_cell(item) for item in of_name))
-        n_cells = min(max(share // len(values), 1), len(cells))
-        n_values = min(share // n_cells, len(values))
-        at = np.linspace(0, len(values) - 1, n_values).round().astype(int)
-        chosen_values = {values[index] for index in at}
-        chosen_cells = {
-            cells[index] for index in np.random.default_rng(sampling.seed).permutation(len(cells))[:n_cells]
-        }
-        kept |= {
-            item.id for item in of_name if item.factors["w_index"] in chosen_values and _cell(item) in chosen_cells
-        }
-    return [item for item in items if item.id in kept]
+    lists = _of_lists(items)
+    shares = _limit.shares(limit, [len(one.items) for one in lists.values()])
+    return [item for one, share in zip(lists.values(), shares, strict=True) for item in one.drawn(share, sampling.seed)]
 
 
 def _cell(item: Item) -> tuple[tuple[str, object], ...]:
-    return tuple((name, level) for name, level in item.factors.items() if name not in ("w", "w_index"))
+    """The sentence of an item: all of its factors but those of its W value."""
+    return tuple((name, level) for name, level in item.factors.items() if name not in ("w", "w_index", "w_value"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +237,8 @@ def _given(settings: Settings) -> _Given:
 
 
 def design(settings: Settings) -> dict[str, Any]:
-    """Word groups, their forms, the gaps that are compared, and the prompts."""
-    given = _given(settings)
+    """Word groups, their forms, the gaps that are compared, the W lists with their order and scale, and the prompts."""
+    given, spectra = _given(settings), _spectra(settings)
     return {
         "groups": list(given.words),
         "gaps": given.gaps,
@@ -187,6 +246,8 @@ def design(settings: Settings) -> dict[str, Any]:
         "source": given.source,
         "normalised": True,
         "protocol": EXACT,
+        "covariates": {spectrum.name: spectrum.covariate() for spectrum in spectra},
+        "w_notes": [note for spectrum in spectra for note in spectrum.notes],
         **design_of(given.words, settings),
     }
 
@@ -217,8 +278,10 @@ def read_table(path: Path, protocol: str) -> tuple[Evidence, str]:
         )
         raise UndertowError(f"{path}: is measured as it was recorded (protocol paper): {known}, leave --protocol out")
     from undertow.probes._recorded import read_recorded
+    from undertow.probes._recorded_lists import covariates_of
 
     frame, groups = read_recorded(path)
+    covariates, notes = covariates_of(frame)
     design = {
         "groups": groups,
         "words": {},
@@ -227,6 +290,8 @@ def read_table(path: Path, protocol: str) -> tuple[Evidence, str]:
         "source": path.name,
         "normalised": False,
         "protocol": PAPER,
+        "covariates": covariates,
+        "w_notes": notes,
     }
     return Evidence(frame, design), PAPER
 

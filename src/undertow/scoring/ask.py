@@ -99,6 +99,7 @@ class Estimate:
         seconds: estimated from one timed pass; 0 if nothing is left to ask, NaN where it cannot be said.
         memory_bytes: weights and the largest pass, estimated.
         passes: what `n_passes` counts.
+        notes: sentences on the design: its W lists, and what keeps it from finding anything.
     """
 
     n_queries: int
@@ -109,6 +110,7 @@ class Estimate:
     seconds: float
     memory_bytes: int
     passes: str = "forward passes"
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of_all(cls, estimates: Sequence[Estimate]) -> Estimate:

@@ -1,0 +1,92 @@
+"""What `--limit` leaves of a design: how many sentences and values, and which."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+FEWEST_SENTENCES, FEWEST_VALUES = 6, 8
+"""Below either nothing can be claimed: `undertow.stats.FEWEST_CLUSTERS`, and values that a trend can be told from chance with."""
+GOOD_SENTENCES, GOOD_VALUES = 8, 12
+"""What a limit should have before it has more of one; beyond, both grow in this proportion."""
+FEWEST_OF_A_LINE = 3
+
+
+def balanced(limit: int, n_sentences: int, n_values: int) -> tuple[int, int]:
+    """How many of the sentences and of the values are asked, each sentence with each value.
+
+    The pair makes the smaller of sentences / 8 and values / 12 as large as it can be; of the pairs that do, it is the one that asks
+    most. So a limit of 48 asks 6 sentences with 8 values, one of 96 asks 8 with 12, and what one side lacks goes to the other.
+
+    Args:
+        limit: the most items.
+        n_sentences: how many sentences there are, at least one.
+        n_values: how many values there are, at least one.
+
+    Returns:
+        Sentences and values. At least one sentence and three values (or all, where there are fewer), whatever the limit.
+    """
+    least = min(FEWEST_OF_A_LINE, n_values)
+    best, best_key = (1, least), (0.0, 0)
+    for sentences in range(1, n_sentences + 1):
+        values = min(limit // sentences, n_values)
+        if values < least:
+            break
+        key = (min(sentences / GOOD_SENTENCES, values / GOOD_VALUES), sentences * values)
+        if key > best_key:
+            best, best_key = (sentences, values), key
+    return best
+
+
+def shares(limit: int, sizes: Sequence[int]) -> list[int]:
+    """A limit divided among parts of a design [part]: alike, and what a small part does not need goes to the others.
+
+    Args:
+        limit: the most items of all parts together.
+        sizes: how many items each part has [part].
+    """
+    left, given = limit, dict.fromkeys(range(len(sizes)), 0)
+    for n_done, part in enumerate(sorted(given, key=lambda part: sizes[part])):
+        given[part] = min(sizes[part], left // (len(sizes) - n_done))
+        left -= given[part]
+    return list(given.values())
+
+
+def evenly(count: int, n: int) -> list[int]:
+    """`count` places out of 0 to n - 1, evenly spread, the first and the last among them [count]."""
+    return [int(place) for place in np.linspace(0, n - 1, min(count, n)).round()]
+
+
+def spread(strata: Sequence[Hashable], count: int, seed: int) -> list[int]:
+    """`count` units drawn at random, as evenly over the strata as they allow; places in `strata`, rising [count].
+
+    No stratum gives a second unit before each has given one. A larger count with the same seed adds units and keeps all others.
+
+    Args:
+        strata: the stratum of each unit [unit], for example its cluster or its dimension.
+        count: how many units.
+        seed: of the draw.
+    """
+    rng = np.random.default_rng(seed)
+    order = [int(unit) for unit in rng.permutation(len(strata))]
+    turns: dict[Hashable, int] = {}
+    turn_of = {}
+    for unit in order:
+        turn_of[unit] = turns[strata[unit]] = turns.get(strata[unit], -1) + 1
+    return sorted(sorted(order, key=turn_of.__getitem__)[:count])
+
+
+def smallest_useful(n_lists: int, n_prompts: int = 1) -> int:
+    """The smallest limit with which something can be claimed: 6 sentences with 8 values of each list, by each prompt."""
+    return FEWEST_SENTENCES * FEWEST_VALUES * n_lists * n_prompts
+
+
+def too_few(asked: str, smallest: int) -> str:
+    """The sentence on a limit with which nothing can be claimed.
+
+    Args:
+        asked: what the limit leaves, for example "5 sentences with 6 values".
+        smallest: the smallest limit that would do.
+    """
+    return f"--limit leaves {asked}, so this run can claim nothing; the smallest useful limit is {smallest:,}."
