@@ -97,7 +97,7 @@ def run(  # noqa: PLR0913 - a keyword for each choice a user has
         device: `auto`, `cpu`, `cuda`, ...
         protocol: `exact` or `paper`, where the probe knows both.
         seed: of sampling, bootstrap and permutations.
-        limit: ask about so many items, whole sentences over W; 0 for all.
+        limit: ask about so many items, counted as `undertow run PROBE --help` says; 0 for all.
         about: a TOML file that says what models do not tell of themselves: `[models.NAME]` with parameters, objective,
             post_training.
         graph: the causal graph that the findings are to be read under: a name of `undertow dag`, a file, or its text.

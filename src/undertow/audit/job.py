@@ -27,7 +27,7 @@ class Job:
         options: the probe's own options, by name.
         protocol: "" for the probe's default.
         seed: of everything random.
-        limit: ask about so many items, whole sentences over W; 0 for all.
+        limit: ask about so many items, counted as `undertow run PROBE --help` says; 0 for all.
         about: path of a file that says what models do not tell of themselves; "" for none.
         graph: a causal graph by name, file or text; "" for none.
         recheck: of a run in reduced precision, how many items are read again in float32; 0 for a tenth.

@@ -285,11 +285,13 @@ def published_order(name: str, values: Sequence[str]) -> str:
 
 
 def check_scaled(spectra: Sequence[Spectrum], scale: str) -> None:
-    """Refuse `--w-scale value` where no list has numbers.
+    """Refuse a `--w-scale` that no list can have.
 
     Raises:
-        UndertowError: names the lists.
+        UndertowError: there is no list, or the scale is "value" and none has numbers.
     """
+    if scale and not spectra:
+        raise UndertowError(f"--w-scale {scale}: there is no W list to have a scale; name one with --w")
     if scale == VALUE and not any(spectrum.scale == VALUE for spectrum in spectra):
         raise UndertowError(
             f"--w-scale {VALUE}: the values of {', '.join(spectrum.name for spectrum in spectra)} are no numbers; leave it out"

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from undertow.cli.terminal import Json, say_list, say_table
+from undertow.cli.terminal import Json, one_line, say, say_list, say_table
 from undertow.types import UndertowError
 
 
@@ -24,6 +24,9 @@ def show_challenge(  # noqa: PLR0913 - an option each
     ],
     *,
     w: Annotated[str, typer.Option(help="W lists, comma-separated; those of the set if not given.")] = "",
+    w_scale: Annotated[
+        str, typer.Option(help="What slopes are per: index, value or none; each list's own if not given.")
+    ] = "",
     words: Annotated[str, typer.Option(help="Word list to fill the blank from.")] = "",
     inject: Annotated[str, typer.Option(help="Put W into sentences that have no place for it: 'In {w}: '.")] = "",
     data_dir: Annotated[str, typer.Option(help="Folder with the two published files of winogender.")] = "",
@@ -41,7 +44,14 @@ def show_challenge(  # noqa: PLR0913 - an option each
     from undertow import challenge
 
     if descriptions or name in (*challenge.TASKS, *challenge.CHECKLIST_SUMMARIES) or challenge.is_documents(name):
-        others = {"--w": w, "--words": words, "--inject": inject, "--data-dir": data_dir, "--options": options}
+        others = {
+            "--w": w,
+            "--w-scale": w_scale,
+            "--words": words,
+            "--inject": inject,
+            "--data-dir": data_dir,
+            "--options": options,
+        }
         strange = next((option for option, given in others.items() if given), "")
         if strange:
             raise UndertowError(f"{name}: {strange} is for sentences with a blank; leave it out")
@@ -59,14 +69,16 @@ def show_challenge(  # noqa: PLR0913 - an option each
                 f"challenge {name!r} has word groups of its own; leave --words out, or use --options for a table"
             )
         sentences = challenge.sentences(name, data_dir, options)
-        spectra = [challenge.spectrum(one, least=2) for one in names or (["date"] if inject else [])]
+        spectra = [challenge.spectrum(one, least=2, scale=w_scale) for one in names or (["date"] if inject else [])]
         injection = challenge.Injection.parse(inject or "In {w}: ")
         items = sentences.injected(injection, spectra) if spectra else sentences.plain()
         title, groups = sentences.name, {group: list(forms) for group, forms in sentences.words.items()}
     else:
-        chosen = challenge.load(name, words)
+        challenge.check_scale(w_scale, "--w-scale")
+        chosen = challenge.load(name, words, w_scale)
         of_set = {spectrum.name: spectrum for spectrum in chosen.spectra}
-        items = chosen.items([of_set.get(one) or challenge.spectrum(one) for one in names])
+        spectra = [of_set.get(one) or challenge.spectrum(one, scale=w_scale) for one in names or of_set]
+        items = chosen.items(spectra)
         title, groups = (
             chosen.name,
             {
@@ -74,9 +86,13 @@ def show_challenge(  # noqa: PLR0913 - an option each
                 for group in chosen.words.groups
             },
         )
+    challenge.check_scaled(spectra, w_scale)
+    notes = [note for spectrum in spectra for note in spectrum.notes]
     rows = [{"item": item.id, **item.factors, "text": item.query.shown()} for item in items]  # type: ignore[union-attr]
     if as_json:
-        typer.echo(json.dumps({"challenge": title, "groups": groups, "items": rows}, ensure_ascii=False))
+        covariates = {spectrum.name: spectrum.covariate() for spectrum in spectra}
+        shown_json = {"challenge": title, "groups": groups, "covariates": covariates, "w_notes": notes, "items": rows}
+        typer.echo(json.dumps(shown_json, ensure_ascii=False))
     elif as_csv:
         import pandas as pd
 
@@ -85,6 +101,8 @@ def show_challenge(  # noqa: PLR0913 - an option each
         shown = [{"w_name": row["w_name"], "w": row["w"], "text": row["text"]} for row in rows]
         say_table(shown)
         words_shown = "; ".join(f"{group}: {', '.join(forms)}" for group, forms in groups.items())
+        for line in (*(spectrum.told() for spectrum in spectra), *notes):
+            say(one_line(line))
         typer.echo(f"{len(rows):,} texts; the blank takes {words_shown}")
 
 

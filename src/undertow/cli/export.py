@@ -29,7 +29,9 @@ class ExportOptions:
 
     out: Annotated[Path, typer.Option("--out", help="Folder to write.")]
     seed: Annotated[int, typer.Option(help="Chooses the questions, where there is a limit.")] = 0
-    limit: Annotated[int, typer.Option(help="About so many items, whole sentences over W; 0 for all.")] = 0
+    limit: Annotated[
+        int, typer.Option(help="About so many items, counted as `undertow run PROBE --help` says; 0 for all.")
+    ] = 0
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a folder that holds another export.")] = False
     as_json: Json = False
 

@@ -50,7 +50,7 @@ class CommonOptions:
     graph: Graph = ""
     protocol: Protocol = ""
     seed: Annotated[int, typer.Option(help="Seed of sampling, bootstrap and permutations.")] = 0
-    limit: Annotated[int, typer.Option(help="Ask about so many items, whole sentences over W; 0 for all.")] = 0
+    limit: Annotated[int, typer.Option(help="Ask about so many items; 0 for all.")] = 0
     engine: Annotated[
         str, typer.Option(help="Where models run: here, or in workers of ray; the answers are the same.")
     ] = "here"
@@ -108,6 +108,7 @@ class ProbeGroup(TyperGroup):
 def _command_of(probe: str, settings: type[Any]) -> Callable[..., None]:
     """A function whose signature is the common options followed by the probe's own."""
     from undertow import models
+    from undertow.probes._limit import COUNTS
 
     own = {option.name: option for option in dataclasses.fields(settings)}
     of_models = {name: option for name, option in models.settings().items() if name not in own}
@@ -117,7 +118,13 @@ def _command_of(probe: str, settings: type[Any]) -> Callable[..., None]:
         options = {name: given.pop(name) for name in defaults}
         _run(probe, CommonOptions(**given), {name: value for name, value in options.items() if value != defaults[name]})
 
-    parameters = [*parameters_of(CommonOptions), *parameters_of(settings)]
+    parameters = [
+        one.replace(annotation=Annotated[int, typer.Option(help=COUNTS[probe])])
+        if one.name == "limit" and probe in COUNTS
+        else one
+        for one in parameters_of(CommonOptions)
+    ]
+    parameters += parameters_of(settings)
     parameters += [
         parameter(
             name, Annotated[type(option.default), typer.Option(help=f"{option.metadata['help']}")], option.default

@@ -67,7 +67,7 @@ def export(  # noqa: PLR0913 - a keyword for each choice a user has
         probe: name of the audit, for example `spurious-correlation`.
         out: the folder to write.
         seed: chooses the questions, where there is a limit.
-        limit: about so many items, whole sentences over W; 0 for all.
+        limit: about so many items, counted as `undertow run PROBE --help` says; 0 for all.
         overwrite: replace a folder that holds another export.
         options: the probe's own, for example `challenge="mgc", w="date,place"`.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -11,6 +11,25 @@ FEWEST_SENTENCES, FEWEST_VALUES = 6, 8
 GOOD_SENTENCES, GOOD_VALUES = 8, 12
 """What a limit should have before it has more of one; beyond, both grow in this proportion."""
 FEWEST_OF_A_LINE = 3
+COUNTS: Mapping[str, str] = {
+    "spurious-correlation": (
+        "Ask so many items at most, one for each sentence, W value and prompt; sentences and values are kept in balance, and 48 for "
+        "each W list and prompt (6 sentences x 8 values) are the least that can find anything. 0 for all."
+    ),
+    "task-specification": (
+        "Ask about so many items, one for each sentence, W value and prompt; sentences are asked with every value. 0 for all."
+    ),
+    **dict.fromkeys(
+        ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing"),
+        "Ask about so many items, one for each document, wording, number of examples and draw; documents are asked in every such way. "
+        "0 for all.",
+    ),
+    "occupation-checklist": (
+        "Ask about so many items, one for each question about a pair of names, in every wording and order; first pairs are left out, "
+        "then occupations. 0 for all."
+    ),
+}
+"""What `--limit` counts, by audit."""
 
 
 def balanced(limit: int, n_sentences: int, n_values: int) -> tuple[int, int]:
