@@ -217,7 +217,7 @@ def test_bend_is_told_between_its_ends_with_the_steps_of_the_work_and_figures_th
     assert max(float(curve.mean.max()) for curve in reply.curves) < top
     figure = draw_curve(reply.curves[0], [f"$\\frac{{{label}}}$ {EVIL}" for label in reply.labels], 0, top)
     assert figure.axes[0].get_ylim() == (0, top)
-    assert (labelled(30), labelled(3)) == ([0, 5, 10, 14, 19, 24, 29], [0, 1, 2])
+    assert [labelled(np.arange(float(n))) for n in (30, 3)] == [[0, 5, 10, 14, 19, 24, 29], [0, 1, 2]]
 
 
 def test_not_normalised_is_of_all_words() -> None:

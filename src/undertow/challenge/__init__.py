@@ -16,10 +16,21 @@ from undertow.challenge.prompts import Answering, Prompt, are_pronouns, load_pro
 from undertow.challenge.scales import INDEX, NONE, VALUE, check_scale
 from undertow.challenge.sentences import Injection, Sentence, SentenceSet
 from undertow.challenge.sources import SUMMARIES, is_sentences, sentences
-from undertow.challenge.spectra import NO_W, Dates, Listed, Spectrum, check_scaled, check_spectra, spectrum, told_list
+from undertow.challenge.spectra import (
+    AS_LISTED,
+    NO_W,
+    Dates,
+    Listed,
+    Spectrum,
+    check_scaled,
+    check_spectra,
+    spectrum,
+    told_list,
+)
 from undertow.challenge.tables import single
 
 __all__ = [
+    "AS_LISTED",
     "CHECKLIST_SUMMARIES",
     "DIMENSIONS",
     "DOCUMENT_SUMMARIES",

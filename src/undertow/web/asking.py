@@ -32,6 +32,8 @@ IN_FRONT = ("In ", ": ")
 """What stands around a value that a sentence has no place for, as for the sentences of known kind."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SAMPLES = 3
+LIST_NAME = "value"
+"""What the results call the list of a form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +42,26 @@ class Preset:
 
     Attributes:
         title: of its button.
-        values: W values, in order.
+        spectrum: the W list.
         placeholder: what stands for a value.
         drift, specification: a sentence for either tab.
     """
 
     title: str
-    values: tuple[str, ...]
+    spectrum: challenge.Spectrum
     placeholder: str
     drift: str
     specification: str
 
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The W values, in order."""
+        return self.spectrum.values
+
 
 def presets() -> list[Preset]:
     """Dates, countries and subreddits of the papers, with a sentence each."""
-    dates, places, subreddits = (challenge.spectrum(name).values for name in ("date", "place", "subreddit"))
+    dates, places, subreddits = map(challenge.spectrum, ("date", "place", "subreddit"))
     return [
         Preset(
             "Dates",
@@ -161,17 +168,22 @@ class Question:
 
     Attributes:
         pattern: the sentence.
-        values: W values, in order.
+        spectrum: the W values, with their order and scale.
         model: what `undertow.models.find` is given.
         normalise, degree, ends: as in the form.
     """
 
     pattern: Pattern
-    values: tuple[str, ...]
+    spectrum: challenge.Spectrum
     model: str
     normalise: bool
     degree: int
     ends: int = 1
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The W values, in order."""
+        return self.spectrum.values
 
     def items(self) -> list[Item]:
         """The sentence with every value."""
@@ -179,10 +191,10 @@ class Question:
             Item(
                 id=f"typed/{index}",
                 query=self.pattern.with_value(value),
-                factors={"challenge": "typed", "w_name": "value", "w_index": index, "w": value, "sentence": "typed"},
+                factors={"challenge": "typed", **place, "sentence": "typed"},
                 cluster="typed",
             )
-            for index, value in enumerate(self.values)
+            for index, (place, value) in enumerate(zip(self.spectrum.places(), self.values, strict=True))
         ]
 
     def sample(self) -> str:
@@ -221,7 +233,21 @@ def read_form(form: Form, menu: Menu, audit: str) -> Question:
         )
     if not pattern.n_values:
         pattern = pattern.in_front(*IN_FRONT)
-    return Question(pattern, values, menu.chosen(form.model, form.other_model), form.normalise, degree, ends)
+    spectrum = listed(values)
+    return Question(pattern, spectrum, menu.chosen(form.model, form.other_model), form.normalise, degree, ends)
+
+
+def listed(values: tuple[str, ...]) -> challenge.Spectrum:
+    """The W list of these values: one of the package's, or a visitor's own, whose numbers are taken by their size.
+
+    Raises:
+        UndertowError: two values are one number.
+    """
+    for name in ("date", "place", "subreddit"):
+        known = challenge.spectrum(name)
+        if known.values == values:
+            return replace(known, name=LIST_NAME)
+    return challenge.Listed(LIST_NAME, values, "The list of values").spectrum()
 
 
 def _text(value: object, what: str) -> str:

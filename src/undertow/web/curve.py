@@ -22,6 +22,8 @@ from undertow.types import Floats
 WIDTH_INCHES, HEIGHT_INCHES = 4.4, 3.3
 MOST_LABELS, MOST_LABEL_SIGNS = 7, 16
 _TITLE_SIZE, _TEXT_SIZE = 12, 10
+_NEAREST, _NEAR = 0.5, 0.6
+"""Parts of an even label's room: a label with less to its neighbour is left out, and with less than the second all are aslant."""
 _BAND_ROOM = 1.3
 """How far above the dots a band may stretch the scale."""
 
@@ -33,13 +35,15 @@ class Curve:
     Attributes:
         title: what the figure is called.
         percent: mass at each value [w]; NaN where unscored.
-        x: where the curve is drawn, in places of the list [x].
+        axis: where each value stands on the axis [w], rising.
+        x: where the curve is drawn, on the same axis [x].
         mean, low, high: the curve and its band [x]; NaN where there is none.
         alt: what the figure shows, in words.
     """
 
     title: str
     percent: Floats
+    axis: Floats
     x: Floats
     mean: Floats
     low: Floats
@@ -77,7 +81,7 @@ def draw_curve(curve: Curve, labels: Sequence[str], place: int, top: float) -> F
         if np.isfinite(curve.low).all():
             axes.fill_between(curve.x, curve.low, curve.high, color=look["color"], alpha=0.18, linewidth=0)
         axes.plot(curve.x, curve.mean, color=look["color"], linewidth=2)
-        axes.plot(np.arange(len(shown)), curve.percent, linestyle="none", clip_on=False, zorder=4, **look)
+        axes.plot(curve.axis, curve.percent, linestyle="none", clip_on=False, zorder=4, **look)
         axes.set_title(plain(curve.title), size=_TITLE_SIZE, weight="bold", loc="left")
         axes.set_ylabel("percent", size=_TEXT_SIZE)
         axes.set_ylim(0, top)
@@ -85,10 +89,11 @@ def draw_curve(curve: Curve, labels: Sequence[str], place: int, top: float) -> F
         axes.yaxis.grid(visible=True, color="#e4e4e4", linewidth=0.7)
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=_TEXT_SIZE)
-        places = labelled(len(shown))
-        is_long = max(len(shown[at]) for at in places) > 5
+        places = labelled(curve.axis)
+        near = float(np.diff(curve.axis[places]).min(initial=np.inf)) < _NEAR * _room(curve.axis)
+        is_long = near or max(len(shown[at]) for at in places) > 5
         axes.set_xticks(
-            places,
+            curve.axis[places],
             [shown[at] for at in places],
             rotation=35 if is_long else 0,
             ha="right" if is_long else "center",
@@ -97,7 +102,21 @@ def draw_curve(curve: Curve, labels: Sequence[str], place: int, top: float) -> F
     return figure
 
 
-def labelled(count: int) -> list[int]:
-    """Which of so many values are named below the axis: evenly spread, the first and the last among them."""
-    n_shown = min(count, MOST_LABELS)
-    return sorted({int(place) for place in np.linspace(0, count - 1, n_shown).round()})
+def labelled(axis: Floats) -> list[int]:
+    """Which values are named below the axis [label]: evenly spread, the first and the last among them, none too near to another.
+
+    Args:
+        axis: where each value stands [w], rising.
+    """
+    last = len(axis) - 1
+    nearest = _NEAREST * _room(axis)
+    kept = [0]
+    for place in sorted({int(place) for place in np.linspace(0, last, min(last + 1, MOST_LABELS)).round()}):
+        if axis[place] - axis[kept[-1]] >= nearest and (place == last or axis[last] - axis[place] >= nearest):
+            kept.append(place)
+    return kept
+
+
+def _room(axis: Floats) -> float:
+    """Of each label, where they are evenly spread."""
+    return float(axis[-1] - axis[0]) / MOST_LABELS

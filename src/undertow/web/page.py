@@ -353,14 +353,16 @@ class _AskTab:
             info="The word of your sentence that the values replace."
             + ("" if self._audit == DRIFT else " Without it they go in front: In 1901: ..."),
         )
-        self.preset = gr.Radio([*titles, _OWN], value=first.title, label="Values")
+        orders = "; ".join(f"{one.title}: {one.spectrum.order}" for one in self._presets)
+        self.preset = gr.Radio([*titles, _OWN], value=first.title, label="Values", info=f"In order. {orders}.")
         self.values = gr.Textbox(
             label="List of values",
             value=", ".join(first.values),
             lines=3,
             max_lines=6,
             max_length=MOST_LIST_SIGNS,
-            info=f"In order, with commas between them; {MOST_VALUES} at most. Change it, and it is your own list.",
+            info=f"In order, with commas between them; {MOST_VALUES} at most. Change it, and it is your own list. Numbers are taken by "
+            "their size.",
         )
         self.model = gr.Dropdown(self._page.models, value=self._page.models[0], label="Model", filterable=False)
         self.other = gr.Textbox(

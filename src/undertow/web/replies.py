@@ -22,7 +22,7 @@ from undertow.scoring.ask import Progress, ask
 from undertow.scoring.store import AnswerStore
 from undertow.stats import benjamini_hochberg, label_orders
 from undertow.stats.polynomial import Polynomial, fit_polynomial, polynomial_p_values
-from undertow.types import LIKELIHOOD, Item, Scores, UndertowError
+from undertow.types import LIKELIHOOD, Floats, Item, Scores, UndertowError
 from undertow.web.asking import Question
 from undertow.web.curve import Curve
 from undertow.web.sentence import GROUPS
@@ -131,7 +131,7 @@ class _Told:
             notes = (*notes, f"{len(reasons)} of {len(items)} texts could not be asked: {reasons[0]}.")
         percent = _percent(evidence.frame, scores.readout, normalise=question.normalise)
         seen = percent[list(GROUPS)].dropna()
-        x = seen.index.to_numpy(dtype=np.float64)
+        x = np.array(question.spectrum.axis)[seen.index]
         orders = label_orders(len(x), N_PERMUTATIONS, np.random.default_rng(0))
         p = polynomial_p_values(x, seen.to_numpy().T, question.degree, orders)
         fits = {group: fit_polynomial(x, seen[group], question.degree) for group in GROUPS}
@@ -156,8 +156,13 @@ class _Told:
         return float(fitted[0]), float(fitted[-1]), float(fitted.min()), float(fitted.max())
 
     def _x(self) -> np.ndarray:
-        seen = self.percent[GROUPS[0]].dropna().index
+        seen = self.axis[self.percent[GROUPS[0]].dropna().index]
         return np.linspace(seen[0], seen[-1], CURVE_POINTS)
+
+    @property
+    def axis(self) -> Floats:
+        """Where each value stands [w]: at its number, or at its place in the list."""
+        return np.array(self.question.spectrum.axis)
 
     def reply(self, sentence: str, notes: Sequence[str], scores: pd.DataFrame | None = None) -> Reply:
         x = self._x()
@@ -165,6 +170,7 @@ class _Told:
             Curve(
                 title=f"{group.capitalize()}: {', '.join(self.question.pattern.words[group])}",
                 percent=self.percent[group].to_numpy(dtype=np.float64),
+                axis=self.axis,
                 x=x,
                 mean=self.fits[group].at(x),
                 low=(band := self.fits[group].band(x))[0],
@@ -179,7 +185,7 @@ class _Told:
                 *notes,
                 f"On average {other:.0f}% of the model's probability went to other words, so it hardly took up the question.",
             )
-        kept = tuple(dict.fromkeys(notes))
+        kept = tuple(dict.fromkeys((*notes, *_of_the_list(self.question.spectrum))))
         return Reply(sentence, kept, self.question.sample(), self.question.values, curves, self._table(), scores)
 
     def _described(self, group: str) -> str:
@@ -193,10 +199,11 @@ class _Told:
     def _table(self) -> pd.DataFrame:
         table = self.percent.copy()
         table.insert(0, "value", list(self.question.values))
-        x = np.arange(len(table), dtype=np.float64)
         for group in GROUPS:
-            low, high = self.fits[group].band(x)
-            table[f"{group} fit"], table[f"{group} low"], table[f"{group} high"] = self.fits[group].at(x), low, high
+            low, high = self.fits[group].band(self.axis)
+            table[f"{group} fit"], table[f"{group} low"], table[f"{group} high"] = (
+                self.fits[group].at(self.axis), low, high,
+            )  # fmt: skip
         return table.assign(text=list(self.evidence.frame["text"]))
 
 
@@ -230,7 +237,9 @@ def _percent(frame: pd.DataFrame, readout: str, *, normalise: bool) -> pd.DataFr
 
 def _drift_sentence(told: _Told) -> str:
     values = told.question.values
-    along = f"From {values[0]} to {values[-1]}"
+    order = told.question.spectrum.order
+    by = "" if told.question.spectrum.numbers or order == challenge.AS_LISTED else f" ({order})"
+    along = f"From {values[0]} to {values[-1]}{by}"
     moved = [group for group in GROUPS if told.q[group] < ALPHA]
     if moved:
         moves = _joined([_move(told, group) for group in moved])
@@ -263,6 +272,15 @@ def _joined(parts: Sequence[str]) -> str:
 
 def _p(value: float) -> str:
     return "< .001" if value < 0.001 else f"= {value:.3f}".replace("0.", ".", 1)
+
+
+def _of_the_list(spectrum: challenge.Spectrum) -> list[str]:
+    """What the curve is drawn along."""
+    if spectrum.scale == challenge.VALUE:
+        steps = "The values are numbers, so the curve is fitted to the numbers, however the list orders or spaces them."
+    else:
+        steps = f"The curve counts each value as one step; the order of the values: {spectrum.order}."
+    return [steps]
 
 
 def _of_one_sentence(told: _Told) -> str:
