@@ -185,7 +185,7 @@ def test_one_way_is_an_analysis_of_variance(seed: int) -> None:
 
 
 def test_a_mean_of_a_crossed_design_has_the_two_way_sandwich(seed: int) -> None:
-    """Where rows and columns both matter, the variance is that of Cameron, Gelbach and Miller with equal clusters."""
+    """Where rows and columns both matter, the variance is that of the analysis of variance, about the mean of the sample."""
     n_rows, n_columns = 12, 15
     y = rng(seed).normal(0, 2, (n_rows, 1)) + rng(seed + 1).normal(0, 2, (1, n_columns))
     y = y + rng(seed + 2).normal(0, 1, (n_rows, n_columns))
@@ -193,8 +193,8 @@ def test_a_mean_of_a_crossed_design_has_the_two_way_sandwich(seed: int) -> None:
     found = crossed.ratio_interval(y.ravel(), np.ones(y.size), rows.ravel(), columns.ravel(), bounded=False)
     by_row, by_column = (stats.sem(y.mean(axis=axis)) ** 2 for axis in (1, 0))
     by_cell = y.var(ddof=1) / y.size
-    parts = [(by_row - by_cell, n_rows - 1), (by_column - by_cell, n_columns - 1), (by_cell, y.size - 1)]
-    variance = sum(part for part, _ in parts)
+    variance = by_cell + (by_row - by_cell) / (1 - 1 / n_columns) + (by_column - by_cell) / (1 - 1 / n_rows)
+    parts = [(by_row, n_rows - 1), (by_column, n_columns - 1), (by_cell, y.size - 1)]
     df = variance**2 / sum(part**2 / free for part, free in parts)
     assert found.value == pytest.approx(y.mean())
     assert (found.high - found.low) / 2 == pytest.approx(stats.t.ppf(0.975, df) * math.sqrt(variance), rel=1e-6)

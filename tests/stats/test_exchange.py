@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from undertow.stats import exchange
-from undertow.stats.exchange import exchange_ps
+from undertow.stats.exchange import crossed_exchange_p, exchange_ps
 
 Floats = NDArray[np.float64]
 Side = tuple[Fraction, int]
@@ -323,3 +323,27 @@ def test_p_is_a_share_of_the_exchanges(clusters: list[Cluster]) -> None:
 
 def test_lists_will_do() -> None:
     assert exchange_ps(([[1], [1]], [[1], [1]]), ([[0], [0]], [[1], [1]])) == pytest.approx([0.5])
+
+
+# Crossed designs -----------------------------------------------------------------------------------------------------
+
+
+def test_a_crossed_design_has_the_larger_p_of_its_rows_and_its_columns() -> None:
+    """Three rows by two columns of differences, by all exchanges of whole rows and of whole columns.
+
+           columns    sum
+    rows    1   1      2
+            1   0      1
+            1  -1      0
+    sum     3   0      3
+
+    Of the 8 exchanges of rows those are as far as 3 in which the first two agree, 4; of the 4 of columns, all.
+    """
+    first = np.array([1.0, 1, 1, 0, 1, 0]), np.ones(6)
+    second = np.array([0.0, 0, 0, 0, 0, 1]), np.ones(6)
+    rows, columns, one = np.repeat(range(3), 2), np.tile(range(2), 3), np.zeros(6, dtype=int)
+    assert crossed_exchange_p(first, second, rows, one) == 4 / 8
+    assert crossed_exchange_p(first, second, one, columns) == 4 / 4
+    assert crossed_exchange_p(first, second, rows, columns) == 1
+    assert math.isnan(crossed_exchange_p(first, second, one, one))
+    assert math.isnan(crossed_exchange_p(first, (second[0], np.zeros(6)), rows, columns))
