@@ -9,6 +9,7 @@ SOC code) is. Rows and columns are samples of others, and every interval and tes
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -406,29 +407,24 @@ class _Parts:
     """Variances of a number if items, cells, rows or columns are independent of one another.
 
     Attributes:
-        alone, cells, rows, columns: the variances.
-        n, n_cells, n_rows, n_columns: how many there are.
-        row_squares, column_squares: sums of the squared shares of rows and of columns: 1 / n of n equal ones.
+        variances: those of items, cells, rows and columns.
+        counts: how many of each there are.
+        squares: sums of the squared shares of rows and of columns: 1 / n of n equal ones.
     """
 
-    alone: float
-    cells: float
-    rows: float
-    columns: float
-    n: int
-    n_cells: int
-    n_rows: int
-    n_columns: int
-    row_squares: float
-    column_squares: float
+    variances: Sequence[float]
+    counts: Sequence[int]
+    squares: Sequence[float]
 
 
 def _parts(items: _Items) -> _Parts:
-    sides = items.rows, items.columns
-    variances = [_variance(items, codes) for codes in (np.arange(len(items.share)), items.cells, *sides)]
-    n = [len(items.share), *(_n_clusters(codes) for codes in (items.cells, *sides))]
-    squares = [float(shares @ shares) for shares in (np.bincount(codes, weights=items.share) for codes in sides)]
-    return _Parts(*variances, *n, *squares)
+    ways = np.arange(len(items.share)), items.cells, items.rows, items.columns
+    shares = [np.bincount(codes, weights=items.share) for codes in ways[2:]]
+    return _Parts(
+        [_variance(items, codes) for codes in ways],
+        [_n_clusters(codes) for codes in ways],
+        [float(of_side @ of_side) for of_side in shares],
+    )
 
 
 def _combined(parts: _Parts, item_df: float) -> tuple[float, float, bool]:
@@ -438,18 +434,18 @@ def _combined(parts: _Parts, item_df: float) -> tuple[float, float, bool]:
     1 / C of what rows add and 1 / R of what columns add; what a side adds is divided by the rest. Degrees of freedom are those
     that Satterthwaite 1946 gives a sum of variances: that of cells, and that of each side that adds to them.
     """
-    base, base_df, is_clustered = parts.alone, item_df, False
-    if parts.n_cells < parts.n and parts.cells > parts.alone:
-        base, base_df, is_clustered = parts.cells, parts.n_cells - 1.0, True
+    alone, cells, *sides = parts.variances
+    n, n_cells, *n_sides = parts.counts
+    base, base_df, is_clustered = alone, item_df, False
+    if n_cells < n and cells > alone:
+        base, base_df, is_clustered = cells, n_cells - 1.0, True
     whole, squares = base, base**2 / base_df
-    if parts.n_rows > 1 and parts.n_columns > 1:
-        for side, n, others in (
-            (parts.rows, parts.n_rows, parts.column_squares), (parts.columns, parts.n_columns, parts.row_squares),
-        ):  # fmt: skip
+    if min(n_sides) > 1:
+        for side, n_side, others in zip(sides, n_sides, reversed(parts.squares), strict=True):
             if side > base * (1 + ROUNDING_SHARE):
                 is_clustered = True
                 whole += (side - base) / max(1 - others, ROUNDING_SHARE)
-                squares += side**2 / (n - 1)
+                squares += side**2 / (n_side - 1)
     df = whole**2 / squares if squares > 0 else math.inf
     return whole, max(df, 1.0), is_clustered
 
@@ -498,10 +494,9 @@ def _line_parts(x: Floats, y: Floats, items: _Items, centre: float) -> list[_Par
         left = _line_of(whole - _moments(x, y, codes), centre)
         variances.append((n - 1) / n * ((left - left.mean(axis=1, keepdims=True)) ** 2).sum(axis=1))
     squares = 1 / counts[2], 1 / counts[3]
-    by_coefficient = np.stack(variances).T
     return [
-        _Parts(*map(float, of_one), *counts, *squares) if np.isfinite(of_one).all() else None
-        for of_one in by_coefficient
+        _Parts(of_one.tolist(), counts, squares) if np.isfinite(of_one).all() else None
+        for of_one in np.stack(variances).T
     ]
 
 
