@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from workplace import Workplace
 
 from conftest import ROOT
+from refusal import refused
 from undertow import challenge, models
 
 slow = pytest.mark.slow
@@ -59,11 +61,64 @@ def test_challenge_is_printed_as_text_json_and_csv(work: Workplace) -> None:
     assert as_json["groups"] == {"female": ["she"], "male": ["he"], "neutral": ["they"]}
     as_csv = list(csv.DictReader(io.StringIO(work(*arguments, "--csv").stdout)))
     assert [row["text"] for row in as_csv] == texts
-    assert {"item", "w_name", "w", "w_index", "template", "verb", "stage"} <= set(as_csv[0])
+    assert {"item", "w_name", "w", "w_index", "w_value", "template", "verb", "stage"} <= set(as_csv[0])
     lines = work(*arguments).stdout.splitlines()
-    assert len(lines) == 1802
+    assert len(lines) == 1803
     assert lines[0] == "w_name\tw\ttext"
     assert lines[-1].startswith("1,800 texts; ")
+
+
+ORDER_OF_PLACES = "Global Gender Gap Report 2021, largest gap first"
+
+
+def test_challenge_and_a_dry_run_tell_order_and_scale_of_each_w_list_and_what_was_done_to_it(work: Workplace) -> None:
+    years = ["2015", "1800", "2005", "1990", "2010", "2000"]
+    (work.folder / "year.txt").write_text("\n".join(years), encoding="utf-8")
+    (work.folder / "sorted.txt").write_text("\n".join(sorted(years)), encoding="utf-8")
+    found = {}
+    for w, scale, n_notes in (("place,year.txt", "", 1), ("sorted.txt", "index", 1), ("sorted.txt", "value", 0)):
+        options = ["--w", w, *(["--w-scale", scale] if scale else [])]
+        shown = work.json("challenge", "mgc", *options)
+        found |= {(name, scale): covariate for name, covariate in shown["covariates"].items()}
+        assert len(shown["w_notes"]) == n_notes
+        asked = work.json(*RUN, "toy", *options, "--dry-run")
+        lists = len(w.split(","))
+        assert asked["notes"][lists:] == shown["w_notes"]
+        lines = work("challenge", "mgc", *options).stdout.splitlines()
+        assert lines[-1 - len(asked["notes"]) : -1] == asked["notes"]
+        dry = work(*RUN, "toy", *options, "--dry-run").stdout.splitlines()
+        assert dry[-len(asked["notes"]) :] == asked["notes"]
+        if lists == 2:
+            assert [ORDER_OF_PLACES in line for line in asked["notes"][:2]] == [True, False]
+    by_size = {"order": "numbers, smallest first", "unit": "", "uneven": True}
+    assert found == {
+        ("place", ""): {"order": ORDER_OF_PLACES, "scale": "index", "unit": "", "uneven": False},
+        ("year", ""): {"order": "years, earliest first", "scale": "value", "unit": "year", "uneven": True},
+        ("sorted", "index"): by_size | {"scale": "index"},
+        ("sorted", "value"): by_size | {"scale": "value"},
+    }
+    refused(work.attempt("challenge", "mgc", "--w", "year.txt", "--w-scale", "index"), "year.txt")
+    refused(work.attempt(*RUN, "toy", "--w", "year.txt", "--w-scale", "index", "--dry-run"), "year.txt")
+    refused(work.attempt(*RUN, "toy", "--w", "place", "--w-scale", "value", "--dry-run"), "--w-scale", "place")
+    refused(work.attempt("challenge", "undertow-schemas", "--w-scale", "value"), "--w-scale")
+
+
+def test_a_dry_run_says_that_a_limit_is_too_small_and_which_would_do(work: Workplace) -> None:
+    for limit, is_told in (("95", True), ("96", False)):
+        notes = work.json(*RUN, "toy", "--limit", limit, "--dry-run")["notes"]
+        assert (len(notes), "96." in notes[-1]) == (3, True) if is_told else (2, False)
+
+
+def test_a_run_says_what_was_done_to_its_w_lists_and_that_its_limit_is_too_small(work: Workplace) -> None:
+    (work.folder / "year.txt").write_text("\n".join(str(1800 + 37 * at % 101) for at in range(12)), encoding="utf-8")
+    done = work(*RUN, "toy", "--w", "year.txt", "--limit", "47", "--out", "run")
+    design = json.loads((work.folder / "run/manifest.json").read_text(encoding="utf-8"))["design"]
+    assert len(design["w_notes"]) == 2
+    assert done.stdout.splitlines()[1:3] == design["w_notes"]
+    assert design["covariates"]["year"]["scale"] == "value"
+    rows = pd.read_parquet(work.folder / "run/observations.parquet")
+    assert rows["w_value"].tolist() == rows["w"].astype(float).tolist()
+    assert rows["w_value"].is_monotonic_increasing
 
 
 @slow

@@ -28,9 +28,10 @@ from undertow.types import UndertowError
 slow = pytest.mark.slow
 SCORE = ["score", "--probe", "spurious-correlation", "--out", "run", "--json"]
 HEADER = "model,w_name,w_index,w,text_index,xe,ze"
+SEASONS = ["spring", "summer", "autumn", "winter"]
 ROWS = [
     f"m,season,{index},{season},{text},{10 + 3 * index + text},{40 - 2 * index + text}"
-    for index, season in enumerate(["spring", "summer", "autumn", "winter"])
+    for index, season in enumerate(SEASONS)
     for text in range(3)
 ]
 
@@ -236,6 +237,49 @@ def test_tables_of_every_kind_with_groups_of_any_name(kind: str, cli: Cli, tmp_p
     assert gaps == {"xe-ze": pytest.approx(5)}
 
 
+def recorded_list(
+    path: Path, name: str, values: list[str], **columns: list[str]
+) -> tuple[list[float], dict[str, Any], int]:
+    """Where the values of a recorded list stand, what the design says of the list, and how many notes it has."""
+    rows = {"model": "m", "w_name": name, "w_index": range(len(values)), "w": values, **columns, "xe": 10, "ze": 20}
+    pd.DataFrame(rows).to_csv(path, index=False)
+    evidence, _ = spurious_correlation.read_table(path, "")
+    (covariate,) = evidence.design["covariates"].values()
+    return evidence.frame["w_value"].tolist(), covariate, len(evidence.design["w_notes"])
+
+
+def test_a_recorded_value_stands_at_its_number_or_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    even, uneven, shuffled = ["1801", "1808", "1815", "1823"], ["1800", "1990", "2000"], ["2000", "1800", "1990"]
+    known = {"order": "years, earliest first", "unit": "year"}
+    at_places = {"scale": "index", "uneven": False}
+    assert recorded_list(path, "date", even) == ([0, 1, 2, 3], known | at_places, 0)
+    for name in ("date", "year"):
+        for values in (uneven, shuffled):
+            numbers = [float(value) for value in values]
+            found, covariate, n_notes = recorded_list(path, name, values)
+            assert (found, covariate["scale"], covariate["order"], n_notes) == (numbers, "value", known["order"], 0)
+    assert recorded_list(path, "year", even)[1] == known | {"scale": "value", "uneven": False}
+    listed = {"order": "as listed", "scale": "index", "unit": "", "uneven": False}
+    assert recorded_list(path, "town", ["Rome", "Bonn", "Oslo"]) == ([0, 1, 2], listed, 0)
+    order = "Global Gender Gap Report 2021, largest gap first"
+    assert recorded_list(path, "place", ["Iran", "Mali", "Iceland"])[1] == listed | {"order": order}
+    assert recorded_list(path, "place", ["Mali", "Iran", "Iceland"])[1] == listed
+
+
+def test_a_recorded_w_value_decides_where_values_stand(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    income = recorded_list(path, "town", ["Rome", "Bonn", "Oslo"], w_value=["3.5", "-1", "9"])
+    assert income == (
+        [3.5, -1, 9],
+        {"order": "w_value, smallest first", "scale": "value", "unit": "", "uneven": False},
+        0,
+    )
+    axis, covariate, n_notes = recorded_list(path, "year", ["1800", "1990", "2000"], w_value=["0", "1", "2"])
+    assert (axis, covariate["scale"], covariate["uneven"], n_notes) == ([0, 1, 2], "index", True, 1)
+    assert recorded_list(path, "year", ["1800", "1990", "2000"], w_value=[""] * 3)[0] == [1800, 1990, 2000]
+
+
 @pytest.mark.usefixtures("few_resamples", "untold")
 def test_empty_cells_are_unscored_and_counted_and_zeros_are_numbers(cli: Cli, tmp_path: Path) -> None:
     text = table((ROWS[4], "m,season,1,summer,1,,"), (ROWS[5], "m,season,1,summer,2,0,0"))
@@ -265,6 +309,24 @@ BAD: dict[str, tuple[str | bytes, str, list[str]]] = {
     "text": (with_row("m,season,0,spring,2,much,3"), "csv", ["line 4", "xe", "'much'"]),
     "more than all": (with_row("m,season,0,spring,2,60,50"), "csv", ["line 4", "110.0"]),
     "index not whole": (table(("m,season,1,summer,0", "m,season,1.5,summer,0")), "csv", ["line 5", "w_index", "'1.5'"]),
+    "axis is no number": (
+        table(("w,text", "w,w_value,text"), *((f"{season},", f"{season},{season},") for season in SEASONS)),
+        "csv", ["line 2", "w_value", "'spring'"],
+    ),
+    "two places on the axis": (
+        table(
+            ("w,text", "w,w_value,text"), *((f"{season},", f"{season},{at},") for at, season in enumerate(SEASONS)),
+            ("summer,1,2", "summer,1.5,2"),
+        ),
+        "csv", ["line 7", "w_value", "'1.5'", "'summer'"],
+    ),
+    "an axis of some values": (
+        table(
+            ("w,text", "w,w_value,text"), *((f"{season},", f"{season},{at},") for at, season in enumerate(SEASONS)),
+            *((f"winter,3,{text}", f"winter,,{text}") for text in range(3)),
+        ),
+        "csv", ["line 11", "w_value", "''", "'winter'"],
+    ),
     "two values": (table(("1,summer,1", "1,Summer,1")), "csv", ["line 6", "'Summer'", "'summer'"]),
     "repeated": (with_row(ROWS[6], 7), "csv", ["line 9", "line 8"]),
     "cell too many": (with_row(ROWS[2] + ",1"), "csv", ["line 4", "8", "7"]),

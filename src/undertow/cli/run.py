@@ -172,8 +172,6 @@ def _say_estimate(estimate: Estimate, *, as_json: bool) -> None:
             numbers["seconds"] = None
         typer.echo(json.dumps(numbers))
         return
-    for note in estimate.notes:
-        say(one_line(note))
     typer.echo(
         f"{estimate.n_queries:,} queries, {estimate.n_distinct:,} of them different, {estimate.n_stored:,} answered already."
     )
@@ -189,6 +187,8 @@ def _say_estimate(estimate: Estimate, *, as_json: bool) -> None:
         typer.echo(f"The {n_left:,} that are left cannot be asked, and stay unscored; the run says why.")
     else:
         typer.echo("Nothing is left to ask; the run takes no model, only seconds.")
+    for note in estimate.notes:
+        say(one_line(note))
 
 
 run_app = typer.Typer(cls=ProbeGroup, help="Audit a model.", no_args_is_help=True)

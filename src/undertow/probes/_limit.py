@@ -10,6 +10,7 @@ FEWEST_SENTENCES, FEWEST_VALUES = 6, 8
 """Below either nothing can be claimed: `undertow.stats.FEWEST_CLUSTERS`, and values that a trend can be told from chance with."""
 GOOD_SENTENCES, GOOD_VALUES = 8, 12
 """What a limit should have before it has more of one; beyond, both grow in this proportion."""
+NEAR_BALANCE, NEARLY_ALL = 0.85, 0.99
 FEWEST_OF_A_LINE = 3
 COUNTS: Mapping[str, str] = {
     "spurious-correlation": (
@@ -35,8 +36,9 @@ COUNTS: Mapping[str, str] = {
 def balanced(limit: int, n_sentences: int, n_values: int) -> tuple[int, int]:
     """How many of the sentences and of the values are asked, each sentence with each value.
 
-    The pair makes the smaller of sentences / 8 and values / 12 as large as it can be; of the pairs that do, it is the one that asks
-    most. So a limit of 48 asks 6 sentences with 8 values, one of 96 asks 8 with 12, and what one side lacks goes to the other.
+    The smaller of sentences / 8 and values / 12 is made as large as it can be; of the pairs that come near to that, it is the one
+    that asks most. So a limit of 48 or more asks at least 6 sentences with 8 values, one of 96 or more at least 8 with 12, and what
+    one side lacks goes to the other.
 
     Args:
         limit: the most items.
@@ -47,15 +49,23 @@ def balanced(limit: int, n_sentences: int, n_values: int) -> tuple[int, int]:
         Sentences and values. At least one sentence and three values (or all, where there are fewer), whatever the limit.
     """
     least = min(FEWEST_OF_A_LINE, n_values)
-    best, best_key = (1, least), (0.0, 0)
-    for sentences in range(1, n_sentences + 1):
-        values = min(limit // sentences, n_values)
-        if values < least:
-            break
-        key = (min(sentences / GOOD_SENTENCES, values / GOOD_VALUES), sentences * values)
-        if key > best_key:
-            best, best_key = (sentences, values), key
-    return best
+    most = max(1, min(n_sentences, limit // least))
+    pairs = [(sentences, max(least, min(limit // sentences, n_values))) for sentences in range(1, most + 1)]
+
+    def balance(pair: tuple[int, int]) -> float:
+        return min(pair[0] / GOOD_SENTENCES, pair[1] / GOOD_VALUES)
+
+    def has(pair: tuple[int, int]) -> tuple[bool, ...]:
+        levels = ((FEWEST_SENTENCES, FEWEST_VALUES), (GOOD_SENTENCES, GOOD_VALUES))
+        return tuple(pair[0] >= min(level[0], n_sentences) and pair[1] >= min(level[1], n_values) for level in levels)
+
+    near = NEAR_BALANCE * max(map(balance, pairs))
+    most_of = max(map(has, pairs))
+    kept = [pair for pair in pairs if balance(pair) >= near and has(pair) == most_of]
+    n_items = max(sentences * values for sentences, values in kept)
+    return max(
+        (pair for pair in kept if pair[0] * pair[1] >= NEARLY_ALL * n_items), key=lambda pair: (balance(pair), pair)
+    )
 
 
 def shares(limit: int, sizes: Sequence[int]) -> list[int]:

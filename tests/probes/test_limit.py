@@ -1,0 +1,163 @@
+"""`--limit`: how many sentences and values it leaves, which, and what it says where they are too few."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from undertow import probes, stats
+from undertow.probes import _limit, spurious_correlation
+from undertow.probes._limit import COUNTS, balanced, evenly, shares, smallest_useful, spread
+from undertow.probes.base import Sampling
+from undertow.probes.spurious_correlation import Settings
+from undertow.types import Item
+
+
+@pytest.mark.parametrize(
+    ("limit", "pair"),
+    [(1, (1, 3)), (4, (1, 4)), (20, (4, 5)), (48, (6, 8)), (96, (8, 12)), (300, (15, 20)), (600, (20, 30)), (1500, (50, 30))],
+)  # fmt: skip
+def test_sentences_and_values_of_the_published_dates(limit: int, pair: tuple[int, int]) -> None:
+    assert balanced(limit, 60, 30) == pair
+
+
+@pytest.mark.parametrize(
+    ("limit", "n_sentences", "n_values", "pair"),
+    [(100, 3, 30, (3, 30)), (100, 60, 5, (20, 5)), (50, 5, 40, (5, 10)), (10, 2, 2, (2, 2)), (9, 1, 61, (1, 9))],
+)
+def test_what_one_side_lacks_goes_to_the_other(
+    limit: int, n_sentences: int, n_values: int, pair: tuple[int, int]
+) -> None:
+    assert balanced(limit, n_sentences, n_values) == pair
+
+
+def test_a_limit_is_kept_and_gives_the_least_that_is_useful_wherever_that_can_be_had() -> None:
+    """All limits of designs of several sizes, one by one."""
+    for n_sentences, n_values in itertools.product((6, 7, 9, 15, 60), (8, 9, 13, 20, 30, 61)):
+        for limit in range(1, min(n_sentences * n_values, 700)):
+            sentences, values = balanced(limit, n_sentences, n_values)
+            assert 1 <= sentences <= n_sentences
+            assert 3 <= values <= n_values
+            assert sentences * values <= max(limit, 3)
+            if limit >= 48:
+                assert (sentences >= 6, values >= 8) == (True, True)
+            if limit >= 96:
+                assert (sentences >= min(8, n_sentences), values >= min(12, n_values)) == (True, True)
+            if limit >= 200:
+                assert sentences * values >= 0.85 * limit
+
+
+def test_what_a_small_list_does_not_need_goes_to_the_others() -> None:
+    assert shares(100, [1800, 1200]) == [50, 50]
+    assert shares(2800, [1800, 1200]) == [1600, 1200]
+    assert shares(90, [1000, 10, 1000]) == [40, 10, 40]
+    assert shares(7, [5, 5]) == [3, 4]
+
+
+def test_values_are_evenly_spread_with_both_ends() -> None:
+    assert evenly(4, 10) == [0, 3, 6, 9]
+    for count, n in itertools.product((2, 3, 8, 12, 30), (12, 20, 30, 61)):
+        places = evenly(count, n)
+        assert (places[0], places[-1], len(set(places))) == (0, n - 1, min(count, n))
+        assert np.ptp(np.diff(places)) <= 1
+
+
+def test_units_are_spread_over_strata_and_a_larger_draw_holds_the_smaller() -> None:
+    strata = ["a"] * 50 + ["b"] * 5 + ["c"] * 2
+    for seed in range(5):
+        for count in range(1, len(strata) + 1):
+            chosen = spread(strata, count, seed)
+            assert len(set(chosen)) == count
+            assert chosen == sorted(chosen)
+            assert set(chosen) >= set(spread(strata, count - 1, seed))
+            taken = Counter(strata[at] for at in chosen)
+            # No stratum has two more than another that has some left.
+            left = [taken[name] for name in "abc" if taken[name] < strata.count(name)]
+            assert not left or max(taken.values()) - min(left) <= 1
+    assert len({tuple(spread(strata, 3, seed)) for seed in range(20)}) > 10
+
+
+def test_the_smallest_sentences_are_the_clusters_that_an_interval_needs() -> None:
+    assert _limit.FEWEST_SENTENCES == stats.FEWEST_CLUSTERS
+    assert [smallest_useful(1), smallest_useful(2, 3)] == [48, 288]
+
+
+def test_help_says_what_a_limit_counts_for_each_audit() -> None:
+    assert set(COUNTS) == set(probes.names())
+
+
+# In spurious correlation.
+
+
+def asked(settings: Settings, limit: int, seed: int = 0) -> list[Item]:
+    return next(spurious_correlation.rounds(settings, Sampling(limit, seed)))
+
+
+def sizes(items: list[Item]) -> dict[str, tuple[int, int]]:
+    """Sentences and values of each W list, which must be crossed in full."""
+    found = {}
+    for name in dict.fromkeys(str(item.factors["w_name"]) for item in items):
+        of_list = [item for item in items if item.factors["w_name"] == name]
+        sentences, values = ({key(item) for item in of_list} for key in (lambda i: i.cluster, lambda i: i.factors["w"]))
+        assert len(of_list) == len(sentences) * len(values)
+        found[name] = (len(sentences), len(values))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("limit", "lists"),
+    [
+        (20, {"date": (2, 5), "place": (2, 5)}),
+        (96, {"date": (6, 8), "place": (6, 8)}),
+        (192, {"date": (8, 12), "place": (8, 12)}),
+        (600, {"date": (15, 20), "place": (15, 20)}),
+        (2800, {"date": (53, 30), "place": (60, 20)}),
+        (0, {"date": (60, 30), "place": (60, 20)}),
+        (10**6, {"date": (60, 30), "place": (60, 20)}),
+    ],
+)
+def test_a_limit_is_divided_among_w_lists(limit: int, lists: dict[str, tuple[int, int]]) -> None:
+    items = asked(Settings(), limit)
+    assert sizes(items) == lists
+    for name, first, last in (("date", "1801", "2016"), ("place", "Afghanistan", "Iceland")):
+        values = [item.factors["w"] for item in items if item.factors["w_name"] == name]
+        assert (values[0], values[-1]) == (first, last)
+
+
+def test_a_limit_below_the_smallest_useful_one_is_told_and_the_smallest_useful_one_is_not() -> None:
+    for settings, smallest in (
+        (Settings(), 96),
+        (Settings(w="place"), 48),
+        (Settings(prompts="A,B,C"), 288),
+        (Settings(w="date", prompts="A"), 48),
+        (Settings(challenge="mgt-icml"), 144),
+    ):
+        (said,) = spurious_correlation.limited(settings, Sampling(smallest - 1))
+        assert f"{smallest}." in said
+        assert spurious_correlation.limited(settings, Sampling(smallest)) == []
+        assert len(asked(settings, smallest)) == smallest
+    assert spurious_correlation.limited(Settings(), Sampling(0)) == []
+
+
+def test_a_limit_asks_sentences_of_as_many_clusters_as_there_are(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(
+        'templates = ["In {w}, {blank} {verb} {what}."]\nclusters = ["verb"]\nw = ["date"]\nwords = "pronouns"\n[slots]\n'
+        'verb = ["saw", "had", "made", "sold", "gave", "took"]\n'
+        'what = ["it", "this", "that", "one", "two", "all", "some", "many"]\n',
+        encoding="utf-8",
+    )
+    for seed in range(5):
+        items = asked(Settings(challenge=str(path)), 48, seed)
+        assert sizes(items) == {"date": (6, 8)}
+
+
+def test_a_design_that_can_find_nothing_whole_is_not_laid_to_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "w.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
+    settings = Settings(w=str(tmp_path / "w.txt"))
+    assert sizes(asked(settings, 30)) == {"w": (7, 4)}
+    assert spurious_correlation.limited(settings, Sampling(30)) == []
