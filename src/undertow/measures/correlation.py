@@ -1,8 +1,8 @@
-"""How the mass of a word group goes with W: mean mass, slope, Pearson r and slope gap.
+"""What W does to the mass of a word group: mean mass, effect of W, slope, Pearson r, log-odds slope and slope gap.
 
 The regression of McMilin 2024 ("Underspecification in Language Modeling Tasks", AAAI), McMilin's anonymous ICLR
 submission ("Selection Induced Collider Bias") and McMilin 2022 (ICML workshop): the mass is averaged over the texts of a
-W value, and the means are regressed on the *index* of W. Intervals resample clusters of texts, the test shuffles W labels.
+W value, and the means are regressed on the place of W in its list, or on its value. Errors are `undertow.stats.trend`'s.
 
 Knows the columns of the observation table; knows nothing about how they were filled, or what the groups are words for.
 """
@@ -10,28 +10,27 @@ Knows the columns of the observation table; knows nothing about how they were fi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from scipy import special
 
-from undertow.stats import (
-    LabelOrders,
-    Line,
-    benjamini_hochberg,
-    bootstrap_means,
-    detectable_slope,
-    fit_line,
-    fit_rows,
-    label_orders,
-    percentile_interval,
-    slope_p_values,
+from undertow.stats import FEWEST_CLUSTERS, Line, benjamini_hochberg, fit_line, only_points
+from undertow.stats.clusters import influence_variance, share_interval
+from undertow.stats.power import detectable_slope
+from undertow.stats.trend import (
+    FEWEST_VALUES,
+    SentenceParts,
+    any_effect,
+    sentence_parts,
+    trend,
+    trend_of_other_values,
 )
-from undertow.types import Floats, Result, UndertowError, digest
+from undertow.types import Floats, Result, UndertowError
 
 RUN_KEYS = ("model", "challenge", "prompt", "w_name")
 """What one regression is about; its results add the key `pronoun`."""
@@ -40,71 +39,104 @@ UNCLAIMED = "unclaimed"
 COLUMNS = (*RUN_KEYS, "w_index", "cluster", "unscored", UNCLAIMED)
 """What the observation table must have beside the word groups."""
 
+OVER_PROMPTS = "_over_prompts"
+"""Ending of the measures of masses that are averaged over several prompts."""
+OVER_PROMPTS_KEYS = ("model", "challenge", "w_name")
+"""What an average over prompts is about; its results add the key `pronoun`."""
+
 BOUNDS = (".low", ".high")
 """Endings of the columns that bound a group's mass, where a model did not show all of it."""
 
 MIN_W_VALUES = 3
 """Two points always lie on a line."""
+SURELY_FOUND = 0.01
+"""Below this p nobody asks which slope the design could have found; it is not computed."""
+UNORDERED = "none"
+"""The scale of a W list without an order."""
+STEP = "step"
+"""What a slope is per where W counts by its place in the list."""
 
-# Bootstrap means [series, draw, w] are held for as many series at a time as fit in about this many numbers (64 MB).
-BATCH_NUMBERS = 8_000_000
 
-
-def correlate(  # noqa: PLR0913 - what to measure, and the three settings of its errors, all named at the call
+def correlate(
     observations: pd.DataFrame,
     groups: Sequence[str],
     gaps: Sequence[tuple[str, str]],
     *,
+    covariates: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int,
-    n_bootstrap: int = 10_000,
-    n_permutations: int = 10_000,
 ) -> list[Result]:
-    """Mean mass, slope, Pearson r and slope gaps of each (model, challenge, prompt, w_name), in order of appearance.
+    """Everything that is measured of each (model, challenge, prompt, w_name), in order of appearance.
 
     - `mean_mass`, percent: mean over the W means, of each group and of what no option took ("unclaimed"). Not tested.
-    - `slope`, percent per step of the W index: least squares through the W means of a group.
-    - `pearson_r` of the same means; its p and q are those of its slope.
-    - `slope_gap`, percent per step: slope of group a minus slope of group b, by the line through the means of a - b over
-      the rows that have both. Its `pronoun` is "a-b".
+    - `w_effect`, percentage points, of each group and gap: standard deviation of the W values' effects, without the noise of the
+      sentences. Its p
+      asks whether the answers depend on these W values at all, with other sentences (`any_effect`).
+    - `slope`, percent per step or unit of W: least squares through the W means of a group. Interval and p hold for other
+      sentences and allow for
+      noise that neighbouring values share (`trend`): they ask whether the answers follow the order of W.
+    - `slope_gap`, the same of a - b over the rows that have both. Its `pronoun` is "a-b".
+    - `pearson_r` of the W means: a description, without interval or test.
+    - `slope_log_odds`, log-odds per step or unit: the slope of the log-odds of the W means. Its test is that of `slope`, so that it has an
+      interval only.
 
-    Intervals are 95% percentile intervals of a bootstrap over clusters, widened where these are few (`percentile_interval`), whose
-    draws are shared by everything that is said of one (model, challenge, prompt, w_name). A draw adds the noise of the sample
-    once more, which pulls r towards 0: where few clusters stand behind noisy means, the interval of r lies closer to 0 than it
-    should. p shuffles W labels over the W means. q is Benjamini-Hochberg over the slopes and slope gaps of the whole table.
-    Numbers that the table cannot give are NaN, with the reason in `note`.
+    Where a model was asked by several prompts, all measures are given once more for masses averaged over prompts, with the ending
+    `_over_prompts`. These decide what is claimed, so that no model has one try for each prompt: results by prompt have p, and no q.
 
-    `detail` of slopes and gaps: `ols_low`, `ols_high` (classical t interval), `intercept` (at index 0), `detectable_slope`
-    (power .8 at alpha .05), `n_w`, `n_clusters`, `first`, `last` (the line at the lowest and the highest index with data).
-    `detail` of `pearson_r`: `fisher_low`, `fisher_high`.
+    A W list without an order (scale "none") has means and effects only. q is Benjamini-Hochberg over the tests of one kind that
+    decide something in the whole table: any effect of W, slopes and slope gaps, slopes for other W values. Below six sentences
+    there is no interval and no test, below eight W values no test of the order. Numbers that the table cannot give are NaN, with
+    the reason in `note`.
+
+    `detail` of slopes and gaps: `sentences_low`, `sentences_high` (interval at these W values, for other sentences alone),
+    `values_low`, `values_high`, `values_p`, `values_q` (for other sentences and other, independent W values), `ols_low`,
+    `ols_high` (classical t interval), `intercept` (at W = 0 of its scale), `detectable_slope` (power .8 of the deciding test at
+    alpha .05; where p is .01 or more), `autocorrelation` (of neighbouring means, estimated), `values_sd` (of the W values' own
+    noise, estimated), `n_w`, `n_clusters`, `first`, `last` (the line at the lowest and the highest W with data).
 
     Where a group has columns `NAME.low` and `NAME.high` (a model that shows the most probable tokens only), its mass lies
     anywhere between them, and its own column is the middle. Means, slopes and gaps then have `bound_low` and `bound_high`
-    in `detail`, between which they lie whatever was not shown, and their interval runs from the interval of the lowest to
-    that of the highest. p, q and r are those of the middle.
-
-    The random stream of a result follows from the seed and from what it is about, so that neither the order of the rows
-    nor other models, groups or gaps change it.
+    in `detail`, between which they lie whatever was not shown; their interval runs from the interval of the lowest to
+    that of the highest, and p is the larger of both ends', or 1 where the ends differ in sign.
 
     Args:
         observations: one row per item: `model`, `challenge`, `prompt`, `w_name`, `w_index` (whole number), `cluster`, `unscored`
-            ("" where scored), and in percent `unclaimed` and one column per group. An all-zero row is a measurement.
+            ("" where scored), and in percent `unclaimed` and one column per group; `w_value`, the number of W on its scale, if it is
+            another than `w_index`. An all-zero row is a measurement.
         groups: columns of the word groups.
         gaps: pairs of groups to compare.
-        seed: any whole number.
-        n_bootstrap: bootstrap draws.
-        n_permutations: random orders of the labels; all orders are taken where there are no more than this.
+        covariates: `scale` ("index", "value" or "none") and `unit` of each W list, by name; "index" if not given.
+        seed: of the sign flips of `w_effect`; any whole number.
 
     Raises:
         UndertowError: a column is missing or holds something else than numbers, or an argument makes no sense.
     """
-    _check_arguments(groups, gaps, n_bootstrap, n_permutations)
+    _check_arguments(groups, gaps)
     table = _table(observations, groups)
-    errors = _Errors(seed, n_bootstrap, n_permutations)
-    results: list[Result] = []
+    asked = _Asked({}, groups, gaps, {}, seed)
+    several = table.groupby(["model", "challenge", "w_name"], sort=False)["prompt"].transform("nunique") > 1
+    of_prompts = [result for facet in _facets(table, asked, covariates or {}) for result in _measured(*facet)]
+    pooled = table[several].assign(prompt="")
+    over_prompts = [
+        _over_prompts(result) for facet in _facets(pooled, asked, covariates or {}) for result in _measured(*facet)
+    ]
+    averaged = {tuple(result.group[key] for key in OVER_PROMPTS_KEYS) for result in over_prompts}
+    decided = [tuple(result.group[key] for key in OVER_PROMPTS_KEYS) not in averaged for result in of_prompts]
+    return _with_q([*of_prompts, *over_prompts], [*decided, *(True for _ in over_prompts)])
+
+
+def _facets(
+    table: pd.DataFrame, asked: _Asked, covariates: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[_Asked, pd.DataFrame]]:
+    """Each (model, challenge, prompt, w_name) with its rows, in order of appearance."""
     for levels, rows in table.groupby(list(RUN_KEYS), sort=False):
         run = {key: str(level) for key, level in zip(RUN_KEYS, levels, strict=True)}
-        results += _run_results(run, rows, (groups, gaps), errors)
-    return _with_q(results)
+        yield replace(asked, run=run, covariate=covariates.get(run["w_name"], {})), rows
+
+
+def _over_prompts(result: Result) -> Result:
+    """A result of masses averaged over prompts."""
+    group = {name: level for name, level in result.group.items() if name != "prompt"}
+    return replace(result, measure=f"{result.measure}{OVER_PROMPTS}", group=group)
 
 
 def line_of(observations: pd.DataFrame, group: str) -> Line:
@@ -121,27 +153,32 @@ def line_of(observations: pd.DataFrame, group: str) -> Line:
 
 
 @dataclass(frozen=True, slots=True)
-class _Errors:
-    """How errors are had: the settings, and the label orders drawn so far."""
+class _Asked:
+    """What is measured of one (model, challenge, prompt, w_name).
 
+    Attributes:
+        run: which.
+        groups, gaps: word groups, and pairs of them.
+        covariate: facts of its W list.
+        seed: of sign flips.
+    """
+
+    run: dict[str, str]
+    groups: Sequence[str]
+    gaps: Sequence[tuple[str, str]]
+    covariate: Mapping[str, Any]
     seed: int
-    n_bootstrap: int
-    n_permutations: int
-    drawn_orders: dict[int, LabelOrders] = field(default_factory=dict)
 
-    def clusters_rng(self, run: Mapping[str, str]) -> np.random.Generator:
-        """The stream of cluster draws of one (model, challenge, prompt, w_name): the same each time it is asked for."""
-        return self._stream("clusters", *(run[key] for key in RUN_KEYS))
+    @property
+    def ordered(self) -> bool:
+        return str(self.covariate.get("scale", "")) != UNORDERED
 
-    def orders(self, n_labels: int) -> LabelOrders:
-        """Label orders; they follow from the seed and the number of labels, so that tests of equal size can share them."""
-        if n_labels not in self.drawn_orders:
-            rng = self._stream("labels", n_labels)
-            self.drawn_orders[n_labels] = label_orders(n_labels, self.n_permutations, rng)
-        return self.drawn_orders[n_labels]
-
-    def _stream(self, *about: str | int) -> np.random.Generator:
-        return np.random.default_rng(int(digest([int(self.seed), *about]), 16))
+    @property
+    def step(self) -> str:
+        """What a slope is per."""
+        if self.covariate.get("scale") != "value":
+            return STEP
+        return str(self.covariate.get("unit", "")) or "unit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +186,7 @@ class _Cells:
     """Row values summed into the cells of the crossed design.
 
     Attributes:
-        x: W indices, ascending [w].
+        x: W on its scale, ascending [w].
         sums, counts: of the values in each cell [cluster, w].
         n, n_unscored: rows with and without a value.
     """
@@ -167,10 +204,10 @@ class _Cells:
         Clusters without any scored row do not take part. Both axes are sorted, so that the order of rows is forgotten.
         """
         taking_part = rows.loc[rows["scored"], "cluster"].unique()
-        clusters, x = np.sort(np.asarray(taking_part, dtype=str)), np.unique(rows["w_index"].to_numpy())
+        clusters, x = np.sort(np.asarray(taking_part, dtype=str)), np.unique(rows["w_value"].to_numpy())
         seen = ~np.isnan(values)
         cluster = np.searchsorted(clusters, rows["cluster"].to_numpy(dtype=str)[seen])
-        cell = cluster * len(x) + np.searchsorted(x, rows["w_index"].to_numpy()[seen])
+        cell = cluster * len(x) + np.searchsorted(x, rows["w_value"].to_numpy()[seen])
         shape = len(clusters), len(x)
         counts: Floats = np.bincount(cell, minlength=shape[0] * shape[1]).astype(np.float64)
         sums: Floats = np.bincount(cell, weights=values[seen], minlength=len(counts)).astype(np.float64)
@@ -189,221 +226,228 @@ class _Cells:
         """Clusters with observations."""
         return int(np.count_nonzero(self.counts.any(axis=1)))
 
+    def seen(self) -> _Cells:
+        """Only the clusters and W values that have observations."""
+        clusters, values = self.counts.any(axis=1), self.counts.any(axis=0)
+        kept = np.ix_(clusters, values)
+        return replace(self, x=self.x[values], sums=self.sums[kept], counts=self.counts[kept])
+
+    def log_odds(self) -> _Cells:
+        """Cells whose means are the log-odds of these means in percent, and whose sentences move them as much, to first order."""
+        means = self.means
+        inside = (means > 0) & (means < 100)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            at = np.where(inside, special.logit(means / 100), math.nan)
+            steepness = np.where(inside, 100 / (means * (100 - means)), math.nan)
+            sums = self.counts * at + (self.sums - self.counts * means) * steepness
+        return replace(self, sums=sums)
+
+
+def _measured(asked: _Asked, rows: pd.DataFrame) -> list[Result]:
+    """Everything that is said of one (model, challenge, prompt, w_name)."""
+    values: dict[tuple[str, str], Floats] = {("group", group): rows[group].to_numpy() for group in asked.groups}
+    values["unclaimed", UNCLAIMED] = rows[UNCLAIMED].to_numpy()
+    for a, b in asked.gaps:
+        # The line through the means of a difference has the difference of the slopes, and the rows stay paired.
+        values["gap", f"{a}-{b}"] = rows[a].to_numpy() - rows[b].to_numpy()
+    bounds = _bounds(rows, asked)
+    means, effects, slopes, correlations, log_odds, slope_gaps = [], [], [], [], [], []
+    for (kind, pronoun), of_rows in values.items():
+        series = _Series({**asked.run, "pronoun": pronoun}, _Cells.of(rows, of_rows), asked.step)
+        within = bounds.get((kind, pronoun))
+        if kind != "gap":
+            means.append(_bounded_mean(series, within))
+        if kind == "unclaimed":
+            continue
+        effects.append(_w_effect(series, asked.seed))
+        if not asked.ordered:
+            continue
+        slope = _bounded_slope(series, within)
+        if kind == "gap":
+            slope_gaps.append(replace(slope, measure="slope_gap"))
+            continue
+        slopes.append(slope)
+        correlations.append(_pearson_r(series))
+        log_odds.append(_log_odds_slope(series))
+    return [*means, *effects, *slopes, *correlations, *log_odds, *slope_gaps]
+
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """One regression: the cells of a group, of the unclaimed mass or of a gap, and their bootstrap.
+    """The cells of a group, of the unclaimed mass or of a gap.
 
     Attributes:
         about: group key of the results.
         cells: what was observed.
-        means: W means [w].
-        drawn: bootstrap W means [draw, w].
+        step: what a slope is per.
     """
 
     about: dict[str, str]
     cells: _Cells
-    means: Floats
-    drawn: Floats
-
-    def interval(self, drawn: Floats) -> tuple[float, float]:
-        """95% interval of a number from its bootstrap distribution [draw]."""
-        return percentile_interval(drawn, n_clusters=self.cells.n_clusters)
+    step: str
 
     def result(self, measure: str, **numbers: Any) -> Result:
         """A result about this series, with its counts filled in."""
         return Result(measure, self.about, n=self.cells.n, n_unscored=self.cells.n_unscored, **numbers)
 
-
-def _run_results(
-    run: dict[str, str], rows: pd.DataFrame, asked: tuple[Sequence[str], Sequence[tuple[str, str]]], errors: _Errors
-) -> list[Result]:
-    """Everything that is said of one (model, challenge, prompt, w_name)."""
-    groups, gaps = asked
-    values: dict[tuple[str, str], Floats] = {("group", group): rows[group].to_numpy() for group in groups}
-    values["unclaimed", UNCLAIMED] = rows[UNCLAIMED].to_numpy()
-    for a, b in gaps:
-        # The line through the means of a difference has the difference of the slopes, and the rows stay paired.
-        values["gap", f"{a}-{b}"] = rows[a].to_numpy() - rows[b].to_numpy()
-    cells = {name: _Cells.of(rows, of_rows) for name, of_rows in values.items()}
-    bounds = _Bounds.of(run, rows, asked, errors)
-    means, slopes, correlations, slope_gaps = [], [], [], []
-    for (kind, pronoun), series in _bootstrapped(run, cells, errors):
-        about = replace(series, about={**run, "pronoun": pronoun})
-        within = bounds.get((kind, pronoun))
-        if kind != "gap":
-            means.append(_bounded(_mean_mass(about), within, _mean_bounds))
-        if kind == "group":
-            slope, pearson_r = _slope_and_r(about, errors)
-            slopes.append(_bounded(slope, within, _slope_bounds))
-            correlations.append(pearson_r)
-        if kind == "gap":
-            slope, _ = _slope_and_r(about, errors)
-            slope_gaps.append(_bounded(replace(slope, measure="slope_gap"), within, _slope_bounds))
-    return [*means, *slopes, *correlations, *slope_gaps]
+    @property
+    def enough(self) -> bool:
+        """Whether there are sentences enough to say something of others, and errors are wanted."""
+        return self.cells.n_clusters >= FEWEST_CLUSTERS and not only_points()
 
 
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    """A regression's least and greatest possible masses, and their bootstrap with the draws of the masses themselves."""
-
-    low: _Series
-    high: _Series
-
-    @classmethod
-    def of(
-        cls,
-        run: dict[str, str],
-        rows: pd.DataFrame,
-        asked: tuple[Sequence[str], Sequence[tuple[str, str]]],
-        errors: _Errors,
-    ) -> dict[tuple[str, str], _Bounds]:
-        """Those of each group and gap whose masses were not shown whole; {} where all were."""
-        groups, gaps = asked
-        low, high = ({name: rows[f"{name}{end}"].to_numpy() for name in (*groups, UNCLAIMED)} for end in BOUNDS)
-        ends = {("group", group): (low[group], high[group]) for group in groups}
-        ends["unclaimed", UNCLAIMED] = low[UNCLAIMED], high[UNCLAIMED]
-        ends |= {("gap", f"{a}-{b}"): (low[a] - high[b], high[a] - low[b]) for a, b in gaps}
-        if all(np.array_equal(*both, equal_nan=True) for both in ends.values()):
-            return {}
-        if np.array_equal(low[UNCLAIMED], high[UNCLAIMED], equal_nan=True):
-            del ends["unclaimed", UNCLAIMED]  # a table may bound its groups alone
-        cells = {
-            (pronoun, f"{kind}{end}"): _Cells.of(rows, values)
-            for (kind, pronoun), both in ends.items()
-            for end, values in zip(BOUNDS, both, strict=True)
-        }
-        drawn = dict(_bootstrapped(run, cells, errors))
-        return {(kind, pronoun): cls(*(drawn[pronoun, f"{kind}{end}"] for end in BOUNDS)) for kind, pronoun in ends}
+_Ends: TypeAlias = tuple[_Cells, _Cells]
+"""The least and the greatest that masses can be."""
 
 
-_Ends: TypeAlias = tuple[float, float, Floats, Floats]
-"""The least and the greatest that a number can be, and their bootstrap [draw]."""
+def _bounds(rows: pd.DataFrame, asked: _Asked) -> dict[tuple[str, str], _Ends]:
+    """Bounds of each group and gap whose masses were not shown whole; {} where all were."""
+    low, high = ({name: rows[f"{name}{end}"].to_numpy() for name in (*asked.groups, UNCLAIMED)} for end in BOUNDS)
+    ends = {("group", group): (low[group], high[group]) for group in asked.groups}
+    ends["unclaimed", UNCLAIMED] = low[UNCLAIMED], high[UNCLAIMED]
+    ends |= {("gap", f"{a}-{b}"): (low[a] - high[b], high[a] - low[b]) for a, b in asked.gaps}
+    if all(np.array_equal(*both, equal_nan=True) for both in ends.values()):
+        return {}
+    if np.array_equal(low[UNCLAIMED], high[UNCLAIMED], equal_nan=True):
+        del ends["unclaimed", UNCLAIMED]  # a table may bound its groups alone
+    return {key: (_Cells.of(rows, least), _Cells.of(rows, greatest)) for key, (least, greatest) in ends.items()}
 
 
-def _bounded(result: Result, bounds: _Bounds | None, ends_of: Callable[[_Bounds], _Ends]) -> Result:
-    """A result with the interval of everything that it may be."""
-    if bounds is None or math.isnan(result.value):
-        return result
-    least, greatest, drawn_least, drawn_greatest = ends_of(bounds)
-    n_clusters = bounds.low.cells.n_clusters
-    low = percentile_interval(drawn_least, n_clusters=n_clusters)[0]
-    high = percentile_interval(drawn_greatest, n_clusters=n_clusters)[1]
-    detail = {**result.detail, "bound_low": least, "bound_high": greatest}
-    note = _joined(
-        [result.note, "The model shows its most probable tokens only: the value is the middle of what it may be."]
-    )
-    return replace(result, low=low, high=high, detail=detail, note=note)
+HIDDEN = "The model shows its most probable tokens only: the value is the middle of what it may be."
 
 
-def _mean_bounds(bounds: _Bounds) -> _Ends:
-    low, high = (_mean_mass(series).value for series in (bounds.low, bounds.high))
-    drawn_low, drawn_high = (_means_of_draws(series.drawn) for series in (bounds.low, bounds.high))
-    return low, high, drawn_low, drawn_high
+def _bounded(result: Result, ends: Sequence[Result]) -> Result:
+    """A result with the interval of everything that it may be, from those of the least and the greatest."""
+    least, greatest = ends
+    detail = {**result.detail, "bound_low": least.value, "bound_high": greatest.value}
+    p = max(least.p, greatest.p) if least.value * greatest.value > 0 else 1.0
+    p = p if math.isfinite(result.p) else math.nan
+    return replace(result, low=least.low, high=greatest.high, p=p, detail=detail, note=_joined([result.note, HIDDEN]))
 
 
-def _after_middle(x: Floats, means: Floats) -> NDArray[np.bool_]:
-    """Whether an index lies at or after the mean of those that are there [row, w]; a draw may miss some."""
-    seen = ~np.isnan(means)
-    n_seen = seen.sum(axis=1)
-    middle = np.divide(seen @ x, n_seen, out=np.full(len(means), math.nan), where=n_seen > 0)
-    after: NDArray[np.bool_] = x >= middle[:, np.newaxis]
-    return after
+def _bounded_mean(series: _Series, ends: _Ends | None) -> Result:
+    mean = _mean_mass(series)
+    if ends is None or math.isnan(mean.value):
+        return mean
+    return _bounded(mean, [_mean_mass(replace(series, cells=cells)) for cells in ends])
 
 
-def _slope_bounds(bounds: _Bounds) -> _Ends:
-    """A slope weighs each mean by how far its index is from the middle: it is least where means before it are greatest.
+def _bounded_slope(series: _Series, ends: _Ends | None) -> Result:
+    """A slope weighs each mean by how far W is from the middle: it is least where means before it are greatest.
 
     weight  - - - 0 + + +
     least   h h h   l l l        greatest  l l l   h h h
     """
-    x = bounds.low.cells.x
-    after, after_drawn = (_after_middle(x, means) for means in (bounds.low.means[np.newaxis], bounds.low.drawn))
-    slopes = []
-    for first, last in ((bounds.high, bounds.low), (bounds.low, bounds.high)):
-        means = np.where(after[0], last.means, first.means)
-        slopes.append((_line(x, means).slope, fit_rows(x, np.where(after_drawn, last.drawn, first.drawn))[0]))
-    (least, drawn_least), (greatest, drawn_greatest) = slopes
-    return least, greatest, drawn_least, drawn_greatest
-
-
-def _bootstrapped(
-    run: dict[str, str], cells: Mapping[tuple[str, str], _Cells], errors: _Errors
-) -> Iterator[tuple[tuple[str, str], _Series]]:
-    """Bootstrap the cells of all series with the same cluster draws, as many series at a time as fit in memory."""
-    names = list(cells)
-    n_w = len(cells[names[0]].x)
-    at_once = max(1, BATCH_NUMBERS // (errors.n_bootstrap * n_w))
-    for start in range(0, len(names), at_once):
-        batch = names[start : start + at_once]
-        sums = np.stack([cells[name].sums for name in batch])
-        counts = np.stack([cells[name].counts for name in batch])
-        drawn = bootstrap_means(sums, counts, errors.n_bootstrap, errors.clusters_rng(run))
-        for name, means in zip(batch, drawn, strict=True):
-            yield name, _Series(run, cells[name], cells[name].means, means)
+    slope = _slope(series)
+    if ends is None or math.isnan(slope.value):
+        return slope
+    low, high = ends
+    x = low.x
+    after = x >= x[low.counts.any(axis=0)].mean()
+    mixed = [
+        replace(first, sums=np.where(after, last.sums, first.sums), counts=np.where(after, last.counts, first.counts))
+        for first, last in ((high, low), (low, high))
+    ]
+    return _bounded(slope, [_slope(replace(series, cells=cells)) for cells in mixed])
 
 
 def _mean_mass(series: _Series) -> Result:
-    """Mean over the W means; a draw's mean is over the W values that it observed."""
-    seen = ~np.isnan(series.means)
-    if not seen.any():
+    """Mean over the W means, with an interval for other sentences at these values."""
+    cells = series.cells.seen()
+    if not cells.n:
         return series.result("mean_mass", value=math.nan, unit="percent", note=_nothing_scored(series))
-    means = _means_of_draws(series.drawn)
-    low, high = series.interval(means)
-    notes = [_left_out(series, "mean"), _no_interval(series, means)]
-    value = float(series.means[seen].mean())
+    means, of_value = cells.means, cells.counts.sum(axis=0)
+    value, low, high = float(means.mean()), math.nan, math.nan
+    if series.enough:
+        influences = ((cells.sums - cells.counts * means) / of_value).mean(axis=1)
+        variance, df = influence_variance(influences, np.ones(len(influences), dtype=bool))
+        low, high = (100 * end for end in share_interval(value / 100, float(variance) / 100**2, float(df)))
+    notes = [_left_out(series, "mean"), _no_interval(series, low)]
     return series.result("mean_mass", value=value, low=low, high=high, unit="percent", note=_joined(notes))
 
 
-def _means_of_draws(drawn: Floats) -> Floats:
-    """Mean over the W values that a draw observed [draw]."""
-    observed = ~np.isnan(drawn)
-    n_observed = observed.sum(axis=1)
-    totals = np.where(observed, drawn, 0.0).sum(axis=1)
-    means: Floats = np.divide(totals, n_observed, out=np.full(len(totals), math.nan), where=n_observed > 0)
-    return means
+def _w_effect(series: _Series, seed: int) -> Result:
+    """How far the W values move the mass, and whether they do."""
+    cells = series.cells.seen()
+    if not series.enough or len(cells.x) < MIN_W_VALUES:
+        note = _nothing_scored(series) if not cells.n else _too_few(series) or _few_values(cells, MIN_W_VALUES)
+        return series.result("w_effect", value=math.nan, unit="percentage points", neutral=0.0, note=note)
+    effect = any_effect(cells.sums, cells.counts, seed=seed)
+    return series.result(
+        "w_effect",
+        value=effect.sd,
+        low=effect.low,
+        high=effect.high,
+        unit="percentage points",
+        neutral=0.0,
+        p=effect.p,
+        detail={"n_w": float(len(cells.x)), "n_clusters": float(len(cells.sums))},
+        note=_left_out(series, "test"),
+    )
 
 
-def _slope_and_r(series: _Series, errors: _Errors) -> tuple[Result, Result]:
-    """`slope` and `pearson_r` of one series."""
-    seen = ~np.isnan(series.means)
-    line = _line(series.cells.x, series.means)
-    detail = _slope_detail(series, line)
-    fisher = {"fisher_low": line.r_low, "fisher_high": line.r_high}
+def _slope(series: _Series) -> Result:
+    """Slope of one series, with the interval and the test that its name needs."""
+    cells, unit = series.cells.seen(), f"percent per {series.step}"
+    line = _line(series.cells.x, series.cells.means)
     if math.isnan(line.slope):
-        note = _no_line(series)
-        slope = series.result("slope", value=math.nan, unit="percent per step", neutral=0.0, detail=detail, note=note)
-        return slope, series.result("pearson_r", value=math.nan, neutral=0.0, detail=fisher, note=note)
-    slopes, correlations = fit_rows(series.cells.x, series.drawn)
-    (low, high), p = series.interval(slopes), math.nan
+        return series.result("slope", value=math.nan, unit=unit, neutral=0.0, note=_no_line(series))
+    first, last = line.at(cells.x[[0, -1]])
+    detail = {
+        "ols_low": line.slope_low,
+        "ols_high": line.slope_high,
+        "intercept": line.intercept,
+        "n_w": float(len(cells.x)),
+        "n_clusters": float(len(cells.sums)),
+        "first": float(first),
+        "last": float(last),
+    }
+    low = high = p = math.nan
     flat = math.isnan(line.r)
-    r_low, r_high = (math.nan, math.nan) if flat else series.interval(correlations)
-    if series.cells.n_clusters > 1 and not flat:
-        means = series.means[np.newaxis, seen]
-        p = float(slope_p_values(series.cells.x[seen], means, errors.orders(int(seen.sum())))[0])
-    shared = [_left_out(series, "line"), _untested(series, flat=flat)]
-    slope = series.result(
-        "slope",
-        value=line.slope,
-        low=low,
-        high=high,
-        unit="percent per step",
-        neutral=0.0,
-        p=p,
-        detail=detail,
-        note=_joined([*shared, _no_interval(series, slopes)]),
+    if series.enough and not flat:
+        parts = sentence_parts(cells.x, cells.sums[None], cells.counts[None])
+        found = trend(cells.x, parts)
+        low, high, p = float(found.low[0]), float(found.high[0]), float(found.p[0])
+        detail |= _beside(cells, parts, line.slope)
+        if p >= SURELY_FOUND:
+            detail["detectable_slope"] = detectable_slope(cells.x, parts)
+        detail |= {"autocorrelation": float(found.autocorrelation[0]), "values_sd": float(found.values_sd[0])}
+    note = _joined([_left_out(series, "line"), _flat() if flat else _untested(series, cells, p)])
+    return series.result(
+        "slope", value=line.slope, low=low, high=high, unit=unit, neutral=0.0, p=p, detail=detail, note=note
     )
-    pearson_r = series.result(
-        "pearson_r",
-        value=line.r,
-        low=r_low,
-        high=r_high,
-        neutral=0.0,
-        p=p,
-        detail=fisher,
-        note=_joined([*shared, "" if flat else _no_interval(series, correlations)]),
-    )
-    return slope, pearson_r
+
+
+def _beside(cells: _Cells, parts: SentenceParts, slope: float) -> dict[str, float]:
+    """What stands beside the deciding interval: for these W values, and for other ones."""
+    half = float(special.stdtrit(parts.df[0], 0.975) * np.sqrt(parts.slope_variance[0]))
+    low, high, p = (float(one[0]) for one in trend_of_other_values(cells.x, parts))
+    return {
+        "sentences_low": slope - half,
+        "sentences_high": slope + half,
+        "values_low": low,
+        "values_high": high,
+        "values_p": p,
+    }
+
+
+def _pearson_r(series: _Series) -> Result:
+    """Of the W means; few sentences and noisy values leave it nearer to 0 than it is, so that it stands as a description."""
+    line = _line(series.cells.x, series.cells.means)
+    note = _no_line(series) if math.isnan(line.slope) else _flat() if math.isnan(line.r) else ""
+    return series.result("pearson_r", value=line.r, neutral=0.0, note=note)
+
+
+def _log_odds_slope(series: _Series) -> Result:
+    """The slope of the log-odds of the W means, with the interval of `trend`."""
+    cells, unit = series.cells.seen(), f"log-odds per {series.step}"
+    if cells.n and not ((cells.means > 0) & (cells.means < 100)).all():
+        note = "The mean is 0 or 100% at a W value, where log-odds are infinite."
+        return series.result("slope_log_odds", value=math.nan, unit=unit, neutral=0.0, note=note)
+    slope = _slope(replace(series, cells=cells.log_odds()))
+    kept = ("n_w", "n_clusters", "first", "last", "sentences_low", "sentences_high")
+    detail = {name: slope.detail[name] for name in kept if name in slope.detail}
+    return replace(slope, measure="slope_log_odds", unit=unit, p=math.nan, detail=detail)
 
 
 def _line(x: Floats, means: Floats) -> Line:
@@ -412,32 +456,21 @@ def _line(x: Floats, means: Floats) -> Line:
     return fit_line(x[seen], means[seen]) if seen.sum() >= MIN_W_VALUES else fit_line([], [])
 
 
-def _slope_detail(series: _Series, line: Line) -> dict[str, float]:
-    seen_x = series.cells.x[~np.isnan(series.means)]
-    first, last = line.at(seen_x[[0, -1]]) if len(seen_x) else (math.nan, math.nan)
-    return {
-        "ols_low": line.slope_low,
-        "ols_high": line.slope_high,
-        "intercept": line.intercept,
-        "detectable_slope": detectable_slope(seen_x, line.residual_sd),
-        "n_w": float(len(seen_x)),
-        "n_clusters": float(series.cells.n_clusters),
-        "first": float(first),
-        "last": float(last),
-    }
-
-
-def _with_q(results: Sequence[Result]) -> list[Result]:
-    """Adjust the p of slopes and slope gaps over the run, and give Pearson r the q of its slope."""
-    tested = [result for result in results if result.measure in ("slope", "slope_gap")]
-    q_values = benjamini_hochberg([result.p for result in tested])
-    q_of = {_test_of(result): float(q) for result, q in zip(tested, q_values, strict=True)}
-    return [replace(result, q=q_of.get(_test_of(result), math.nan)) for result in results]
-
-
-def _test_of(result: Result) -> tuple[str, ...]:
-    measure = "slope" if result.measure == "pearson_r" else result.measure
-    return (measure, *result.group.values())
+def _with_q(results: Sequence[Result], decided: Sequence[bool]) -> list[Result]:
+    """Adjust each p that decides something over the tests of its kind: any effect of W, the order of W, other values of W."""
+    found = list(results)
+    for measures in (("w_effect",), ("slope", "slope_gap")):
+        tested = [
+            at
+            for at, result in enumerate(found)
+            if decided[at] and result.measure.removesuffix(OVER_PROMPTS) in measures
+        ]
+        for at, q in zip(tested, benjamini_hochberg([found[at].p for at in tested]), strict=True):
+            found[at] = replace(found[at], q=float(q))
+    others = [at for at, result in enumerate(found) if decided[at] and "values_p" in result.detail]
+    for at, q in zip(others, benjamini_hochberg([found[at].detail["values_p"] for at in others]), strict=True):
+        found[at] = replace(found[at], detail={**found[at].detail, "values_q": float(q)})
+    return found
 
 
 def _joined(notes: Sequence[str]) -> str:
@@ -450,41 +483,59 @@ def _nothing_scored(series: _Series) -> str:
 
 
 def _no_line(series: _Series) -> str:
-    n_w = int(np.count_nonzero(~np.isnan(series.means)))
-    if n_w == 0:
-        return _nothing_scored(series)
-    has = "1 W value has" if n_w == 1 else f"{n_w} W values have"
-    return f"Only {has} scored rows, and a line needs at least {MIN_W_VALUES}, so no slope is given."
+    cells = series.cells.seen()
+    return _few_values(cells, MIN_W_VALUES) if cells.n else _nothing_scored(series)
+
+
+def _few_values(cells: _Cells, least: int) -> str:
+    has = "1 W value has" if len(cells.x) == 1 else f"{len(cells.x)} W values have"
+    return f"Only {has} scored rows, and this needs at least {least}."
 
 
 def _left_out(series: _Series, what: str) -> str:
-    missing = int(np.count_nonzero(np.isnan(series.means)))
+    missing = len(series.cells.x) - len(series.cells.seen().x)
     if not missing:
         return ""
     verbs = "has no scored row and is" if missing == 1 else "have no scored row and are"
-    return f"{missing} of {len(series.means)} W values {verbs} left out of the {what}."
+    return f"{missing} of {len(series.cells.x)} W values {verbs} left out of the {what}."
 
 
-def _untested(series: _Series, *, flat: bool) -> str:
-    if flat:
-        return "The mean is the same at every W value, so there is no correlation to test."
-    return "" if series.cells.n_clusters > 1 else "With a single cluster, what was found is not tested."
+def _flat() -> str:
+    return "The mean is the same at every W value, so there is no trend to test."
 
 
-def _no_interval(series: _Series, drawn: Floats) -> str:
-    """Why the bootstrap distribution [draw] gives no interval; "" where it does."""
-    if series.cells.n_clusters < 2:
-        return "All scored rows are in a single cluster, so there is no interval."
-    if not drawn.size or not math.isnan(percentile_interval(drawn)[0]):
-        return ""  # without draws none was wanted
-    return f"No interval is given: in {np.isnan(drawn).mean():.0%} of the bootstrap draws the number is not defined."
+def _too_few(series: _Series) -> str:
+    n = series.cells.n_clusters
+    if n >= FEWEST_CLUSTERS:
+        return ""
+    has = "1 sentence" if n == 1 else f"{n} sentences"
+    return f"There is no interval and no test with {has}; both need at least {FEWEST_CLUSTERS}."
 
 
-def _check_arguments(
-    groups: Sequence[str], gaps: Sequence[tuple[str, str]], n_bootstrap: int, n_permutations: int
-) -> None:
+def _untested(series: _Series, cells: _Cells, p: float) -> str:
+    """Why a slope has no test; "" where it has one."""
+    if only_points():
+        return ""
+    if few := _too_few(series):
+        return few
+    if len(cells.x) < FEWEST_VALUES:
+        n = len(cells.x)
+        return (
+            f"With {n} W values no trend can be told from what neighbours share; that needs at least {FEWEST_VALUES}."
+        )
+    return "" if math.isfinite(p) else "The means lie on the line exactly, so nothing tells its error."
+
+
+def _no_interval(series: _Series, low: float) -> str:
+    """Why a mean has no interval; "" where it has one."""
+    if only_points() or math.isfinite(low):
+        return ""
+    return _too_few(series) or "All sentences agree, so that nothing tells how others would differ."
+
+
+def _check_arguments(groups: Sequence[str], gaps: Sequence[tuple[str, str]]) -> None:
     for name in groups:
-        taken = {*COLUMNS, *(f"{other}{end}" for other in (UNCLAIMED, *groups) for end in BOUNDS)}
+        taken = {*COLUMNS, "w_value", *(f"{other}{end}" for other in (UNCLAIMED, *groups) for end in BOUNDS)}
         if name in taken:
             raise UndertowError(f"word group {name!r} has the name of another column of the table; rename the group")
     for pair in gaps:
@@ -493,9 +544,6 @@ def _check_arguments(
                 raise UndertowError(
                     f"gap {'-'.join(pair)!r} compares {name!r}, which is none of the groups {[*groups]}"
                 )
-    for setting, number in (("n_bootstrap", n_bootstrap), ("n_permutations", n_permutations)):
-        if number < 1:
-            raise UndertowError(f"{setting} is {number}; give at least 1, and 10000 for a report")
 
 
 def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
@@ -510,6 +558,7 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     whole = (table["w_index"] % 1 == 0).to_numpy()
     if not whole.all():
         raise _bad_cell(observations, "w_index", int(np.argmin(whole)), "a whole number, the place of w in its list")
+    table["w_value"] = _numbers(observations, "w_value") if "w_value" in observations else table["w_index"]
     table["scored"] = [reason == "" for reason in _filled(observations["unscored"])]
     for name in (UNCLAIMED, *groups):
         table[name] = _numbers(observations, name)

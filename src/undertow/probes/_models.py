@@ -114,42 +114,76 @@ def _scales(design: Mapping[str, Any], of_models: Sequence[ModelPoint]) -> str:
 
 
 def compared(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any], alpha: float) -> list[Finding]:
-    """One sentence for each challenge, W and pair of groups, where there are several models: who drifts most, and who least."""
+    """One sentence for each challenge, W and pair of groups, where there are several models: who drifts most, and who least.
+
+    A model that was asked by several prompts stands with their average, as in the figure.
+    """
     if frame["model"].nunique() < 2:
         return []
     told = []
-    for (challenge, w_name, pair), gaps in _gaps_by_model(results).items():
-        steepest = {model: max(of_model, key=lambda gap: abs(gap.value)) for model, of_model in gaps.items()}
-        sure = sum(
-            any(gap.q < alpha and (gap.low > 0 or gap.high < 0) for gap in of_model) for of_model in gaps.values()
-        )
-        ranked = sorted(steepest, key=lambda model: -abs(steepest[model].value))
+    for (challenge, w_name, pair), gap_of in _gaps_by_model(results).items():
+        ranked = sorted(gap_of, key=lambda model: -abs(gap_of[model].value))
         if len(ranked) < 2:
             continue
-        ends = [f"{model} ({steepest[model].value:+.2g} points a step)" for model in (ranked[0], ranked[-1])]
-        text = (
-            f"Over {len(ranked)} models, {_lead(pair, design)} by {w_name} ({challenge}) drifts most in {ends[0]} and least in {ends[1]}; "
-            f"a drift is claimed in {sure} of {len(ranked)}."
-        )
+        most, least = (gap_of[ranked[at]] for at in (0, -1))
+        sure = sum(gap.q < alpha for gap in gap_of.values())
+        step = most.unit.rpartition(" per ")[2] or "step"
+        what = f"{_lead(pair, design)} by {w_name} ({challenge})"
+        over = "; of several prompts their mean" if any(one.measure == ALL_PROMPTS for one in gap_of.values()) else ""
+        ends = [f"{model} ({gap_of[model].value:+.2g} points a {step})" for model in (ranked[0], ranked[-1])]
+        text = f"Over {len(ranked)} models, {what} has "
+        if abs(abs(most.value) - abs(least.value)) <= TIE * abs(most.value):
+            text += f"slopes of one size ({most.value:+.2g} points a {step})"
+        else:
+            text += f"the steepest slope in {ends[0]} and the flattest in {ends[1]}"
+        text += f"{over}; a drift is claimed in {sure} of {len(ranked)}."
         told.append(
             Finding(
                 text,
                 found=sure > 0,
-                strength=1000.0 + abs(steepest[ranked[0]].value),
-                of=(steepest[ranked[0]], steepest[ranked[-1]]),
-                decided="Each drift is claimed by its own q and interval; the order of the models is not tested.",
+                strength=1000.0 + abs(most.value),
+                of=(most, least),
+                decided="Each drift is claimed by its own q; the order of the models is not tested.",
             )
         )
     return told
 
 
-def _gaps_by_model(results: Sequence[Result]) -> dict[tuple[str, str, str], dict[str, list[Result]]]:
-    found: dict[tuple[str, str, str], dict[str, list[Result]]] = {}
-    for result in results:
-        if result.measure == "slope_gap" and not math.isnan(result.value):
+TIE = 1e-9
+"""Slopes that are nearer than this share of their size are equal."""
+
+
+def _gaps_by_model(results: Sequence[Result]) -> dict[tuple[str, str, str], dict[str, Result]]:
+    """The slope gap that stands for each model: of several prompts, that of their averaged masses."""
+    found: dict[tuple[str, str, str], dict[str, Result]] = {}
+    for result in sorted(results, key=lambda one: one.measure != ALL_PROMPTS):
+        if result.measure in ("slope_gap", ALL_PROMPTS) and not math.isnan(result.value):
             key = result.group["challenge"], result.group["w_name"], result.group["pronoun"]
-            found.setdefault(key, {}).setdefault(result.group["model"], []).append(result)
+            found.setdefault(key, {}).setdefault(result.group["model"], result)
     return found
+
+
+def is_ordered(design: Mapping[str, Any], w_name: str) -> bool:
+    """Whether a W list has an order that a line can follow."""
+    return bool(design.get("covariates", {}).get(w_name, {}).get("scale", "index") != "none")
+
+
+def step_of(covariate: Mapping[str, Any]) -> str:
+    """What a slope is per."""
+    return str(covariate.get("unit") or "unit") if covariate.get("scale") == "value" else "step"
+
+
+def axis_label(w_name: str, covariate: Mapping[str, Any]) -> str:
+    """What the x axis shows: the list, and what orders it."""
+    order = str(covariate.get("order", ""))
+    return f"{w_name} ({order})" if order and order != "as listed" else w_name
+
+
+def measured(design: Mapping[str, Any], model: str) -> str:
+    """What masses are: shares of the listed words, or probabilities."""
+    readout = design.get("readouts", {}).get(model, design.get("readout", ""))
+    shares = readout == LIKELIHOOD and design.get("normalised", True)
+    return "Share of the listed words in percent" if shares else "Probability in percent"
 
 
 def _lead(pair: str, design: Mapping[str, Any]) -> str:
@@ -181,8 +215,8 @@ def draw_grid(evidence: Evidence, groups: Sequence[str]) -> Iterator[Drawing]:
             continue
         lines: dict[tuple[str, str], list[FittedLine]] = {}
         for key, rows in panels.items():
-            fitted = [(group, line_of(rows, group)) for group in groups]
-            lines[key] = [FittedLine(group, line.slope, line.r, *_drawn(rows, line)) for group, line in fitted]
+            fitted = [(group, line_of(rows, group)) for group in groups if is_ordered(evidence.design, str(w_name))]
+            lines[key] = [FittedLine(group, line.slope, line.r, *drawn(rows, line)) for group, line in fitted]
         yield Drawing(
             name=f"grid_{w_name}_{challenge}",
             figure=model_grid(panels, groups, lines, title=f"Mean mass by {w_name} · {challenge}"),
@@ -193,10 +227,12 @@ def draw_grid(evidence: Evidence, groups: Sequence[str]) -> Iterator[Drawing]:
         )
 
 
-def _drawn(rows: pd.DataFrame, line: Any) -> tuple[Any, ...]:
+def drawn(rows: pd.DataFrame, line: Any, n_points: int = 50) -> tuple[Any, ...]:
+    """A fitted line over the W values of its rows: positions, the line and its band."""
     import numpy as np
 
-    x = np.linspace(float(rows["w_index"].min()), float(rows["w_index"].max()), 50)
+    at = rows["w_value" if "w_value" in rows else "w_index"]
+    x = np.linspace(float(at.min()), float(at.max()), n_points)
     return (x, line.at(x), *line.band(x))
 
 

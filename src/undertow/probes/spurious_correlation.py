@@ -7,18 +7,26 @@ the ICLR submission "Selection Induced Collider Bias in LLMs", section 4; McMili
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from undertow import challenge
-from undertow.probes import _limit
+from undertow.probes import _drift_told, _limit
+from undertow.probes._drift_told import ALPHA, FACETS
 from undertow.probes._masses import observations
-from undertow.probes._models import ALL_PROMPTS, compared, draw_grid, draw_sizes, draw_trajectories
+from undertow.probes._models import (
+    axis_label,
+    compared,
+    draw_grid,
+    draw_sizes,
+    draw_trajectories,
+    drawn,
+    is_ordered,
+    measured,
+    step_of,
+)
 from undertow.probes._prompts import (
     CHAT,
     DEFAULT_MAX_NEW_TOKENS,
@@ -43,13 +51,12 @@ if TYPE_CHECKING:
 SUMMARY = "does the answer to an undecided question drift with the date, the place, or any list of yours?"
 PROTOCOLS = (EXACT, PAPER)
 RESTS_ON = "drift with W"
-ALPHA = 0.05
-FACETS = ("model", "challenge", "prompt", "w_name")
 TRAJECTORIES = {
     "slope_gap": "Slope gap",
     "slope": "Slope",
     "pearson_r": "Pearson r",
     "mean_mass": "Mean mass",
+    "w_effect": "Effect of W",
     "slope_gap_over_prompts": "Slope gap over prompts",
 }
 
@@ -297,182 +304,25 @@ def read_table(path: Path, protocol: str) -> tuple[Evidence, str]:
 
 
 def measure(evidence: Evidence, seed: int) -> list[Result]:
-    """Mean mass, slope, Pearson r and slope gaps of every model, challenge, prompt and W, and gaps over all prompts."""
+    """All measures of every model, challenge, prompt and W, and of masses averaged over prompts."""
     # Statistics and tables take most of a second to load: listing, help and refusals do without.
     from undertow.measures.correlation import correlate
 
     groups, gaps = evidence.design["groups"], [(str(first), str(second)) for first, second in evidence.design["gaps"]]
-    results = correlate(evidence.frame, groups, gaps, seed=seed)
-    pooled = _pooled(evidence.frame)
-    averaged = correlate(pooled, groups, gaps, seed=seed) if len(pooled) else []
-    return results + [_over_prompts(result) for result in averaged if result.measure == "slope_gap"]
-
-
-def _pooled(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the models that were asked by several prompts, as if all were one: means are then over prompts too."""
-    several = frame.groupby(["model", "challenge", "w_name"], sort=False)["prompt"].transform("nunique") > 1
-    return frame[several].assign(prompt="")
-
-
-def _over_prompts(result: Result) -> Result:
-    """What is averaged is not tested once more."""
-    group = {name: level for name, level in result.group.items() if name != "prompt"}
-    return replace(result, measure=ALL_PROMPTS, group=group, p=math.nan, q=math.nan)
+    return correlate(evidence.frame, groups, gaps, covariates=evidence.design.get("covariates", {}), seed=seed)
 
 
 def findings(evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
-    """A sentence for every slope and slope gap, the largest effects first; claimed only where both tests agree."""
-    by_key = {(result.measure, tuple(result.group.items())): result for result in results}
-    asked = _Asked.of(evidence.frame)
-    drifts = [result for result in results if result.measure in ("slope", "slope_gap")]
-    n_tests = sum(math.isfinite(result.p) for result in drifts)
-    told = []
-    for result in drifts:
-        r = by_key.get(("pearson_r", tuple(result.group.items())))
-        finding = _finding(result, r, evidence.design, asked)
-        tests = 0 if math.isnan(result.p) else n_tests
-        told.append(replace(finding, of=(result, *([r] if r else [])), n_tests=tests, decided=_decided(result)))
-    told += compared(results, evidence.frame, evidence.design, ALPHA)
+    """A sentence for every drift, the largest effects first; claimed by one test, corrected over the run."""
+    told = [
+        *_drift_told.findings(results, evidence.frame, evidence.design),
+        *compared(results, evidence.frame, evidence.design, ALPHA),
+    ]
     return sorted(told, key=lambda finding: (not finding.found, -finding.strength))
 
 
-def _decided(result: Result) -> str:
-    """What keeps a drift from being tested, or one with a small q from being claimed; "" for all others."""
-    if math.isnan(result.p):
-        return "Not tested."
-    held = _held(result)
-    return f"Not claimed: q is below .05, but {held}." if held else ""
-
-
-def _held(result: Result) -> str:
-    """Why a drift with a small q is not claimed; "" where it is, and where q alone decides."""
-    if not result.q < ALPHA or result.low > 0 or result.high < 0:
-        return ""
-    return "it has no 95% interval" if math.isnan(result.low) else "its 95% interval includes 0"
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What findings say of the observations, looked up once for all of them.
-
-    Attributes:
-        several: what there are several of, of models and prompts.
-        ends: the first and the last W value of each facet.
-    """
-
-    several: frozenset[str]
-    ends: Mapping[tuple[str, ...], tuple[str, str]]
-
-    @classmethod
-    def of(cls, frame: pd.DataFrame) -> _Asked:
-        several = frozenset(name for name in ("model", "prompt") if frame[name].nunique() > 1)
-        facets = frame.groupby(list(FACETS), sort=False)
-        return cls(several, {tuple(map(str, levels)): _ends(facet) for levels, facet in facets})
-
-
-def _finding(result: Result, r: Result | None, design: Mapping[str, Any], asked: _Asked) -> Finding:
-    who = _who(result.group, asked.several)
-    first, last = asked.ends[tuple(result.group[name] for name in FACETS)]
-    what = _what(result, design)
-    span = f"from {first} to {last}"
-    if result.value == 0 and math.isnan(result.p) and result.low == result.high == 0:
-        text = f"{what} does not move at all with {result.group['w_name']} {span}."
-        return Finding(_sentence(who, text), found=False, strength=0.0)
-    if math.isnan(result.value) or math.isnan(result.p):
-        why = result.note or "Too little was scored."
-        text = f"nothing can be said of {what} by {result.group['w_name']}: {why[:1].lower()}{why[1:]}"
-        return Finding(_sentence(who, text), found=False, strength=0.0)
-    places = _places(result)
-    interval = (
-        "no interval"
-        if math.isnan(result.low)
-        else f"95% interval {result.low:+.{places}f} to {result.high:+.{places}f}"
-    )
-    errors = f"{result.value:+.{places}f} points a step, {interval}"
-    tests = ", ".join(filter(None, [_r(r), f"q {_p(result.q)}"]))
-    # Along the fitted line, from its first to its last value.
-    strength = abs(result.detail["last"] - result.detail["first"])
-    if not (result.q < ALPHA and (result.low > 0 or result.high < 0)):
-        if "bound_low" in result.detail:
-            text = (
-                f"what the server does not show leaves open whether {what} drifts with {result.group['w_name']} {span}: it moves by "
-                f"{result.detail['bound_low']:+.{places}f} to {result.detail['bound_high']:+.{places}f} points a step, 95% interval "
-                f"{result.low:+.{places}f} to {result.high:+.{places}f}."
-            )
-            return Finding(_sentence(who, text), found=False, strength=strength)
-        if held := _held(result):
-            # The least slope that would have had p < .05 is not told: p is small enough here. What keeps the drift from being claimed
-            # is the interval over sentences, of which that slope says nothing.
-            q = "below .001" if result.q < 0.001 else _p(result.q)
-            numbers = "; ".join(filter(None, [errors, _r(r)]))
-            text = f"a drift of {what} with {result.group['w_name']} {span} is not claimed: q is {q}, but {held} ({numbers})."
-            return Finding(_sentence(who, text), found=False, strength=strength)
-        least = result.detail["detectable_slope"]
-        missed = (
-            f"; {least:.{places}f} points a step would have had p < .05 in 8 of 10 such runs"
-            if math.isfinite(least)
-            else ""
-        )
-        text = f"no drift of {what} with {result.group['w_name']} {span} can be told from chance ({errors}; {tests}){missed}."
-        return Finding(_sentence(who, text), found=False, strength=strength)
-    direction = "rises" if result.value > 0 else "falls"
-    text = f"with {result.group['w_name']} {span}, {what} {direction} by {_amount(strength)} percentage points ({errors}; {tests})."
-    return Finding(_sentence(who, text), found=True, strength=strength)
-
-
-def _amount(points: float) -> str:
-    """A tenth of a point where that is something, else as many decimals as it needs: what was found is never 0.0."""
-    return f"{points:.1f}" if points >= 0.05 else f"{points:.{min(max(1 - math.floor(math.log10(points)), 2), 6)}f}"
-
-
-def _who(group: Mapping[str, str], several: frozenset[str]) -> str:
-    """The model and prompt that a sentence is about, where there are several of either."""
-    model = group["model"] if "model" in several else ""
-    prompt = f"prompt {group['prompt']}" if "prompt" in several and group["prompt"] else ""
-    return f"{', '.join(filter(None, [model, prompt]))}: " if model or prompt else ""
-
-
-def _sentence(who: str, text: str) -> str:
-    return who + text if who else text[:1].upper() + text[1:]
-
-
-def _places(result: Result) -> int:
-    """Decimals that show a slope and its interval: two, and more where both are small."""
-    size = max((result.high - result.low) / 2, abs(result.value) / 10)
-    return min(max(2, 1 - math.floor(math.log10(size))), 5) if size > 0 else 2
-
-
-def _what(result: Result, design: Mapping[str, Any]) -> str:
-    if result.measure == "slope_gap":
-        first, second = result.group["pronoun"].split("-", 1)
-        for pair in design["gaps"]:
-            if "-".join(pair) == result.group["pronoun"]:
-                first, second = pair
-        return f"the lead of {first} over {second} words"
-    words = design["words"].get(result.group["pronoun"], [])
-    shown = f" ({', '.join(words)})" if 0 < len(words) <= 3 else ""
-    readout = design.get("readouts", {}).get(result.group["model"], design.get("readout", LIKELIHOOD))
-    mass = "share" if readout == LIKELIHOOD and design.get("normalised", True) else "probability"
-    return f"the {mass} of {result.group['pronoun']} words{shown}"
-
-
-def _r(result: Result | None) -> str:
-    return "" if result is None or math.isnan(result.value) else f"r {result.value:+.2f}"
-
-
-def _p(value: float) -> str:
-    return "< .001" if value < 0.001 else f"{value:.3f}".lstrip("0")
-
-
-def _ends(facet: pd.DataFrame) -> tuple[str, str]:
-    """The first and the last W value."""
-    scored = facet[facet["unscored"] == ""] if (facet["unscored"] == "").any() else facet
-    index = scored["w_index"].to_numpy()
-    return str(scored["w"].iloc[index.argmin()]), str(scored["w"].iloc[len(index) - 1 - index[::-1].argmax()])
-
-
 def _span(w_name: str, facet: pd.DataFrame) -> str:
-    first, last = _ends(facet)
+    first, last = _drift_told.ends(facet)
     return f"{w_name}: {facet['w'].nunique()} values, from {first} to {last}."
 
 
@@ -496,10 +346,11 @@ def draw(evidence: Evidence, results: Sequence[Result]) -> Iterator[Drawing]:
             continue
         model, name, prompt, w_name = (str(level) for level in levels)
         lines = []
-        for group in groups:
+        for group in groups if is_ordered(evidence.design, w_name) else ():
             line = line_of(facet, group)
-            x = np.linspace(float(facet["w_index"].min()), float(facet["w_index"].max()), 100)
-            lines.append(FittedLine(group, line.slope, line.r, x, line.at(x), *line.band(x)))
+            lines.append(FittedLine(group, line.slope, line.r, *drawn(facet, line, 100)))
+        covariate = evidence.design.get("covariates", {}).get(w_name, {})
+        over = "the place of the value in its list" if step_of(covariate) == "step" else "the value"
         yield Drawing(
             name="_".join(filter(None, [w_name, name, model, prompt and f"prompt-{prompt}"])),
             figure=spectrum(
@@ -507,10 +358,17 @@ def draw(evidence: Evidence, results: Sequence[Result]) -> Iterator[Drawing]:
                 groups,
                 title=" · ".join(filter(None, [model, name, prompt and f"prompt {prompt}", w_name])),
                 lines=lines,
+                x_label=axis_label(w_name, covariate),
+                measured=measured(evidence.design, model),
+                step=step_of(covariate),
             ),
             caption=(
-                f"Mean mass of each word group at every {w_name}, {len(facet):,} texts. Lines are least-squares fits over the "
-                "index of the value, shaded with the 95% confidence band of the fit."
+                f"{measured(evidence.design, model)}: mean of each word group at every {w_name}, {len(facet):,} texts."
+                + (
+                    f" Lines are least-squares fits over {over}, shaded with the 95% band of the line alone."
+                    if lines
+                    else ""
+                )
             ),
             alt=describe_spectrum(facet, groups, lines),
         )
@@ -587,11 +445,12 @@ def _notes(design: Mapping[str, Any], frame: pd.DataFrame) -> list[str]:
         *_readings(design),
         *([BOUNDED] if any(str(name).endswith(".low") for name in frame) else []),
         *odd_prompts(design),
-        "Slopes are percentage points per step along the W list, in the order it is given.",
-        "A drift is claimed only if its q value is below .05 and its interval excludes 0.",
-        "Each mean is taken over the sentences that share one inserted value. The intervals come from resampling whole "
-        "sentence patterns, because sentences of one pattern are not independent of each other; the band in a figure is "
-        "that of the straight line alone.",
+        *design.get("w_notes", []),
+        "Three statements are told apart, each claimed by one test with q below .05, corrected over the run. *It depends on W*: these "
+        "values of W move the answers, in other sentences too (effect of W). *It drifts with W*: the answers follow the order of W by more "
+        "than noise that neighbouring values share could (slope); its 95% interval is for other sentences and other noise of this kind. "
+        "*Other values would show it too*: the same, if the values of W are a sample of independent ones (further numbers of the slope).",
+        "The band in a figure is that of the straight line alone, as in the papers; it promises less noise than there is.",
         "A slope shows that the answer moves with something that does not decide it. It does not show why: not which "
         "texts the model learned from, and not how it behaves in other sentences, prompts or languages.",
         *(f"Unscored, {count:,} texts: {reason}" for reason, count in unscored.items()),

@@ -93,7 +93,7 @@ def model_grid(
     with lettering("".join([title, *groups, *grid.models, *grid.prompts, *grid.labels.values(), grid.w_name])):
         width_px = max(WIDTH_PX, 2 * EDGE_PX + 40 + len(grid.prompts) * (_LEAST_COLUMN_PX + _PANEL_GAP_PX))
         lead = (
-            f"Mean probability mass in percent, by {plain(grid.w_name)}: a row for each model, a column for each prompt, "
+            f"Mean mass in percent, by {plain(grid.w_name)}: a row for each model, a column for each prompt, "
             "the same axes throughout."
         )
         if any(panel.lines for panel in grid.panels.values()):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -66,11 +66,12 @@ class FittedLine:
 
     Attributes:
         group: the word group, as in `groups`.
-        slope: percent per step of W; NaN where there is no line.
-        r: Pearson correlation of the means with their index; NaN where it is undefined.
-        x: positions in index steps, rising [x].
+        slope: percent per step or unit of W; NaN where there is no line.
+        r: Pearson correlation of the means with W; NaN where it is undefined.
+        x: positions on the scale of W, rising [x].
         mean: the line in percent [x].
         low, high: its 95% confidence band in percent [x].
+        step: what the slope is per.
     """
 
     group: str
@@ -80,12 +81,13 @@ class FittedLine:
     mean: Floats
     low: Floats
     high: Floats
+    step: str = "step"
 
 
 class _Means(NamedTuple):
     """What the dots show."""
 
-    at: Floats  # [w] index of a value in its list
+    at: Floats  # [w] where a value stands on its scale
     labels: list[str]  # [w]
     percent: dict[str, Floats]  # group -> [w], NaN where nothing was scored
 
@@ -117,13 +119,15 @@ class _Key(NamedTuple):
         return len(self.lines) * _line_px(_TEXT_SIZE)
 
 
-def spectrum(
+def spectrum(  # noqa: PLR0913 - the rows, and what is written around them
     observations: pd.DataFrame,
     groups: Sequence[str],
     *,
     title: str,
     lines: Sequence[FittedLine] = (),
     x_label: str = "",
+    measured: str = "Mean mass in percent",
+    step: str = "step",
 ) -> Figure:
     """Draw the mean mass of each group against W, for one model, challenge, prompt and W.
 
@@ -134,6 +138,8 @@ def spectrum(
         title: broken into lines where it is too long.
         lines: the fitted line of each group that has one.
         x_label: what the values of W are called in the figure; their `w_name` if not given.
+        measured: what the y axis shows.
+        step: what a slope is per.
 
     Returns:
         A figure 800 pixels wide at 100 dots per inch, as high as its labels need.
@@ -145,7 +151,8 @@ def spectrum(
     means = _means(observations, groups)
     words = "".join([title, x_label, *groups, *means.labels, *observations.get("w_name", ())])
     with lettering(words):
-        return _draw(means, lines, plain(title), plain(x_label or _w_name(observations)))
+        what = f"{measured}, by {plain(x_label or _w_name(observations))}"
+        return _draw(means, [replace(line, step=step) for line in lines], plain(title), what)
 
 
 def describe_spectrum(observations: pd.DataFrame, groups: Sequence[str], lines: Sequence[FittedLine] = ()) -> str:
@@ -188,7 +195,7 @@ def _means(observations: pd.DataFrame, groups: Sequence[str]) -> _Means:
     by_value = observations.groupby("w_index", sort=True)
     percent = by_value[list(groups)].mean()
     return _Means(
-        at=percent.index.to_numpy(dtype=np.float64),
+        at=by_value["w_value" if "w_value" in observations else "w_index"].first().to_numpy(dtype=np.float64),
         labels=[plain(str(label)) for label in by_value["w"].first()],
         percent={group: percent[group].to_numpy(dtype=np.float64) for group in groups},
     )
@@ -197,7 +204,7 @@ def _means(observations: pd.DataFrame, groups: Sequence[str]) -> _Means:
 # The sheet, in pixels, from the top: title, what x and y are, plot, tick labels. From the left: numbers, plot, key.
 
 
-def _draw(means: _Means, lines: Sequence[FittedLine], title: str, x_label: str) -> Figure:
+def _draw(means: _Means, lines: Sequence[FittedLine], title: str, measured: str) -> Figure:
     figure = Figure(figsize=(WIDTH_PX / DPI, 1), dpi=DPI)
     FigureCanvasAgg(figure)  # brings the renderer that text is measured with
     fitted = {line.group: line for line in lines if math.isfinite(line.slope)}
@@ -220,8 +227,8 @@ def _draw(means: _Means, lines: Sequence[FittedLine], title: str, x_label: str) 
     _draw_axes(axes, means, ticks, fitted)
     _draw_keys(axes, keys, plot_width, plot_height)
     _write(figure, "\n".join(title_lines), height - _EDGE_PX, _TITLE_SIZE, "bold")
-    measured = f"Mean probability mass in percent, by {x_label}"
-    _write(figure, measured, height - top + 1.7 * _line_px(_TEXT_SIZE), _TEXT_SIZE, "normal")
+    shown = wrapped_lines(figure, measured, _TEXT_SIZE, WIDTH_PX - 2 * _EDGE_PX)[0]
+    _write(figure, shown, height - top + 1.7 * _line_px(_TEXT_SIZE), _TEXT_SIZE, "normal")
     return figure
 
 
@@ -304,7 +311,7 @@ def _key(figure: Figure, group: str, means: _Means, line: FittedLine | None) -> 
 
 def _tendency(line: FittedLine) -> str:
     r = f"r = {correlation(line.r)}" if math.isfinite(line.r) else "r undefined"
-    return f"{slope(line.slope)} per step, {r}"
+    return f"{slope(line.slope)} per {line.step}, {r}"
 
 
 def _draw_keys(axes: Axes, keys: Sequence[_Key], plot_width: float, plot_height: float) -> None:

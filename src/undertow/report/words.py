@@ -48,8 +48,13 @@ GROUP_KEYS = {
 DETAILS = {
     "ols_low": "OLS low",
     "ols_high": "OLS high",
-    "fisher_low": "Fisher low",
-    "fisher_high": "Fisher high",
+    "sentences_low": "these values, low",
+    "sentences_high": "these values, high",
+    "values_low": "other values, low",
+    "values_high": "other values, high",
+    "values_p": "other values, p",
+    "values_q": "other values, q",
+    "values_sd": "noise of values",
     "detectable_slope": "detectable",
     "bound_low": "at least",
     "bound_high": "at most",
@@ -59,27 +64,39 @@ DETAILS = {
 OF_DIFFERENCES = {"baseline", "candidate"}
 """Further numbers that a value is the difference of: they have its decimals, or they would look alike where it is small."""
 
-TABLE_ONLY = {"intercept", "n_w", "n_clusters", "first", "last"}
+TABLE_ONLY = {"intercept", "n_w", "n_clusters", "first", "last", "ols_low", "ols_high", "values_sd", "values_p"}
 """Further numbers that results.csv holds and the page leaves out."""
 
 MEASURES = {
     "mean_mass": ("Mean mass", "the average probability that the words of a group take; unclaimed is what none took"),
+    "w_effect": (
+        "Effect of W",
+        "the standard deviation of what the values of W do to the mean mass, without the noise that the sentences leave; it tests "
+        "whether the answers depend on these values at all, with other sentences",
+    ),
     "slope": (
         "Slope",
-        "how far the mean mass of a group moves when W goes one place further in its list, by a straight line "
-        "through the means",
+        "how far the mean mass of a group moves when W goes one step or unit further, by a straight line through the means; it tests "
+        "whether the answers follow the order of W by more than noise that neighbouring values share could",
     ),
     "pearson_r": (
         "Pearson r",
-        f"how closely the means of a group follow a straight line, from {MINUS}1 to 1; 0 is no linear relation",
+        f"how closely the means of a group follow a straight line, from {MINUS}1 to 1; 0 is no linear relation; "
+        "a description of these means",
+    ),
+    "slope_log_odds": (
+        "Log-odds slope",
+        "the slope of the log-odds of the mean mass, in which a rare word that doubles moves as much as a frequent one whose odds double; "
+        "not tested again",
     ),
     "slope_gap": ("Slope gap", "the slope of the first group less the slope of the second"),
-    "slope_gap_over_prompts": (
-        "Slope gap over prompts",
-        "the same for masses averaged over all prompts; not tested again, since each prompt is",
-    ),
 }
 """Title and meaning of the measures whose names are known here; any other measure is titled by its own name."""
+for _name in tuple(MEASURES):
+    MEASURES[f"{_name}_over_prompts"] = (
+        f"{MEASURES[_name][0]} over prompts",
+        f"{MEASURES[_name][1]}, for masses averaged over all prompts; of several prompts this decides what is claimed",
+    )
 
 COLUMNS = {
     "model": "who was asked",
@@ -89,14 +106,20 @@ COLUMNS = {
     "word group": "the words whose probabilities were added up; two of them with a hyphen are compared",
     "value": "the estimate",
     "95% interval": "a range that, over many audits like this one, holds the true value 95 times in 100",
-    "p": "how often chance alone gives a value at least this far from no bias, when the values of W are shuffled",
+    "p": "how often noise alone gives a value at least this far from no bias",
     "q": "p after Benjamini and Hochberg's correction for the number of tests in this run; values in bold have q below .05",
     "n": "how many sentences the number rests on",
     "unscored": "how many more should have counted and have no answer",
     "OLS low": "with OLS high: the 95% interval of the straight line alone, the band of the figure, over the values of W",
-    "Fisher low": "with Fisher high: the 95% interval of r by Fisher's z, over the values of W",
+    "these values, low": "with these values, high: the 95% interval at these values of W, for other sentences alone",
+    "other values, low": "with other values, high: the 95% interval for other sentences and other values of W, "
+    "if these were a sample of independent ones",
+    "other values, q": "of that interval's test, corrected for the number of such tests in the run",
+    "autocorrelation": "how much neighbouring means share beside the line, as estimated, 0 to 1; where it is high, a slow wave "
+    "may look like a trend",
     "at least": "with at most: between which the number lies, whatever mass a server did not show",
-    "detectable": "the smallest slope that this design would give p below .05 in 8 of 10 runs, before the correction for many tests",
+    "detectable": "the smallest slope that such a run finds with p below .05 in 8 of 10 cases, before the correction for many tests; "
+    "given where p is .01 or more",
 }
 """What the columns of the results table mean."""
 

@@ -4,19 +4,18 @@ This room knows nothing about models, items or tables, and imports nothing else 
 raise `ValueError`; a number that the data cannot give is NaN, and never a warning.
 """
 
-from undertow.stats.bootstrap import bootstrap_means, percentile_interval
+from undertow.stats.bootstrap import FEWEST_CLUSTERS, bootstrap_means, percentile_interval
 from undertow.stats.line import Line, fit_line, fit_rows
 from undertow.stats.multiplicity import benjamini_hochberg
 from undertow.stats.permutation import LabelOrders, label_orders, slope_p_values
 from undertow.stats.points import only_points, point_estimates
-from undertow.stats.power import detectable_slope
 
 __all__ = [
+    "FEWEST_CLUSTERS",
     "LabelOrders",
     "Line",
     "benjamini_hochberg",
     "bootstrap_means",
-    "detectable_slope",
     "fit_line",
     "fit_rows",
     "label_orders",

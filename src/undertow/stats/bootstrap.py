@@ -27,6 +27,10 @@ CHUNK_CELLS = 1_000_000
 # only the convenient draws, and no interval is given.
 MOST_UNDEFINED_SHARE = 0.05
 
+FEWEST_CLUSTERS = 6
+"""Clusters behind a 95% interval or a claim, at least. Of 5, 4, 3 and 2 the intervals of the usual methods hold the truth in 93, 88,
+74 and 45 of 100 samples, and no exchange of the signs of five clusters has p below .05."""
+
 
 def bootstrap_means(sums: ArrayLike, counts: ArrayLike, n_draws: int, rng: np.random.Generator) -> Floats:
     """Bootstrap distribution of the W means, by resampling clusters with replacement.
@@ -75,8 +79,7 @@ def percentile_interval(draws: ArrayLike, level: float = 0.95, n_clusters: float
     from k - 1 differences. Percentiles further out make both good: those at which a normal distribution with the
     bootstrap's variance holds what Student's t with k - 1 degrees of freedom holds (Hesterberg 2015, "What Teachers Should
     Know About the Bootstrap", section 4.3). Of 5, 10 and 20 clusters the plain percentiles hold the truth in 84, 90 and 92 of
-    100 samples instead of 95. No percentile lies beyond the draws: of 2, 3 and 4 clusters an interval is their range, which
-    holds the mean of a symmetric distribution in 50, 75 and 88 of 100.
+    100 samples instead of 95. Of fewer than six clusters there is no interval (NaN).
 
     Args:
         draws: NaN where the number is not defined. These are left out while they are at most 5 in 100; with more there is no
@@ -84,6 +87,8 @@ def percentile_interval(draws: ArrayLike, level: float = 0.95, n_clusters: float
         level: confidence level, in 0 to 1.
         n_clusters: how many clusters were resampled; infinite for plain percentiles.
     """
+    if n_clusters < FEWEST_CLUSTERS:
+        return math.nan, math.nan
     values = usable(draws)
     defined = values[~np.isnan(values)]
     if len(defined) == 0 or len(defined) < (1 - MOST_UNDEFINED_SHARE) * len(values):
@@ -96,7 +101,7 @@ def percentile_interval(draws: ArrayLike, level: float = 0.95, n_clusters: float
 @lru_cache(maxsize=256)
 def _tail(level: float, n_clusters: float) -> float:
     """The share of draws beyond either end of an interval."""
-    if math.isinf(n_clusters) or n_clusters < 2:
+    if math.isinf(n_clusters):
         return (1 - level) / 2
     quantile = float(special.stdtrit(n_clusters - 1, (1 + level) / 2))
     return float(special.ndtr(-quantile * math.sqrt(n_clusters / (n_clusters - 1))))
