@@ -179,6 +179,7 @@ def test_loading_it_imports_nothing(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.soak
 @slow
 def test_workers_of_xdist_share_them(place: pytest.Pytester) -> None:
     place.makepyfile(test_own=OWN_TESTS)

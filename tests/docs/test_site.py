@@ -95,6 +95,7 @@ def commands(command: Any, path: str, parent: Any = None) -> Iterator[tuple[str,
         yield from commands(command.get_command(context, name), f"{path} {name}", context)
 
 
+@pytest.mark.soak
 def test_site_builds_without_warnings_and_tells_everything_public(site: Path) -> None:
     # Nothing is loaded from elsewhere.
     for page in sorted(site.rglob("*.html")):

@@ -82,6 +82,7 @@ def built(lab: Path) -> Built:
     return one
 
 
+@pytest.mark.soak
 def test_trained_model_has_learned_its_corpus_and_is_not_trained_again(
     lab: Path, built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +99,7 @@ def test_trained_model_has_learned_its_corpus_and_is_not_trained_again(
     assert building.build(lab, Plan((SUBJECT,)))[0].subject == SUBJECT
 
 
+@pytest.mark.soak
 def test_both_audits_read_what_was_planted(lab: Path, built: Built) -> None:
     """On sentences that the corpus does not hold."""
     drift, specification = (
@@ -197,6 +199,7 @@ def test_fine_tuned_heads_learn_the_direction_of_their_texts(lab: Path, monkeypa
     assert pd.read_csv(finetuned.results_file(lab, -0.65))["kind"].tolist() == frame["kind"].tolist()
 
 
+@pytest.mark.soak
 def test_verification_of_one_model_judges_power_and_neither_scale_nor_coverage(lab: Path) -> None:
     verified = verify(lab, jobs=1)
     assert "Verification" in verified.report.read_text(encoding="utf-8")

@@ -249,14 +249,16 @@ class _Mixture:
         df = self.df[:, None] / np.maximum(share**2, 1e-9)
         errors = np.sqrt(self.variances)
         far = np.divide(distance[:, None], errors, out=np.full_like(errors, math.inf), where=errors > 0)
-        found: Floats = np.asarray(self.weights * 2 * special.stdtr(df, -far), dtype=np.float64).sum(axis=1)
+        tails: Floats = np.asarray(special.stdtr(df, -far), dtype=np.float64)
+        found: Floats = 2 * np.einsum("sc,sc->s", self.weights, tails)
         return found
 
     def quantile(self, share: float) -> Floats:
         """The distance beyond which errors are in this share of cases [series]."""
         errors = np.sqrt(np.where(self.weights > 0, self.variances, math.nan))
         # Student's t with one degree of freedom needs 13.
-        low, high = 0.01 * np.nanmin(errors, axis=1), 15 * np.nanmax(errors, axis=1)
+        low: Floats = 0.01 * np.nanmin(errors, axis=1)
+        high: Floats = 15 * np.nanmax(errors, axis=1)
         for _ in range(HALVINGS):
             middle = np.sqrt(low * high)
             beyond = self.beyond(middle) > share
