@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from conftest import ROOT
 from undertow import probes, stats
 from undertow.probes import _limit, spurious_correlation
 from undertow.probes._limit import COUNTS, balanced, evenly, shares, smallest_useful, spread
 from undertow.probes.base import Sampling
 from undertow.probes.spurious_correlation import Settings
+from undertow.stats import trend
 from undertow.types import Item
 
 
@@ -81,8 +83,8 @@ def test_units_are_spread_over_strata_and_a_larger_draw_holds_the_smaller() -> N
     assert len({tuple(spread(strata, 3, seed)) for seed in range(20)}) > 10
 
 
-def test_the_smallest_sentences_are_the_clusters_that_an_interval_needs() -> None:
-    assert _limit.FEWEST_SENTENCES == stats.FEWEST_CLUSTERS
+def test_the_smallest_useful_design_is_what_the_statistics_need() -> None:
+    assert (_limit.FEWEST_SENTENCES, _limit.FEWEST_VALUES) == (stats.FEWEST_CLUSTERS, trend.FEWEST_VALUES)
     assert [smallest_useful(1), smallest_useful(2, 3)] == [48, 288]
 
 
@@ -156,8 +158,24 @@ def test_a_limit_asks_sentences_of_as_many_clusters_as_there_are(tmp_path: Path)
         assert sizes(items) == {"date": (6, 8)}
 
 
+def test_a_list_without_order_needs_fewer_values(tmp_path: Path) -> None:
+    (tmp_path / "w.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
+    alone = Settings(w=str(tmp_path / "w.txt"), w_scale="none")
+    assert sizes(asked(alone, 24)) == {"w": (6, 4)}
+    assert spurious_correlation.limited(alone, Sampling(24)) == []
+    assert len(spurious_correlation.limited(alone, Sampling(12))) == 1
+
+
 def test_a_design_that_can_find_nothing_whole_is_not_laid_to_the_limit(tmp_path: Path) -> None:
     (tmp_path / "w.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
     settings = Settings(w=str(tmp_path / "w.txt"))
     assert sizes(asked(settings, 30)) == {"w": (7, 4)}
     assert spurious_correlation.limited(settings, Sampling(30)) == []
+
+
+def test_the_first_challenge_file_of_the_documentation_is_a_design_that_can_find_something(tmp_path: Path) -> None:
+    page = (ROOT / "docs/challenge-files.md").read_text(encoding="utf-8")
+    (tmp_path / "own.toml").write_text(page.split("```toml\n")[1].split("```")[0], encoding="utf-8")
+    items = asked(Settings(challenge=str(tmp_path / "own.toml")), 0)
+    assert sizes(items) == {"year": (12, 24)}
+    assert len({item.cluster for item in items}) >= 2 * _limit.FEWEST_SENTENCES

@@ -6,8 +6,10 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
+from undertow.challenge import NONE
+
 FEWEST_SENTENCES, FEWEST_VALUES = 6, 8
-"""Below either nothing can be claimed: `undertow.stats.FEWEST_CLUSTERS`, and values that a trend can be told from chance with."""
+"""Below either nothing can be claimed: `undertow.stats.FEWEST_CLUSTERS`, and `undertow.stats.trend.FEWEST_VALUES`."""
 GOOD_SENTENCES, GOOD_VALUES = 8, 12
 """What a limit should have before it has more of one; beyond, both grow in this proportion."""
 NEAR_BALANCE, NEARLY_ALL = 0.85, 0.99
@@ -111,11 +113,18 @@ def smallest_useful(n_lists: int, n_prompts: int = 1) -> int:
     return FEWEST_SENTENCES * FEWEST_VALUES * n_lists * n_prompts
 
 
-def too_few(asked: str, smallest: int) -> str:
+def fewest_values(scale: str) -> int:
+    """The fewest values of a W list that a claim needs: 8 for a trend, 3 for a difference between values without order."""
+    return FEWEST_OF_A_LINE if scale == NONE else FEWEST_VALUES
+
+
+def too_few(asked: str, smallest: int, claims: str = "") -> str:
     """The sentence on a limit with which nothing can be claimed.
 
     Args:
-        asked: what the limit leaves, for example "5 sentences with 6 values".
+        asked: what the limit leaves, for example "5 x 6 sentences and values of date".
         smallest: the smallest limit that would do.
+        claims: of what nothing can be claimed, where it is not of the whole run, for example "of place".
     """
-    return f"--limit leaves {asked}, so this run can claim nothing; the smallest useful limit is {smallest:,}."
+    nothing = f"nothing can be claimed {claims}" if claims else "this run can claim nothing"
+    return f"--limit leaves {asked}, so {nothing}; the smallest useful limit is {smallest:,}."

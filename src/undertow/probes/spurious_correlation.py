@@ -107,17 +107,18 @@ def rounds(settings: Settings, sampling: Sampling) -> Rounds:
 
 
 def limited(settings: Settings, sampling: Sampling) -> list[str]:
-    """A sentence where `--limit` leaves too few sentences and values for any claim; none where it does not."""
+    """A sentence where `--limit` leaves too few sentences and values for any claim of a W list; none where it does not."""
     items = _items(settings)
-    asked = _of_lists(_drawn(items, settings, sampling))
-    for name, whole in _of_lists(items).items():
-        of_list = asked[name]
-        if of_list.is_useful() or not whole.is_useful():
-            continue
-        n_sentences, n_values = len(of_list.sentences), len(of_list.values)
-        left = f"{n_sentences} sentence{'s' if n_sentences > 1 else ''} with {n_values} values of {name}"
-        return [_limit.too_few(left, _limit.smallest_useful(len(asked), n_prompts(settings)))]
-    return []
+    whole, asked = _of_lists(items), _of_lists(_drawn(items, settings, sampling))
+    least = {one.name: _limit.fewest_values(one.scale) for one in _spectra(settings)}
+    useful = [name for name, of_list in asked.items() if of_list.is_useful(least[name])]
+    lost = [name for name, of_list in whole.items() if of_list.is_useful(least[name]) and name not in useful]
+    if not lost:
+        return []
+    smallest = _limit.smallest_useful(len(asked), n_prompts(settings))
+    of_list = asked[lost[0]]
+    left = f"{len(of_list.sentences)} x {len(of_list.values)} sentences and values of {', '.join(lost)}"
+    return [_limit.too_few(left, smallest, f"of {', '.join(lost)}" if useful else "")]
 
 
 def _items(settings: Settings) -> list[Item]:
@@ -175,10 +176,9 @@ class _OfList:
     values: list[int]
     sentences: dict[tuple[tuple[str, object], ...], str]
 
-    def is_useful(self) -> bool:
+    def is_useful(self, fewest_values: int) -> bool:
         """Whether there are enough clusters and values for a claim."""
-        clusters = len(set(self.sentences.values()))
-        return clusters >= _limit.FEWEST_SENTENCES and len(self.values) >= _limit.FEWEST_VALUES
+        return len(set(self.sentences.values())) >= _limit.FEWEST_SENTENCES and len(self.values) >= fewest_values
 
     def drawn(self, limit: int, seed: int) -> list[Item]:
         """Whole sentences at evenly spread values, about `limit` items; sentences of as many clusters as there can be."""
