@@ -49,11 +49,14 @@ def test_a_share_of_a_finite_whole_covers_its_mean() -> None:
 
 
 def test_what_cannot_be_had_is_missing() -> None:
-    low, high = jackknife_interval([1.0, 2.0, np.nan], [[1.1, np.nan, 1.0], [0.9, 2.0, 1.0]])
+    low, high = jackknife_interval([1.0, 2.0, np.nan], [[1.1, np.nan, 1.0], *[[0.9, 2.0, 1.0]] * 5])
     assert np.isfinite([low[0], high[0]]).all()
     assert np.isnan([low[1:], high[1:]]).all()
     low, high = jackknife_interval([1.0], [[1.0]])
     assert np.isnan([low, high]).all(), "one group says nothing of others"
+    for n in (5, 6):
+        low, high = jackknife_interval([1.0], RNG.normal(1.0, 0.1, size=(n, 1)))
+        assert np.isnan([low, high]).all() == (n == 5)
     low, high = jackknife_interval([1.0, np.nan], np.zeros((0, 2)), sampled=1.0)
     assert (low[0], high[0]) == (1.0, 1.0)
     assert np.isnan(low[1])

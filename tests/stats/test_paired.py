@@ -53,13 +53,64 @@ def test_p_of_many_clusters_is_never_zero_and_near_that_of_the_t_test() -> None:
     assert (p == flip_p_values(whole, left, seed=3)).all()
 
 
-def test_two_clusters_by_hand() -> None:
-    """Contributions are 2 and 4: of four flips two add up to 6, and the other two to 2."""
-    left = Left(np.array([[4.0], [2.0]]), np.ones((2, 1), dtype=bool))
-    found = paired_errors([3.0], [left])
-    assert found.p[0] == 0.5
-    assert found.high[0] - 3 == pytest.approx(stats.t.ppf(0.975, 1))  # the variance is (1 + 1) / 2
-    assert found.low[0] + found.high[0] == pytest.approx(6.0)
+SIX: Floats = np.array([[2.0], [4.0], [3.0], [1.0], [5.0], [3.0]])
+"""Mean 3, variance 2: contributions of six clusters."""
+
+
+def test_six_clusters_by_hand() -> None:
+    """Of 64 flips two have the observed sum; all others are nearer to 0."""
+    whole, left = left_of_means(SIX)
+    found = paired_errors(whole, [left])
+    error = np.sqrt(2 / 6)
+    assert found.p[0] == 2 / 64
+    assert (found.low[0], found.high[0]) == pytest.approx((3 - 2.570582 * error, 3 + 2.570582 * error), rel=1e-6)
+    assert (found.inner_low[0], found.inner_high[0]) == pytest.approx((3 - 2.015048 * error, 3 + 2.015048 * error))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_below_six_clusters_there_is_no_error(n: int) -> None:
+    whole, left = left_of_means(SIX[:n])
+    found = paired_errors(whole, [left])
+    assert np.isnan([found.low, found.high, found.inner_low, found.inner_high, found.p]).all()
+    assert found.n_clusters.tolist() == [n]
+    others = left_of_means(np.repeat(SIX, 2, axis=0))[1]
+    crossed_found = paired_errors(whole, [left, others], others)
+    assert np.isnan([crossed_found.low[0], crossed_found.p[0]]).all()
+
+
+def test_a_margin_is_tested_by_what_lies_beyond_it() -> None:
+    """Beyond 2 contributions are 0, 2, 1, -1, 3, 1, with the sum 6: 64 flips by hand, with scipy, and 1 within the margin."""
+    whole, left = left_of_means(SIX)
+    beyond = SIX[:, 0] - 2
+    flipped = [abs(np.dot(signs, beyond)) for signs in itertools.product([1, -1], repeat=6)]
+    expected = np.mean(np.array(flipped) >= 6 - 1e-9)
+    assert paired_errors(whole, [left], margins=2.0).p[0] == expected
+    assert paired_errors(-whole, [Left(-left.without, left.counting)], margins=2.0).p[0] == expected
+    assert [paired_errors(whole, [left], margins=margin).p[0] for margin in (3.0, 4.0)] == [1.0, 1.0]
+    alone = paired_errors(whole, [left])
+    assert paired_errors(whole, [left], margins=[2.0]).low[0] == alone.low[0]
+
+
+def test_p_of_a_margin_in_two_ways_is_no_less_than_that_of_the_t_interval() -> None:
+    values = np.random.default_rng(12).normal(1.0, 1.0, size=(12, 9, 1))
+    whole, *ways, cells = crossed(values)
+    found = paired_errors(whole, ways, cells, margins=0.3)
+    half = found.high[0] - whole[0]
+    for margin in (0.0, whole[0] - half * 1.001, whole[0] - half * 0.999):
+        p = paired_errors(whole, ways, cells, margins=max(margin, 0.0)).p[0]
+        if margin > 0:
+            assert (p < 0.05) <= (whole[0] - half > margin)
+
+
+def test_contributions_below_rounding_are_ties() -> None:
+    """Six differences of 1e-12 of what was subtracted, all of one sign: without sizes the test would find them."""
+    whole, left = left_of_means(np.full((6, 1), 1e-12) + 1e-14 * SIX)
+    assert paired_errors(whole, [left]).p[0] == 2 / 64
+    assert paired_errors(whole, [left], sizes=12.5).p[0] == 1.0
+    among = np.vstack([SIX, np.full((4, 1), 1e-12)])
+    whole, left = left_of_means(among)
+    # All ten contributions are pseudo-values of one mean; those of 1e-12 flip nothing.
+    assert paired_errors(whole, [left], sizes=1.0).p[0] == 2 / 64
 
 
 def test_clusters_that_have_nothing_of_a_difference_count_for_nothing() -> None:
@@ -75,7 +126,7 @@ def test_clusters_that_have_nothing_of_a_difference_count_for_nothing() -> None:
 
 
 def test_where_nothing_differs_there_is_nothing_to_find() -> None:
-    left = Left(np.zeros((5, 1)), np.ones((5, 1), dtype=bool))
+    left = Left(np.zeros((6, 1)), np.ones((6, 1), dtype=bool))
     found = paired_errors([0.0], [left])
     assert (found.low[0], found.high[0], found.p[0]) == (0.0, 0.0, 1.0)
 
@@ -84,10 +135,10 @@ def test_what_cannot_be_had_is_missing() -> None:
     one = Left(np.array([[1.0, np.nan, np.nan]]), np.ones((1, 3), dtype=bool))
     found = paired_errors([1.0, 1.0, np.nan], [one])
     assert np.isnan([found.low, found.high, found.p]).all(), "one cluster says nothing of others"
-    hangs = Left(np.array([[1.0], [np.nan], [1.2]]), np.ones((3, 1), dtype=bool))
+    hangs = Left(np.array([[1.0], [np.nan], [1.2], [1.1], [1.3], [1.1]]), np.ones((6, 1), dtype=bool))
     found = paired_errors([1.1], [hangs])
     assert np.isnan([found.low[0], found.high[0], found.p[0]]).all()
-    nobody = Left(np.array([[1.0], [1.0]]), np.zeros((2, 1), dtype=bool))
+    nobody = Left(np.ones((8, 1)), np.zeros((8, 1), dtype=bool))
     found = paired_errors([1.0], [nobody])
     assert np.isnan([found.low[0], found.p[0]]).all()
     assert found.n_clusters[0] == 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from undertow.stats.bootstrap import FEWEST_CLUSTERS
 from undertow.stats.doubles import usable
 
 Floats = NDArray[np.float64]
@@ -61,7 +62,7 @@ def jackknife_interval(
 
     The variance is (groups - 1) / groups times the sum of squared deviations from the estimate of all groups, less what the sample
     has of the whole: where it has everything, the estimate is what was to be known. Student's t has one degree of freedom
-    fewer than there are groups. NaN where an estimate is, with all groups or without one of them, or where there are fewer than two.
+    fewer than there are groups. NaN where an estimate is, with all groups or without one of them, or where there are fewer than six.
 
     Args:
         whole: estimates from all groups [estimate].
@@ -80,5 +81,6 @@ def jackknife_interval(
         raise ValueError(f"a sample has a share between 0 and 1 of the whole, not {sampled}")
     if sampled == 1:
         return estimates.copy(), estimates.copy()
-    half = t.ppf((1 + level) / 2, np.maximum(n_groups - 1, 1)) * np.sqrt(variance * (1 - sampled))
+    error = np.where(n_groups >= FEWEST_CLUSTERS, np.sqrt(variance * (1 - sampled)), np.nan)
+    half = t.ppf((1 + level) / 2, np.maximum(n_groups - 1, 1)) * error
     return estimates - half, estimates + half

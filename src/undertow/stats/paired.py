@@ -2,7 +2,8 @@
 
 A difference is measured anew without each group of clusters, both sides losing the same ones. The interval is that of the
 delete-a-group jackknife; the test flips the signs of what the groups contribute, which is what exchanging the two sides of a
-group does. Arrays in, arrays out; knows nothing about what is estimated, or how.
+group does. A difference is tested against a margin, the smallest that is of interest: 0 asks whether there is any. Arrays in,
+arrays out; knows nothing about what is estimated, or how.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from undertow.stats.bootstrap import FEWEST_CLUSTERS
 from undertow.stats.doubles import usable
 from undertow.stats.exchange import AT_ONCE, MOST_EXACT, exchange_patterns
 from undertow.stats.jackknife import jackknife_variance
@@ -24,7 +26,8 @@ Counts = NDArray[np.int64]
 
 ROUNDING_SHARE = 1e-9
 """Sums that are nearer than this share of what they add up are equal, which errs on the side of not finding. Contributions are small
-differences of large numbers, so that they have fewer digits than values as they were read."""
+differences of large numbers, so that they have fewer digits than values as they were read; those below this share of the values
+are ties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +49,28 @@ class PairedErrors:
 
     Attributes:
         low, high: of the interval; NaN where there is none.
-        p: two-sided; NaN where nothing can be exchanged.
+        inner_low, inner_high: of the interval that leaves out twice as much, for two one-sided tests of equivalence.
+        p: of a difference that is no larger than its margin; NaN where nothing can be exchanged.
         n_clusters: groups of clusters that it rests on; where items are in clusters in two ways, of the way that has fewer.
     """
 
     low: Floats
     high: Floats
+    inner_low: Floats
+    inner_high: Floats
     p: Floats
     n_clusters: Counts
 
 
 def paired_errors(
-    whole: ArrayLike, ways: Sequence[Left], cells: Left | None = None, *, seed: int = 0, level: float = 0.95
+    whole: ArrayLike,
+    ways: Sequence[Left],
+    cells: Left | None = None,
+    *,
+    seed: int = 0,
+    level: float = 0.95,
+    margins: ArrayLike = 0.0,
+    sizes: ArrayLike = 0.0,
 ) -> PairedErrors:
     """Intervals and p-values of differences, clustered in one way or in two.
 
@@ -67,14 +80,16 @@ def paired_errors(
     Satterthwaite's degrees of freedom; a way of a single cluster adds nothing. p is that of `flip_p_values`; of two ways it is the
     larger of both, and never below that of the t interval, since flipping whole rows does not know that columns differ too.
 
-    A difference that no group changes has an interval without width.
+    NaN where a difference rests on fewer than six groups. One that no group changes has an interval without width.
 
     Args:
         whole: differences with all clusters [difference].
         ways: without each group of clusters, in one way or in two.
         cells: without each group of cells; needed for two ways.
         seed: of the flips, where there are too many groups to try all.
-        level: of the intervals.
+        level: of the intervals; the inner ones have 2 * level - 1.
+        margins: smallest differences of interest, 0 or more; one number, or [difference].
+        sizes: of the values that were subtracted from each other; one number, or [difference].
 
     Raises:
         ValueError: there are other than one or two ways, two without cells, or shapes do not go together.
@@ -82,10 +97,11 @@ def paired_errors(
     from scipy.stats import t
 
     differences = usable(whole)
+    beyond = _beyond(differences, margins)
     if len(ways) not in (1, 2) or (len(ways) == 2) != (cells is not None):
         raise ValueError(f"need one way, or two and their cells; got {len(ways)} ways")
     parts = [jackknife_variance(differences, one.without, one.counting) for one in ways]
-    ps = np.stack([flip_p_values(differences, one, seed) for one in ways])
+    ps = np.stack([flip_p_values(differences, one, seed, margins=margins, sizes=sizes) for one in ways])
     if cells is None:
         (variance, n_clusters), (p,) = parts[0], ps
         df = n_clusters - 1.0
@@ -93,15 +109,32 @@ def paired_errors(
         of_cells = jackknife_variance(differences, cells.without, cells.counting)
         variance, df = _crossed(parts, of_cells)
         n_clusters = _fewest([n for _, n in parts])
-        sizes = np.divide(np.abs(differences), np.sqrt(variance), out=np.zeros_like(variance), where=variance > 0)
-        of_interval = np.where(variance > 0, 2 * t.sf(sizes, np.maximum(df, 1)), 0.0)
+        far = np.divide(beyond, np.sqrt(variance), out=np.zeros_like(variance), where=variance > 0)
+        of_interval = np.where((variance > 0) | (beyond == 0), 2 * t.sf(far, np.maximum(df, 1)), 0.0)
         p = np.maximum(np.where(np.isnan(ps), -np.inf, ps).max(axis=0), of_interval)
         p = np.where(np.isnan(variance) | np.isnan(ps).all(axis=0), np.nan, p)
-    half = t.ppf((1 + level) / 2, np.maximum(df, 1)) * np.sqrt(variance)
-    return PairedErrors(differences - half, differences + half, p, n_clusters)
+    enough = n_clusters >= FEWEST_CLUSTERS
+    error = np.where(enough, np.sqrt(variance), math.nan)
+    half, inner = (t.ppf(share, np.maximum(df, 1)) * error for share in ((1 + level) / 2, level))
+    return PairedErrors(
+        low=differences - half,
+        high=differences + half,
+        inner_low=differences - inner,
+        inner_high=differences + inner,
+        p=np.where(enough, p, math.nan),
+        n_clusters=n_clusters,
+    )
 
 
-def flip_p_values(whole: ArrayLike, left: Left, seed: int = 0) -> Floats:
+def _beyond(differences: Floats, margins: ArrayLike) -> Floats:
+    """How far differences are beyond their margins; 0 within."""
+    found: Floats = np.maximum(np.abs(differences) - np.asarray(margins, dtype=np.float64), 0.0)
+    return found
+
+
+def flip_p_values(
+    whole: ArrayLike, left: Left, seed: int = 0, *, margins: ArrayLike = 0.0, sizes: ArrayLike = 0.0
+) -> Floats:
     """Two-sided p-values of differences [difference]: how often flipped signs of the groups' contributions add up to as much.
 
     If the two sides do not differ, they can be exchanged within each cluster. Of a difference of sums or means that flips the sign
@@ -110,12 +143,22 @@ def flip_p_values(whole: ArrayLike, left: Left, seed: int = 0) -> Floats:
     or fewer; else random ones, the observed signs counted in, so that p is never 0. NaN where fewer than two groups count, or
     one without which there is no difference.
 
+    With a margin, what is flipped is how far each contribution lies beyond it: the null is a difference as large as the margin on the
+    side that was seen, of contributions that spread as far to either side. A difference within its margin has p = 1.
+
     Args:
         whole: differences with all groups [difference].
         left: without each group.
         seed: of random flips.
+        margins: smallest differences of interest, 0 or more; one number, or [difference].
+        sizes: of the values that were subtracted; contributions below 1e-9 of them are ties, which count as 0.
     """
-    contributions = _contributions(usable(whole), Left(usable(left.without), left.counting))
+    differences = usable(whole)
+    contributions = _contributions(differences, Left(usable(left.without), left.counting))
+    smallest = ROUNDING_SHARE * np.asarray(sizes, dtype=np.float64)
+    contributions = np.where(np.abs(contributions) <= smallest, 0.0, contributions)
+    margin = np.broadcast_to(np.asarray(margins, dtype=np.float64), differences.shape)
+    contributions = np.where(left.counting, contributions - np.sign(differences) * margin, 0.0)
     p = np.full(contributions.shape[1], math.nan)
     masks, of = np.unique(left.counting.T, axis=0, return_inverse=True)
     of = of.reshape(-1)
@@ -123,7 +166,8 @@ def flip_p_values(whole: ArrayLike, left: Left, seed: int = 0) -> Floats:
         if mask.sum() > 1:
             chosen = of == at
             p[chosen] = _flipped(contributions[np.ix_(mask, chosen)], seed)
-    return p
+    within = (np.abs(differences) <= margin) & (margin > 0)
+    return np.where(np.isfinite(p) & within, 1.0, p)
 
 
 def _contributions(whole: Floats, left: Left) -> Floats:
