@@ -15,7 +15,7 @@ ALL := models api ray app docs dev
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(BIN)/pytest -n 3 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test soak fast check format docs audit bench clean distclean
+.PHONY: help install demo test soak fast check format validity docs audit bench clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -52,6 +52,10 @@ format:  ## put the code into the project's format
 	$(INSTALL) dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+validity:  ## simulate audits whose truth is known, and write docs/validity.md
+	$(INSTALL) models
+	$(BIN)/python -m studies.validity
 
 docs:  ## make the site of the documentation, to be opened from disk
 	$(INSTALL) docs

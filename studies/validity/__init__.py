@@ -1,0 +1,1 @@
+"""Simulated audits behind docs/validity.md."""
