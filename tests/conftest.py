@@ -17,10 +17,10 @@ import tiny
 from made_once import made_once, named
 from scripted import script, untold  # noqa: F401  # fixtures
 from undertow import audit, places
-from undertow.measures import correlation, detection
+from undertow.measures import detection
 from undertow.models.base import Found, Request, TokenModel
 from undertow.models.pull import location
-from undertow.stats import agreement
+from undertow.stats import agreement, power
 
 ROOT = Path(__file__).parent.parent
 SMOLLM2 = location("smollm2")
@@ -227,8 +227,8 @@ def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def resample_little(patch: pytest.MonkeyPatch) -> None:
-    """Two hundred resamples and permutations instead of thousands."""
-    fewer = (correlation.correlate.__kwdefaults__ or {}) | {"n_bootstrap": FEW, "n_permutations": FEW}
-    patch.setattr(correlation.correlate, "__kwdefaults__", fewer)
+    """Two hundred resamples and permutations instead of thousands, and a tenth of the series behind a detectable slope."""
+    fewer = (power.simulated_errors.__kwdefaults__ or {}) | {"n_series": FEW // 10}
+    patch.setattr(power.simulated_errors, "__kwdefaults__", fewer)
     for module, name in ((agreement, "N_DRAWS"), (detection, "N_DRAWS"), (detection, "N_PERMUTATIONS")):
         patch.setattr(module, name, FEW)

@@ -10,7 +10,7 @@ Knows the columns of the observation table; knows nothing about how they were fi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, TypeAlias
@@ -26,6 +26,7 @@ from undertow.stats.trend import (
     FEWEST_VALUES,
     SentenceParts,
     any_effect,
+    effect_sd,
     sentence_parts,
     trend,
     trend_of_other_values,
@@ -69,11 +70,9 @@ def correlate(
 
     - `mean_mass`, percent: mean over the W means, of each group and of what no option took ("unclaimed"). Not tested.
     - `w_effect`, percentage points, of each group and gap: standard deviation of the W values' effects, without the noise of the
-      sentences. Its p
-      asks whether the answers depend on these W values at all, with other sentences (`any_effect`).
+      sentences. Its p asks whether the answers depend on these W values at all, with other sentences (`any_effect`).
     - `slope`, percent per step or unit of W: least squares through the W means of a group. Interval and p hold for other
-      sentences and allow for
-      noise that neighbouring values share (`trend`): they ask whether the answers follow the order of W.
+      sentences and allow for noise that neighbouring values share (`trend`): they ask whether the answers follow the order of W.
     - `slope_gap`, the same of a - b over the rows that have both. Its `pronoun` is "a-b".
     - `pearson_r` of the W means: a description, without interval or test.
     - `slope_log_odds`, log-odds per step or unit: the slope of the log-odds of the W means. Its test is that of `slope`, so that it has an
@@ -87,16 +86,18 @@ def correlate(
     there is no interval and no test, below eight W values no test of the order. Numbers that the table cannot give are NaN, with
     the reason in `note`.
 
-    `detail` of slopes and gaps: `sentences_low`, `sentences_high` (interval at these W values, for other sentences alone),
-    `values_low`, `values_high`, `values_p`, `values_q` (for other sentences and other, independent W values), `ols_low`,
-    `ols_high` (classical t interval), `intercept` (at W = 0 of its scale), `detectable_slope` (power .8 of the deciding test at
-    alpha .05; where p is .01 or more), `autocorrelation` (of neighbouring means, estimated), `values_sd` (of the W values' own
-    noise, estimated), `n_w`, `n_clusters`, `first`, `last` (the line at the lowest and the highest W with data).
+    `detail` of slopes and gaps: `sentences_low`, `sentences_high`, `sentences_df` (interval at these W values, for other sentences
+    alone: Student's t with these degrees of freedom), `values_low`, `values_high`, `values_p`, `values_q` (for other sentences and
+    other, independent W values), `ols_low`, `ols_high` (classical t interval), `intercept` (at W = 0 of its scale),
+    `detectable_slope` (power .8 of the deciding test at alpha .05; where p is .01 or more), `autocorrelation` (of neighbouring means,
+    estimated), `values_sd` (of the W values' own noise, estimated), `n_w`, `n_clusters`, `first`, `last` (the line at the lowest and
+    the highest W with data).
 
     Where a group has columns `NAME.low` and `NAME.high` (a model that shows the most probable tokens only), its mass lies
     anywhere between them, and its own column is the middle. Means, slopes and gaps then have `bound_low` and `bound_high`
-    in `detail`, between which they lie whatever was not shown; their interval runs from the interval of the lowest to
-    that of the highest, and p is the larger of both ends', or 1 where the ends differ in sign.
+    in `detail`, between which they lie whatever was not shown; their intervals run from the interval of the lowest to
+    that of the highest, and p is the larger of both ends', or 1 where the ends differ in sign. Effects of W have no interval then,
+    and the p of the least that they may be; r is that of the middle.
 
     Args:
         observations: one row per item: `model`, `challenge`, `prompt`, `w_name`, `w_index` (whole number), `cluster`, `unscored`
@@ -259,16 +260,16 @@ def _measured(asked: _Asked, rows: pd.DataFrame) -> list[Result]:
             means.append(_bounded_mean(series, within))
         if kind == "unclaimed":
             continue
-        effects.append(_w_effect(series, asked.seed))
+        effects.append(_bounded_effect(series, within, asked.seed))
         if not asked.ordered:
             continue
-        slope = _bounded_slope(series, within)
+        slope = _bounded_slope(series, within, _slope)
         if kind == "gap":
             slope_gaps.append(replace(slope, measure="slope_gap"))
             continue
         slopes.append(slope)
         correlations.append(_pearson_r(series))
-        log_odds.append(_log_odds_slope(series))
+        log_odds.append(_bounded_slope(series, within, _log_odds_slope))
     return [*means, *effects, *slopes, *correlations, *log_odds, *slope_gaps]
 
 
@@ -280,11 +281,13 @@ class _Series:
         about: group key of the results.
         cells: what was observed.
         step: what a slope is per.
+        at_end: whether these are the least or the greatest that masses can be, of which no power is asked.
     """
 
     about: dict[str, str]
     cells: _Cells
     step: str
+    at_end: bool = False
 
     def result(self, measure: str, **numbers: Any) -> Result:
         """A result about this series, with its counts filled in."""
@@ -320,25 +323,64 @@ def _bounded(result: Result, ends: Sequence[Result]) -> Result:
     """A result with the interval of everything that it may be, from those of the least and the greatest."""
     least, greatest = ends
     detail = {**result.detail, "bound_low": least.value, "bound_high": greatest.value}
-    p = max(least.p, greatest.p) if least.value * greatest.value > 0 else 1.0
+    low, high, p = _widest(ends, ("low", "high", "p"))
+    for kind in ("sentences", "values"):
+        names = f"{kind}_low", f"{kind}_high", f"{kind}_p"
+        widest = zip(names, _widest(ends, names), strict=True)
+        detail |= {name: number for name, number in widest if name in result.detail}
     p = p if math.isfinite(result.p) else math.nan
-    return replace(result, low=least.low, high=greatest.high, p=p, detail=detail, note=_joined([result.note, HIDDEN]))
+    return replace(result, low=low, high=high, p=p, detail=detail, note=_joined([result.note, HIDDEN]))
+
+
+def _widest(ends: Sequence[Result], names: tuple[str, str, str]) -> tuple[float, float, float]:
+    """The lowest end, the highest, and the larger p: 1 where the least and the greatest differ in sign; NaN where one has none."""
+    (low, _, p), (_, high, other) = ([_number(end, name) for name in names] for end in ends)
+    least, greatest = ends
+    low, high = (low, high) if math.isfinite(low + high) else (math.nan, math.nan)
+    return low, high, float(np.maximum(p, other)) if least.value * greatest.value > 0 else 1.0
+
+
+def _number(result: Result, name: str) -> float:
+    number = result.detail.get(name, math.nan) if "_" in name else getattr(result, name)
+    return float(number)
 
 
 def _bounded_mean(series: _Series, ends: _Ends | None) -> Result:
     mean = _mean_mass(series)
     if ends is None or math.isnan(mean.value):
         return mean
-    return _bounded(mean, [_mean_mass(replace(series, cells=cells)) for cells in ends])
+    least, greatest = (_mean_mass(replace(series, cells=cells)) for cells in ends)
+    if series.enough:  # no mass is below 0 or above 100, whatever other sentences may be
+        least = replace(least, low=0.0) if least.value == 0 else least
+        greatest = replace(greatest, high=100.0) if greatest.value == 100 else greatest
+    return _bounded(mean, [least, greatest])
 
 
-def _bounded_slope(series: _Series, ends: _Ends | None) -> Result:
+def _bounded_effect(series: _Series, ends: _Ends | None, seed: int) -> Result:
+    """The effect of the middle, without an interval, since the greatest is not known; p is that of the least.
+
+    Means that all may be one number need not differ at all. Others are moved as far towards one number as their bounds let them.
+    """
+    effect = _w_effect(series, seed)
+    if ends is None or math.isnan(effect.p):
+        return effect
+    low, high = (cells.seen() for cells in ends)
+    least, greatest = low.means, high.means
+    width = greatest - least
+    level = (least.max() + greatest.min()) / 2
+    share = np.divide(np.clip(level, least, greatest) - least, width, out=np.zeros_like(width), where=width > 0)
+    p = any_effect(low.sums + share * (high.sums - low.sums), low.counts, seed=seed).p
+    p = p if least.max() > greatest.min() else 1.0
+    return replace(effect, low=math.nan, high=math.nan, p=p, note=_joined([effect.note, HIDDEN]))
+
+
+def _bounded_slope(series: _Series, ends: _Ends | None, measured: Callable[[_Series], Result]) -> Result:
     """A slope weighs each mean by how far W is from the middle: it is least where means before it are greatest.
 
     weight  - - - 0 + + +
     least   h h h   l l l        greatest  l l l   h h h
     """
-    slope = _slope(series)
+    slope = measured(series)
     if ends is None or math.isnan(slope.value):
         return slope
     low, high = ends
@@ -348,7 +390,7 @@ def _bounded_slope(series: _Series, ends: _Ends | None) -> Result:
         replace(first, sums=np.where(after, last.sums, first.sums), counts=np.where(after, last.counts, first.counts))
         for first, last in ((high, low), (low, high))
     ]
-    return _bounded(slope, [_slope(replace(series, cells=cells)) for cells in mixed])
+    return _bounded(slope, [measured(replace(series, cells=cells, at_end=True)) for cells in mixed])
 
 
 def _mean_mass(series: _Series) -> Result:
@@ -368,20 +410,27 @@ def _mean_mass(series: _Series) -> Result:
 
 def _w_effect(series: _Series, seed: int) -> Result:
     """How far the W values move the mass, and whether they do."""
-    cells = series.cells.seen()
-    if not series.enough or len(cells.x) < MIN_W_VALUES:
-        note = _nothing_scored(series) if not cells.n else _too_few(series) or _few_values(cells, MIN_W_VALUES)
-        return series.result("w_effect", value=math.nan, unit="percentage points", neutral=0.0, note=note)
+    cells, unit = series.cells.seen(), "percentage points"
+    few = _nothing_scored(series) if not cells.n else ""
+    if not few and len(cells.x) < MIN_W_VALUES:
+        few = _few_values(cells, MIN_W_VALUES)
+    if few:
+        return series.result("w_effect", value=math.nan, unit=unit, neutral=0.0, note=few)
+    detail = {"n_w": float(len(cells.x)), "n_clusters": float(len(cells.sums))}
+    if not series.enough:
+        value = effect_sd(cells.sums, cells.counts)
+        note = "" if only_points() else _too_few(series)
+        return series.result("w_effect", value=value, unit=unit, neutral=0.0, detail=detail, note=note)
     effect = any_effect(cells.sums, cells.counts, seed=seed)
     return series.result(
         "w_effect",
         value=effect.sd,
         low=effect.low,
         high=effect.high,
-        unit="percentage points",
+        unit=unit,
         neutral=0.0,
         p=effect.p,
-        detail={"n_w": float(len(cells.x)), "n_clusters": float(len(cells.sums))},
+        detail=detail,
         note=_left_out(series, "test"),
     )
 
@@ -409,7 +458,7 @@ def _slope(series: _Series) -> Result:
         found = trend(cells.x, parts)
         low, high, p = float(found.low[0]), float(found.high[0]), float(found.p[0])
         detail |= _beside(cells, parts, line.slope)
-        if p >= SURELY_FOUND:
+        if p >= SURELY_FOUND and not series.at_end:
             detail["detectable_slope"] = detectable_slope(cells.x, parts)
         detail |= {"autocorrelation": float(found.autocorrelation[0]), "values_sd": float(found.values_sd[0])}
     note = _joined([_left_out(series, "line"), _flat() if flat else _untested(series, cells, p)])
@@ -425,6 +474,7 @@ def _beside(cells: _Cells, parts: SentenceParts, slope: float) -> dict[str, floa
     return {
         "sentences_low": slope - half,
         "sentences_high": slope + half,
+        "sentences_df": float(parts.df[0]),
         "values_low": low,
         "values_high": high,
         "values_p": p,
@@ -444,8 +494,8 @@ def _log_odds_slope(series: _Series) -> Result:
     if cells.n and not ((cells.means > 0) & (cells.means < 100)).all():
         note = "The mean is 0 or 100% at a W value, where log-odds are infinite."
         return series.result("slope_log_odds", value=math.nan, unit=unit, neutral=0.0, note=note)
-    slope = _slope(replace(series, cells=cells.log_odds()))
-    kept = ("n_w", "n_clusters", "first", "last", "sentences_low", "sentences_high")
+    slope = _slope(replace(series, cells=cells.log_odds(), at_end=True))
+    kept = ("n_w", "n_clusters", "first", "last", "sentences_low", "sentences_high", "sentences_df")
     detail = {name: slope.detail[name] for name in kept if name in slope.detail}
     return replace(slope, measure="slope_log_odds", unit=unit, p=math.nan, detail=detail)
 

@@ -64,7 +64,10 @@ DETAILS = {
 OF_DIFFERENCES = {"baseline", "candidate"}
 """Further numbers that a value is the difference of: they have its decimals, or they would look alike where it is small."""
 
-TABLE_ONLY = {"intercept", "n_w", "n_clusters", "first", "last", "ols_low", "ols_high", "values_sd", "values_p"}
+TABLE_ONLY = {
+    *("intercept", "n_w", "n_clusters", "first", "last", "ols_low", "ols_high"),
+    *("sentences_df", "values_sd", "values_p"),
+}
 """Further numbers that results.csv holds and the page leaves out."""
 
 MEASURES = {

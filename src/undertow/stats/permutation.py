@@ -1,7 +1,7 @@
-"""Permutation test of a slope: how often shuffled labels give a line as steep.
+"""Orders of labels for permutation tests: all of them, or random ones.
 
-The labels of x are shuffled over the values of y; nothing is assumed about the shape of the noise, only that under
-no effect every order was as likely. Knows nothing about what the labels are.
+A test shuffles labels over values; it assumes nothing about the shape of the noise, only that under no effect every order was as
+likely. Knows nothing about what the labels are.
 """
 
 from __future__ import annotations
@@ -11,17 +11,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from undertow.stats.doubles import usable
 from undertow.stats.points import only_points
-
-Floats = NDArray[np.float64]
-
-# Orders that give the same statistic on paper differ in its last digits, and so do equal values of y that were summed
-# in another order. What is nearer than this share of the size of y is a tie and counts as "at least as extreme",
-# which errs on the side of not finding.
-ROUNDING_SHARE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,31 +46,3 @@ def label_orders(n_labels: int, n_permutations: int, rng: np.random.Generator) -
         return LabelOrders(np.array(list(itertools.permutations(range(n_labels))), dtype=np.intp), exact=True)
     ascending = np.tile(np.arange(n_labels, dtype=np.intp), (n_permutations, 1))
     return LabelOrders(rng.permuted(ascending, axis=1), exact=False)
-
-
-def slope_p_values(x: ArrayLike, y: ArrayLike, orders: LabelOrders) -> Floats:
-    """Two-sided permutation p-value for the slope of every row of y [row, label] on x [label]: [row].
-
-    The share of orders whose |slope| is at least the observed one; for random orders the observed one is
-    counted in, (1 + hits) / (1 + orders), so that p is never 0. A row with a NaN, and any row where x is
-    constant, has no slope to test and is NaN. A constant row is all ties: p is 1. NaN within `point_estimates`.
-
-    Raises:
-        ValueError: y's last axis, x and the orders do not have one length.
-    """
-    xs, ys = usable(x), usable(y)
-    n_labels = orders.orders.shape[1]
-    if xs.shape != (n_labels,) or ys.ndim != 2 or ys.shape[1] != n_labels:
-        raise ValueError(f"need x [{n_labels}] and y [row, {n_labels}] for these orders; got {xs.shape} and {ys.shape}")
-    if only_points():
-        return np.full(len(ys), math.nan)
-    from_mean_x = xs - xs.mean()
-    from_mean_y = ys - ys.mean(axis=1, keepdims=True)
-    # The slope is this product over the squares of x, which no shuffle changes: comparing products is enough.
-    observed = np.abs(from_mean_y @ from_mean_x)  # [row]
-    shuffled = np.abs(from_mean_x[orders.orders] @ from_mean_y.T)  # [order, row]
-    tie = ROUNDING_SHARE * np.linalg.norm(from_mean_x) * np.linalg.norm(ys, axis=1)
-    hits = np.count_nonzero(shuffled >= observed - tie, axis=0)
-    extra = 0 if orders.exact else 1
-    p = (hits + extra) / (len(orders.orders) + extra)
-    return np.where(np.isnan(observed) | (np.ptp(xs) == 0), math.nan, p)

@@ -32,13 +32,15 @@ MOST_AUTOCORRELATION = 0.9
 AUTOCORRELATIONS: Floats = np.tanh((np.arange(20) + 0.5) / 20 * np.arctanh(MOST_AUTOCORRELATION))
 """Those that are weighed, as likely as each other before the data are seen: equal steps of Fisher's z from 0."""
 N_SIZES = 24
-"""Sizes of the noise of values that are weighed."""
+"""Sizes of the noise of values that are weighed; the first is none."""
 LARGEST, SMALLEST = 100.0, 1e-3
 """The largest and the smallest size, in variances of the means around their line."""
 N_ERRORS = 64
 """Sizes of the slope's error that are told apart in an interval."""
-HALVINGS = 26
-"""Steps of the search for the end of an interval, each of which halves what is left of its logarithm."""
+HALVINGS, CHORDS = 5, 6
+"""Steps of the search for the end of an interval, on scales of logarithms: halving what is left, then along the chord."""
+NO_WEIGHT = 1e-15
+"""Of a cell that counts for nothing; products of smaller ones are no numbers any more."""
 MOST_CELLS = 4_000_000
 """Numbers held at a time."""
 
@@ -236,6 +238,7 @@ class _Mixture:
         at = np.minimum((sizes - least) / width, N_ERRORS - 1).astype(np.int64)
         at += N_ERRORS * np.arange(len(at))[:, None]
         n = N_ERRORS * len(at)
+        weights = np.where(weights > NO_WEIGHT, weights, 0.0)
         pooled: Floats = np.bincount(at.ravel(), weights=weights.ravel(), minlength=n).astype(np.float64)
         summed = np.bincount(at.ravel(), weights=(weights * variances).ravel(), minlength=n)
         means = np.divide(summed, pooled, out=np.ones(n), where=pooled > 0)
@@ -255,15 +258,23 @@ class _Mixture:
 
     def quantile(self, share: float) -> Floats:
         """The distance beyond which errors are in this share of cases [series]."""
-        errors = np.sqrt(np.where(self.weights > 0, self.variances, math.nan))
+        errors = np.sqrt(np.where((self.weights > 0) & (self.variances > 0), self.variances, math.nan))
         # Student's t with one degree of freedom needs 13.
-        low: Floats = 0.01 * np.nanmin(errors, axis=1)
-        high: Floats = 15 * np.nanmax(errors, axis=1)
-        for _ in range(HALVINGS):
-            middle = np.sqrt(low * high)
-            beyond = self.beyond(middle) > share
-            low, high = np.where(beyond, middle, low), np.where(beyond, high, middle)
-        return high
+        low, high = np.log(0.01 * np.nanmin(errors, axis=1)), np.log(15 * np.nanmax(errors, axis=1))
+        above, below = self._excess(low, share), self._excess(high, share)
+        for step in range(HALVINGS + CHORDS):
+            along = 0.5 if step < HALVINGS else above / (above - below)
+            middle = low + (high - low) * along
+            found = self._excess(middle, share)
+            short = found > 0
+            low, above = np.where(short, middle, low), np.where(short, found, above)
+            high, below = np.where(short, high, middle), np.where(short, below, found)
+        return np.asarray(np.exp(np.where(above < -below, low, high)), dtype=np.float64)
+
+    def _excess(self, log_distance: Floats, share: float) -> Floats:
+        """Logarithm of the probability of an error beyond a distance, less that of the share [series]."""
+        beyond = np.maximum(self.beyond(np.exp(log_distance)), np.finfo(np.float64).tiny)
+        return np.asarray(np.log(beyond / share), dtype=np.float64)
 
 
 def sentence_parts(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> SentenceParts:
@@ -369,31 +380,41 @@ def any_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level: floa
     Returns:
         NaN below three sentences or two values.
     """
-    totals, sizes = usable(sums), np.asarray(counts, dtype=np.float64)
-    totals, sizes = totals[sizes.any(axis=1)], sizes[sizes.any(axis=1)]
-    n, n_values = totals.shape
-    if n < 3 or n_values < 2 or not sizes.any(axis=0).all():
+    parts = _parts_of_effects(sums, counts)
+    n = len(parts)
+    if n < 3 or parts.shape[1] < 2:
         return AnyEffect(math.nan, math.nan, math.nan, math.nan)
-    seen = sizes > 0
-    cells = np.divide(totals, sizes, out=np.zeros_like(totals), where=seen)
-    level_of = cells.sum(axis=1, keepdims=True) / seen.sum(axis=1, keepdims=True)
-    parts = (
-        sizes * np.where(seen, cells - level_of, 0.0) / sizes.sum(axis=0)
-    )  # what a sentence adds to each value's effect
-    effects = parts.sum(axis=0)
-    own = (parts**2).sum(axis=1)
-    variance = _product(effects, own.sum(), n) / (n_values - 1)
-    without = np.array([_product(effects - parts[at], own.sum() - own[at], n - 1) for at in range(n)])
-    without *= (n / (n - 1)) ** 2 / (n_values - 1)
+    variance, without = _variance(parts), np.array([_variance(np.delete(parts, at, axis=0)) for at in range(n)])
+    without *= (n / (n - 1)) ** 2
     error = math.sqrt((n - 1) / n * float(((without - without.mean()) ** 2).sum()))
     half = float(special.stdtrit(n - 1, (1 + level) / 2)) * error
     low, sd, high = (math.sqrt(max(one, 0.0)) for one in (variance - half, variance, variance + half))
     return AnyEffect(sd, low, high, _flipped(parts, seed))
 
 
-def _product(effects: Floats, own: float, n: int) -> float:
-    """The mean product of different sentences' deviations, from the sum of their shares and of their squares."""
-    return float(n / (n - 1) * (effects @ effects - own))
+def effect_sd(sums: ArrayLike, counts: ArrayLike) -> float:
+    """The `sd` of `any_effect` without its errors; NaN below two sentences or two values."""
+    parts = _parts_of_effects(sums, counts)
+    return math.sqrt(max(_variance(parts), 0.0)) if min(parts.shape) > 1 else math.nan
+
+
+def _parts_of_effects(sums: ArrayLike, counts: ArrayLike) -> Floats:
+    """What each sentence adds to each value's effect [cluster, value]; no value where one has no observation."""
+    totals, sizes = usable(sums), np.asarray(counts, dtype=np.float64)
+    totals, sizes = totals[sizes.any(axis=1)], sizes[sizes.any(axis=1)]
+    if not sizes.any(axis=0).all():
+        return np.empty((len(sizes), 0))
+    seen = sizes > 0
+    cells = np.divide(totals, sizes, out=np.zeros_like(totals), where=seen)
+    level = cells.sum(axis=1, keepdims=True) / seen.sum(axis=1, keepdims=True)
+    return np.asarray(sizes * np.where(seen, cells - level, 0.0) / sizes.sum(axis=0), dtype=np.float64)
+
+
+def _variance(parts: Floats) -> float:
+    """Of the effects: the mean product of different sentences' deviations, by their parts [cluster, value]."""
+    n, n_values = parts.shape
+    effects = parts.sum(axis=0)
+    return float(n / (n - 1) * (effects @ effects - (parts**2).sum()) / (n_values - 1))
 
 
 def _flipped(parts: Floats, seed: int) -> float:
