@@ -214,7 +214,7 @@ def finished_run(shared_base: Path) -> Callable[..., Path]:
                 audit.run(probe, model, out=made / "run", **options)
 
         # A test that asks with few resamples, or without a page, gets another run than one that does not.
-        how = correlation.correlate.__kwdefaults__, audit.tell_with.__qualname__
+        how = power.simulated_errors.__kwdefaults__, audit.tell_with.__qualname__
         return made_once(shared_base, f"run-{named(probe, model, sorted(options.items()), how)}", make) / "run"
 
     return folder
