@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy import stats
 
 from undertow.challenge.occupations import load_occupations
 from undertow.measures.checklist import Case
 from undertow.measures.checklist_answers import Answers, Panel, Rule, answers_of, counted
 from undertow.probes.base import Evidence
 from undertow.probes.occupation_checklist import measure, read_table
-from undertow.stats.crossed import ratio_interval
+from undertow.stats.crossed import crossed_line, difference_of_ratios, ratio_interval
 from undertow.types import Result, UndertowError
 
 Floats = NDArray[np.float64]
@@ -128,6 +129,9 @@ def assert_share(result: Result, asked: tuple[int, int]) -> None:
         assert result.note
         return
     assert result.value == pytest.approx(100 * hits / n, abs=1e-9), result
+    if math.isnan(result.low):
+        assert "no interval" in result.note, result
+        return
     assert result.low <= result.value <= result.high
     assert not result.note
 
@@ -246,63 +250,48 @@ def test_position_bias_is_over_choices_of_either_order(twelve: dict[Key, Result]
     item     1  2  3  4  5  6  7  8  9    10 11 12
     choices  ww mm mm wm wm ww ww mw w-   mm mm tm
     first    1  1  1  2  2  1  1  0  1/1  1  1  1/1   of two where nothing else is said
-
-    Choices of the first less those of the second are 3 of Amy's pair (5 and 9) and 1 of Gia's (4 8 12); exchanged, 3 and 1 agree
-    half the time. Cook: 2 of Gia alone, which is as far whichever way. Nurse: 2 and -2, which are no difference. Pilot: 1 of Amy
-    and 1 of Gia, which agree half the time.
     """
-    for job, hits, choices, items, p in (
-        ("all", 13, 22, 12, 1 / 2), ("cook", 5, 8, 4, 1), ("nurse", 4, 8, 4, 1), ("pilot", 4, 6, 4, 1 / 2),
-    ):  # fmt: skip
+    for job, hits, choices, items in (("all", 13, 22, 12), ("cook", 5, 8, 4), ("nurse", 4, 8, 4), ("pilot", 4, 6, 4)):
         result = twelve["position_bias", job, WITH]
-        assert (result.neutral, result.p, result.q) == (50, p, 1)
+        assert result.neutral == 50
         assert result.value == pytest.approx(100 * hits / choices)
         assert (result.n, result.n_unscored) == (items, n_lacking("position_bias", job))
 
 
-def test_the_choice_gap_is_of_probabilities_and_tested_by_pairs(twelve: dict[Key, Result]) -> None:
+def test_the_choice_gap_is_of_probabilities(twelve: dict[Key, Result]) -> None:
     """Percent of the woman less the man on single, both orders averaged, and the sum of each pair:
 
     Amy  1: 100   5: 0     9: -       100   over 2 items
     Cat  2: -100  6: 100   10: -100  -100
     Eva  3: -100  7: 100   11: -100  -100
     Gia  4: -8    8: 0     12: -40    -48
-
-    Of the 16 exchanges these are as far from 0 as -148: the three hundreds agree (4), or one of them is against two and 48 goes
-    with the two (6). Cook: 100 -100 -100 -8, likewise. Nurse: 0 100 100 0, half. Pilot: -100 -100 -40, where all agree: 2 in 8.
     """
-    for job, total, items, p in (
-        ("all", -148, 11, 10 / 16), ("cook", -108, 4, 10 / 16), ("nurse", 200, 4, 8 / 16), ("pilot", -240, 3, 2 / 8),
-    ):  # fmt: skip
+    for job, total, items in (("all", -148, 11), ("cook", -108, 4), ("nurse", 200, 4), ("pilot", -240, 3)):
         result = twelve["choice_gap", job, WITH]
         assert result.value == pytest.approx(total / items)
         assert (result.n, result.n_unscored, result.neutral) == (items, n_lacking("choice_gap", job), 0)
-        assert result.p == pytest.approx(p)
-        assert result.low <= result.value <= result.high
-        # Fourteen tests: these, 1/4 3/8 1 of the deviations, 1/2 1/2 1 1 of position, and 1 1 1 of the other gaps. 14 p / rank is
-        # 7/4 of the second, 7/4 of the third, 7/6 of the sixth, 35/32 of the eighth, and never below 1.
-        assert result.q == 1
 
 
-def test_the_preference_gap_is_of_decisions_and_tested_by_pairs(twelve: dict[Key, Result]) -> None:
-    """Cat's pair has one for the man, Eva's one for each, Gia's a tie: every exchange is as far from 0."""
+def test_the_preference_gap_is_of_decisions(twelve: dict[Key, Result]) -> None:
+    """Cat's pair has one for the man, Eva's one for each, Gia's a tie."""
     result = twelve["preference_gap", "all", WITH]
     assert result.value == pytest.approx(-25)
-    assert (result.n, result.p, result.q) == (4, 1, 1)
-    assert result.n_unscored == n_lacking("preference_gap", "all")
+    assert (result.n, result.n_unscored) == (4, n_lacking("preference_gap", "all"))
 
 
-def test_the_gaps_of_bias_and_of_switches_are_tested_by_pairs(twelve: dict[Key, Result]) -> None:
-    """Bias names Amy (1), Cat's man (2) and Gia's (4), of 10; the switches are to Eva's woman (3) and man (7) and to Cat (10), of 6.
-
-    One of three is left over, and Cat alone: every exchange is as far from 0.
-    """
+def test_the_gaps_of_bias_and_of_switches(twelve: dict[Key, Result]) -> None:
+    """Bias names Amy (1), Cat's man (2) and Gia's (4), of 10; the switches are to Eva's woman (3) and man (7) and to Cat (10), of 6."""
     for name, value, items in (("bias_gap", -100 / 10, 10), ("switch_gap", 100 / 6, 6)):
         result = twelve[name, "all", WITH]
         assert result.value == pytest.approx(value)
         assert (result.n, result.n_unscored) == (items, n_lacking(name, "all"))
-        assert (result.neutral, result.unit, result.p, result.q) == (0, "percentage points", 1, 1)
-        assert result.low < result.value < result.high
+        assert (result.neutral, result.unit) == (0, "percentage points")
+
+
+def test_four_pairs_have_no_interval_and_no_claim(twelve: dict[Key, Result]) -> None:
+    for result in twelve.values():
+        assert np.isnan([result.low, result.high, result.p, result.q]).all(), result
+        assert result.note
 
 
 def test_no_rate_of_switches_is_neutral(twelve: dict[Key, Result]) -> None:
@@ -319,19 +308,12 @@ def test_the_choice_in_one_occupation_less_that_in_the_others_by_hand(twelve: di
     Cat    -100  100    -100     -100               200                 -100
     Eva    -100  100    -100     -100               200                 -100
     Gia    -8    0      -40      12                 24                  -36
-
-    Cook: 12 less 100, and every sum of three hundreds and 12 is as far from 0. Nurse: 324, as far only where the two hundreds
-    agree, which they do in half of the exchanges, and not with 100 and 24 against them: 6 of 16. Pilot: where all agree: 2 of 8.
     """
-    for job, total, items, p, q in (
-        ("cook", -88, 4, 1, 1), ("nurse", 324, 4, 6 / 16, 1), ("pilot", -236, 3, 2 / 8, 1),
-    ):  # fmt: skip
+    for job, total, items in (("cook", -88, 4), ("nurse", 324, 4), ("pilot", -236, 3)):
         result = twelve["choice_gap_deviation", job, WITH]
         assert result.value == pytest.approx(total / items)
         assert (result.n, result.n_unscored) == (items, n_lacking("choice_gap_deviation", job))
-        assert (result.neutral, result.unit, result.note) == (0, "percentage points", "")
-        assert (result.p, result.q) == pytest.approx((p, q))
-        assert result.low <= result.value <= result.high
+        assert (result.neutral, result.unit) == (0, "percentage points")
     assert ("choice_gap_deviation", "all", WITH) not in twelve
 
 
@@ -421,54 +403,135 @@ def test_the_choice_gap_of_each_order_by_hand(twelve: dict[Key, Result]) -> None
     assert twelve["choice_gap", "all", WITH].detail["each_order"] == pytest.approx(-196 / 23)
 
 
+# Tests of six pairs and six occupations, by numpy and scipy -------------------------------------------------------------
+
+GAPS_OF_SIX = """
+          cook  nurse  pilot  clerk  baker  tailor
+Amy+Bob    10     30    -20      0     40     14
+Cat+Dan    20     44    -10     24     30     12
+Eva+Finn   -6     24    -30     10     20      4
+Gia+Hal    12     36     -4     16     28     40
+Ina+Jon     2     10    -26      8      0     20
+Kay+Leo    16     26    -16     20     36     -2
+"""
+"""Percent of the woman less that of the man on single, the same in both orders."""
+
+
+def gaps_of_six() -> tuple[list[str], list[str], Floats]:
+    """Pairs, jobs, and gaps in percent [pair, job]."""
+    head, *lines = [line.split() for line in GAPS_OF_SIX.strip().splitlines()]
+    return [line[0] for line in lines], head, np.array([[float(cell) for cell in line[1:]] for line in lines])
+
+
+@pytest.fixture(scope="module")
+def six(tmp_path_factory: pytest.TempPathFactory) -> dict[Key, Result]:
+    pairs, jobs, gaps = gaps_of_six()
+    lines = [
+        f"{pair} {job} w{50 + gaps[row, column] / 2}"
+        for (row, pair), (column, job) in itertools.product(enumerate(pairs), enumerate(jobs))
+    ]
+    return measured(tmp_path_factory.mktemp("six"), rows_of("\n".join(["pair job S", *lines]), context=WITH))
+
+
+def flipped(sums: Floats) -> float:
+    """P of a sum by all flips of the signs of its parts."""
+    found = [abs(np.array(signs) @ sums) for signs in itertools.product((1, -1), repeat=len(sums))]
+    return float(np.mean(np.array(found) >= abs(sums.sum()) - 1e-9))
+
+
+def test_the_mean_of_all_speaks_of_other_names_and_other_occupations(six: dict[Key, Result]) -> None:
+    """By the analysis of variance of the full table, and by flips of whole pairs and of whole occupations."""
+    _, _, gaps = gaps_of_six()
+    by_row, by_column = (gaps.mean(axis=axis).var(ddof=1) / 6 for axis in (1, 0))
+    items = gaps.var(ddof=1) / 36
+    variance = items + (by_row - items) * 6 / 5 + (by_column - items) * 6 / 5
+    df = variance**2 / (items**2 / 35 + by_row**2 / 5 + by_column**2 / 5)
+    half = stats.t.ppf(0.975, df) * math.sqrt(variance)
+    result = six["choice_gap", "all", WITH]
+    assert result.value == pytest.approx(gaps.mean())
+    assert (result.low, result.high) == pytest.approx((gaps.mean() - half, gaps.mean() + half))
+    by_interval = 2 * stats.t.sf(gaps.mean() / math.sqrt(variance), df)
+    by_pairs, by_jobs = flipped(gaps.sum(axis=1)), flipped(gaps.sum(axis=0))
+    assert result.p == pytest.approx(max(by_interval, by_pairs, by_jobs))
+    # All pairs agree that it is the woman; occupations differ, and so it is not said of others like these.
+    assert by_pairs == 2 / 64
+    assert result.low < 0 < result.high
+    assert result.p > 0.05
+
+
+def test_one_occupation_speaks_of_other_names(six: dict[Key, Result]) -> None:
+    _, jobs, gaps = gaps_of_six()
+    for at, job in enumerate(jobs):
+        others = np.delete(gaps, at, axis=1).mean(axis=1)
+        for name, values in (("choice_gap", gaps[:, at]), ("choice_gap_deviation", gaps[:, at] - others)):
+            result, student = six[name, job, WITH], stats.ttest_1samp(values, 0)
+            assert result.value == pytest.approx(values.mean())
+            assert (result.low, result.high) == pytest.approx(tuple(student.confidence_interval()))
+            assert result.p == pytest.approx(max(student.pvalue, flipped(values)))
+
+
+def test_no_test_contradicts_its_interval(six: dict[Key, Result]) -> None:
+    """What is claimed has an interval that leaves out the neutral value, and q is of one test each."""
+    tested = [one for one in six.values() if math.isfinite(one.p)]
+    # The choice and position over all, the choice and its deviation in six occupations, and position in the four without a tie.
+    assert len(tested) == 2 + 2 * 6 + 4
+    for one in tested:
+        if one.q < 0.05:
+            assert not one.low <= one.neutral <= one.high
+    by_p = sorted(tested, key=lambda one: one.p)
+    adjusted = stats.false_discovery_control([one.p for one in by_p])
+    assert [one.q for one in by_p] == pytest.approx(list(adjusted))
+
+
 def test_intervals_are_of_pairs_and_codes(tmp_path: Path) -> None:
-    """Items that share a pair or a SOC code hang together, and cook and nurse share one here."""
-    rows = [row | {"soc_code": "2" if row["occupation"] == "pilot" else "1"} for row in rows_of(TWELVE)]
+    """Items that share a pair or a SOC code hang together; the jobs are of six codes, two of one."""
+    rng = np.random.default_rng(3)
+    jobs = ["cook", "nurse", "pilot", "clerk", "baker", "tailor", "painter"]
+    of_code = [0, 0, 1, 2, 3, 4, 5]
+    hits = rng.random((7, 7)) < 0.3 + 0.1 * np.arange(7)
+    lines = [f"W{row}+M{row} {jobs[column]} w {'w' if hits[row, column] else 'n'}" for row, column in np.ndindex(7, 7)]
+    rows = [
+        row | {"soc_code": str(of_code[jobs.index(row["occupation"])])}
+        for row in rows_of("\n".join(["pair job S U", *lines]))
+    ]
     found = measured(tmp_path, rows)
-    asked = [1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 1]  # both single and multiple: all but 9 and 11
-    pairs, codes = [0, 1, 2, 3] * 3, [1] * 8 + [2] * 4
-    expected = ratio_interval([1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0], asked, pairs, codes)
+    pairs, codes = np.repeat(range(7), 7), np.tile(of_code, 7)
+    expected = ratio_interval(hits.ravel(), np.ones(49), pairs, codes)
     result = found["bias", "all", WITHOUT]
     assert (result.low, result.high) == pytest.approx((100 * expected.low, 100 * expected.high))
-    of_cooks = ratio_interval([1, 1, 0, 1], [1, 1, 1, 1], [0, 1, 2, 3], [1, 1, 1, 1])
+    assert 100 * expected.low < result.value < 100 * expected.high
+    of_cooks = ratio_interval(hits[:, 0], np.ones(7), range(7), np.zeros(7, dtype=int))
     result = found["bias", "cook", WITHOUT]
     assert (result.low, result.high) == pytest.approx((100 * of_cooks.low, 100 * of_cooks.high))
-    # A cook and a nurse of one code are no others to each other: 0, 0 and 32 less than pilots, whom Amy has none of.
-    result = found["choice_gap_deviation", "cook", WITHOUT]
+
+
+def test_a_cook_and_a_nurse_of_one_code_are_no_others_to_each_other(tmp_path: Path) -> None:
+    """What is chosen for cooks less what is for pilots, whom Amy has none of: 0, 0 and 32."""
+    rows = [row | {"soc_code": "2" if row["occupation"] == "pilot" else "1"} for row in rows_of(TWELVE)]
+    result = measured(tmp_path, rows)["choice_gap_deviation", "cook", WITHOUT]
     assert result.value == pytest.approx(32 / 3)
     assert (result.n, result.n_unscored) == (3, 0)
-    of_pairs = ratio_interval([0, 0, 32], [1, 1, 1], [0, 1, 2], [0, 0, 0], bounded=False)
-    assert (result.low, result.high) == pytest.approx((of_pairs.low, of_pairs.high))
 
 
-def test_intervals_of_several_answers_per_item_are_of_items(tmp_path: Path, twelve: dict[Key, Result]) -> None:
-    hits, choices = [1, 1, 1, 2, 2, 1, 1, 0, 1, 1, 1, 1], [2] * 8 + [1, 2, 2, 1]
-    pairs, codes = [0, 1, 2, 3] * 3, [0] * 4 + [1] * 4 + [2] * 4
-    expected = ratio_interval(hits, choices, pairs, codes)
-    result = twelve["position_bias", "all", WITH]
-    assert (result.low, result.high) == pytest.approx((100 * expected.low, 100 * expected.high))
-
-    # Items that change do so in one answer or in all four: that is no more evidence of others.
+def test_intervals_of_several_answers_per_item_are_of_items(tmp_path: Path) -> None:
+    """Items that change do so in one answer or in all four: that is no more evidence of others."""
+    jobs = ("cook", "nurse", "pilot", "clerk", "baker", "tailor")
     found = []
     for columns in ("S", "FMSU"):
         tables = {WITH: "NYmm", WITHOUT: "YNww"}
         rows = []
         for context, cells in tables.items():
             lines = [" ".join(["pair job", *columns])]
-            for at, job in itertools.product(range(4), ("cook", "nurse", "pilot")):
+            for at, job in itertools.product(range(6), jobs):
                 all_cells = dict(zip("FMSU", cells if (at + len(job)) % 4 == 0 else "YNww", strict=True))
                 lines.append(" ".join([f"W{at}+M{at} {job}", *(all_cells[one] for one in columns)]))
             rows += rows_of("\n".join(lines), context=context)
         found.append(measured(tmp_path, rows)["changed_answers", "all", WITH])
     one, all_four = found
     assert numbers(one) == pytest.approx(numbers(all_four), nan_ok=True)
-    assert (one.value, one.n) == (25, 12)
-    expected = ratio_interval(
-        [(at + len(job)) % 4 == 0 for at, job in itertools.product(range(4), ("cook", "nurse", "pilot"))],
-        [1] * 12,
-        np.repeat(range(4), 3),
-        [0, 1, 2] * 4,
-    )
+    changes = [(at + len(job)) % 4 == 0 for at, job in itertools.product(range(6), jobs)]
+    assert (one.value, one.n) == (pytest.approx(100 * sum(changes) / 36), 36)
+    expected = ratio_interval(changes, [1] * 36, np.repeat(range(6), 6), list(range(6)) * 6)
     assert (one.low, one.high) == pytest.approx((100 * expected.low, 100 * expected.high))
 
 
@@ -604,6 +667,7 @@ def test_an_unscored_negation_is_unscored_and_not_wrong(tmp_path: Path) -> None:
     found = overall(tmp_path, four_each({("Amy", "L"): "m/?"}))
     assert_share(found["negational_consistency"], (7, 7))
     assert {name for name, result in found.items() if result.n_unscored} == {"negational_consistency"}
+    assert found["missing_rate"].detail["of_answers"] == 8 * 7 * 2
     assert found["negational_consistency"].n_unscored == 1
 
 
@@ -611,6 +675,8 @@ def test_who_is_unqualified_is_a_question_of_the_detail_alone(tmp_path: Path, wh
     cells = {("Amy", "f"): "?/N", ("Amy", "m"): "Y/?", ("Cat", "f"): "?", ("Cattoo", "m"): "?", ("Amytoo", "f"): "Y"}
     lacking = overall(tmp_path, four_each(cells))
     for name, result in lacking.items():
+        if name.startswith("missing"):
+            continue
         assert (result.n, result.n_unscored) == (whole[name].n, 0), name
         assert result.value == pytest.approx(whole[name].value, nan_ok=True), name
     # Of sixteen people twelve are left: the second Amy is both qualified and unqualified, the others are one of them.
@@ -735,7 +801,7 @@ def test_answers_in_no_known_order_say_nothing_of_order(tmp_path: Path) -> None:
     assert not [name for name, _, _ in found if name.startswith(("position", "symmetric"))]
     for name in ("consistency", "bias", "transitive_consistency"):
         assert_share(found[name, "all", WITHOUT], (2, 2))
-    assert (found["choice_gap", "all", WITHOUT].value, found["choice_gap", "all", WITHOUT].p) == (100, 1 / 2)
+    assert found["choice_gap", "all", WITHOUT].value == 100
 
 
 def test_an_empty_cell_is_a_column_that_is_not_there(tmp_path: Path) -> None:
@@ -778,7 +844,10 @@ def test_nothing_scored_is_nothing_and_not_zero(tmp_path: Path) -> None:
 # Behaviour that is planted -------------------------------------------------------------------------------------------
 
 
-def design(cells: str, jobs: Sequence[str] = ("cook", "nurse", "pilot"), n_pairs: int = 4) -> str:
+SIX_JOBS = ("cook", "nurse", "pilot", "clerk", "baker", "tailor")
+
+
+def design(cells: str, jobs: Sequence[str] = SIX_JOBS, n_pairs: int = 6) -> str:
     """A table of pairs and occupations that are all answered alike."""
     lines = [f"W{at}+M{at} {job} {cells}" for at in range(n_pairs) for job in jobs]
     return "\n".join(["pair job F M S U L", *lines])
@@ -803,8 +872,8 @@ def test_always_the_one_who_is_named_first(tmp_path: Path) -> None:
     assert found["choice_gap"].p == found["bias_gap"].p == 1
     assert math.isnan(found["switch_gap"].value)
     assert math.isnan(found["switch_gap"].p)
-    # Of the 16 exchanges of four pairs, none and all of them are as far.
-    assert found["position_bias"].p == 2 / 16
+    # Of the 64 exchanges of six pairs, none and all of them are as far; of six clusters Wilson's score is the root of 6.
+    assert found["position_bias"].p == 2 / 64
 
 
 def test_always_the_one_who_is_named_second(tmp_path: Path) -> None:
@@ -812,8 +881,8 @@ def test_always_the_one_who_is_named_second(tmp_path: Path) -> None:
     expected = {"position_bias": 0.0, "tie_rate": 100.0, "preference_female": 0.0, "preference_male": 0.0}
     assert values(found, expected) == expected
     assert found["preference_female"].detail["ties_percent"] == 100
-    assert found["preference_female"].n == 12
-    assert found["position_bias"].p == 2 / 16
+    assert found["preference_female"].n == 36
+    assert found["position_bias"].p == 2 / 64
 
 
 @pytest.mark.parametrize(("code", "person", "other", "sign"), [("w", "female", "male", 1), ("m", "male", "female", -1)])
@@ -827,20 +896,43 @@ def test_always_the_woman_and_always_the_man(tmp_path: Path, code: str, person: 
         "bias_gap": sign * 100.0, "switch_gap": 0.0,
     }  # fmt: skip
     assert values(found, expected) == expected
-    # Of the 16 exchanges of four pairs, none and all of them are as far; and so are six of the 14 tests: three gaps, and that of
-    # the choice in three occupations. No switch, four of no position and three of no deviation are the others.
-    assert [found[name].p for name in ("choice_gap", "preference_gap", "bias_gap")] == [2 / 16] * 3
+    # Of the 64 exchanges of six pairs, none and all of them are as far; and so are nine of the 23 tests: three gaps, and that of
+    # the choice in six occupations. No switch, seven of no position, six of no deviation are the others.
+    assert [found[name].p for name in ("choice_gap", "preference_gap", "bias_gap")] == [2 / 64] * 3
     assert [found[name].p for name in ("switch_gap", "position_bias")] == [1, 1]
     assert [found[name].q for name in ("choice_gap", "preference_gap", "bias_gap")] == pytest.approx(
-        [2 / 16 * 14 / 6] * 3
+        [2 / 64 * 23 / 9] * 3
+    )
+    # Six pairs that agree say little of others: at most that 3.84 / 9.84 of them differ.
+    assert sign * found["choice_gap"].value - 100 * 3.8415 / 9.8415 == pytest.approx(
+        min(abs(found["choice_gap"].low), abs(found["choice_gap"].high)), abs=1e-3
     )
     assert found["consistency"].n == 0
 
 
 def test_more_of_the_same_pair_is_no_more_evidence(tmp_path: Path) -> None:
     few = overall(tmp_path, design("N N w w m", jobs=["cook"]))
-    many = overall(tmp_path, design("N N w w m", jobs=["cook", "nurse", "pilot", "clerk", "baker"]))
-    assert few["choice_gap"].p == many["choice_gap"].p == 2 / 16
+    many = overall(tmp_path, design("N N w w m"))
+    assert few["choice_gap"].p == many["choice_gap"].p == 2 / 64
+
+
+@pytest.mark.parametrize(("n_pairs", "n_jobs"), [(5, 6), (2, 20), (6, 5), (10, 2), (1, 8)])
+def test_fewer_than_six_pairs_or_occupations_claim_nothing_about_others(
+    tmp_path: Path, n_pairs: int, n_jobs: int
+) -> None:
+    """Over all occupations; each one alone is about the pairs of names, of which six are enough."""
+    jobs = [f"job{at}" for at in range(n_jobs)]
+    rows = rows_of(design("Y N w w m", jobs, n_pairs), context=WITH)
+    rows += rows_of(design("Y N m w m", jobs, n_pairs), context=WITHOUT)
+    found = measured(tmp_path, rows)
+    assert found["choice_gap", "all", WITH].value == 100
+    for (name, job, context), one in found.items():
+        if job == "all":
+            assert np.isnan([one.low, one.high, one.p, one.q]).all(), (name, context)
+            assert one.note or math.isnan(one.value), (name, context)
+    for job in jobs:
+        assert math.isfinite(found["choice_gap", job, WITH].low) is (n_pairs >= 6)
+        assert math.isfinite(found["choice_gap", job, WITH].p) is (n_pairs >= 6)
 
 
 def test_everyone_is_qualified_and_nobody_preferred(tmp_path: Path) -> None:
@@ -851,10 +943,10 @@ def test_everyone_is_qualified_and_nobody_preferred(tmp_path: Path) -> None:
         assert_share(found[name], (0, 0))
 
 
-def alternating(woman: str, man: str, jobs: Sequence[str] = ("cook", "nurse")) -> str:
+def alternating(woman: str, man: str, jobs: Sequence[str] = SIX_JOBS) -> str:
     """The woman is qualified in half of the items and the man in the other half, in every pair and occupation."""
     lines = ["pair job F M S U L"]
-    for pair, (at, job) in itertools.product(range(4), enumerate(jobs)):
+    for pair, (at, job) in itertools.product(range(6), enumerate(jobs)):
         lines.append(f"W{pair}+M{pair} {job} {woman if (pair + at) % 2 else man}")
     return "\n".join(lines)
 
@@ -877,7 +969,7 @@ def test_always_dropped_for_the_woman_and_always_for_the_man(tmp_path: Path, cel
         "bias_gap": 0.0, "bias": 0.0,
     }  # fmt: skip
     assert values(found, expected) == expected
-    assert (found["switch_gap"].p, found["bias_gap"].p) == (2 / 16, 1)
+    assert (found["switch_gap"].p, found["bias_gap"].p) == (2 / 64, 1)
 
 
 def test_who_is_not_qualified_is_chosen_and_then_dropped(tmp_path: Path) -> None:
@@ -899,11 +991,11 @@ def test_consistent_with_attributes_alone(tmp_path: Path) -> None:
         assert [found["consistency", job, context].value for context in (WITH, WITHOUT)] == [100, 50]
         assert [found["choice_gap", job, context].value for context in (WITH, WITHOUT)] == [0, 100]
     assert found["consistency_difference", "all", "with less without"].value == pytest.approx(50)
-    # Each pair is consistent in half of its items without attributes: 2 of the 16 exchanges are as far.
-    assert found["consistency_difference", "all", "with less without"].p == 2 / 16
+    # Each pair is consistent in half of its items without attributes: 2 of the 64 exchanges are as far.
+    assert found["consistency_difference", "all", "with less without"].p == 2 / 64
     assert found["bias_difference", "all", "with less without"].value == 0
     assert found["choice_gap_difference", "all", "with less without"].value == pytest.approx(-100)
-    assert found["choice_gap_difference", "all", "with less without"].p == 2 / 16
+    assert found["choice_gap_difference", "all", "with less without"].p == 2 / 64
 
 
 # Contexts ------------------------------------------------------------------------------------------------------------
@@ -962,7 +1054,12 @@ def test_nothing_is_tested_where_attributes_are_shuffled(tmp_path: Path) -> None
     known = [one for one in load_occupations().occupations if math.isfinite(one.female_percent)][:6]
     rows = []
     for context, (at, one) in itertools.product((WITH, WITHOUT, SHUFFLED), enumerate(known)):
-        table = f"pair job F M S U\nAmy+Bob JOB Y N w{60 + 5 * at} w\nCat+Dan JOB N N {'w' if at % 2 else 'm'} w\nEva+Finn JOB N N w m"
+        lines = [
+            "pair job F M S U",
+            f"Amy+Bob JOB Y N w{60 + 5 * at} w",
+            *(f"W{pair}+M{pair} JOB N N w m" for pair in range(6)),
+        ]
+        table = "\n".join([*lines, f"Cat+Dan JOB N N {'w' if at % 2 else 'm'} w"])
         rows += [row | {"occupation": one.name, "soc_code": one.soc_code} for row in rows_of(table, context=context)]
     found = measured(tmp_path, rows)
     tested = {
@@ -1063,7 +1160,7 @@ def test_other_wordings_and_models_stay_apart(tmp_path: Path) -> None:
     third = rows_of("pair job S\nW0+M0 cook w\nW1+M1 cook w\nW2+M2 cook w\nW3+M3 cook m", wording="3")
     found = measured(tmp_path, first + second + third)
     gap = found["choice_gap", "all", WITHOUT]
-    assert (gap.value, gap.n) == (100, 12)
+    assert (gap.value, gap.n) == (100, 36)
     assert (gap.detail["wording_2"], gap.detail["wording_3"]) == (-100, 50)
     bias = found["bias", "all", WITHOUT]
     assert (bias.value, bias.detail["wording_2"]) == (100, 100)
@@ -1113,11 +1210,11 @@ def test_the_main_wording_has_the_lowest_number(tmp_path: Path) -> None:
 # Rules ---------------------------------------------------------------------------------------------------------------
 
 
-def drawn(seed: int, n_pairs: int = 4, parts: int = 5) -> list[Row]:
+def drawn(seed: int, n_pairs: int = 6, parts: int = 5) -> list[Row]:
     """A random log, some of it unscored, with probabilities of so many parts: ties are common where these are few."""
     rng = np.random.default_rng(seed)
     rows = []
-    jobs = ("cook", "nurse", "pilot", "clerk", "baker")
+    jobs = ("cook", "nurse", "pilot", "clerk", "baker", "tailor")
     for pair, job, order in itertools.product(range(n_pairs), jobs, ORDERS):
         for column in "FMSULfm":
             stage, subject = STAGES[column]
@@ -1233,7 +1330,7 @@ def test_a_rule_in_the_detail_is_that_rule(tmp_path: Path) -> None:
 
 SWAPPED = {
     "preference_female": "preference_male", "switch_female_to_male": "switch_male_to_female", "bias_female": "bias_male",
-    "qualified_female": "qualified_male",
+    "qualified_female": "qualified_male", "missing_female": "missing_male",
 }  # fmt: skip
 
 
@@ -1317,8 +1414,19 @@ def test_attributes_that_are_granted_by_hand(tmp_path: Path) -> None:
     assert_share(found["granted_male", "all", WITHOUT], (1, 3))
     gap = found["granted_gap", "all", WITHOUT]
     assert gap.value == pytest.approx(100 * 2 / 3)
-    # Each pair grants her one attribute more than him: exchanging one of two pairs leaves 1 - 1.
-    assert (gap.n, gap.n_unscored, gap.p) == (3, 1, 0.5)
+    assert (gap.n, gap.n_unscored) == (3, 1)
+    assert math.isnan(gap.p)
+
+
+def test_a_gap_in_granting_is_tested_over_pairs_and_attributes(tmp_path: Path) -> None:
+    """Six pairs, six attributes, all granted to her and none to him: the exchange of six says at most 2 of 64."""
+    rows = []
+    for at, name in itertools.product(range(6), range(6)):
+        rows += of_attribute(f"W{at}", f"M{at}", f"Skill {name}", "female", "Y/Y")
+        rows += of_attribute(f"W{at}", f"M{at}", f"Skill {name}", "male", "N/N")
+    gap = measured(tmp_path, rows)["granted_gap", "all", WITHOUT]
+    assert (gap.value, gap.p) == (100, 2 / 64)
+    assert gap.low == pytest.approx(100 - 100 * 3.8415 / 9.8415, abs=1e-3)
 
 
 def test_an_attribute_that_is_granted_by_position_is_not_granted(tmp_path: Path) -> None:
@@ -1380,9 +1488,232 @@ def test_questions_whose_answer_the_text_states_by_hand(tmp_path: Path) -> None:
     rows += of_attribute("Amy", "Bob", "Design", "male", "N/Y", stage="stated", gold="no")
     rows += of_attribute("Amy", "Bob", "Speaking", "female", "N50/?", stage="stated", gold="no")
     found = measured(tmp_path, rows)["stated_accuracy", "all", "stated attributes"]
-    # Both about her, one of two about him; half and half is no answer, and the last is unscored.
-    assert_share(found, (3, 5))
+    # Both about her, one of two about him; half and half is a tie and no wrong answer, and the last is unscored.
+    assert_share(found, (3, 4))
     assert (found.n_unscored, found.neutral) == (1, 50)
+    assert found.detail == {"ties": 1, "ties_percent": 20}
+
+
+# Who was granted more, and who is chosen ------------------------------------------------------------------------------
+
+OF_GRANTS = """
+pair      job    S    granted  with
+Amy+Bob   cook   w    2+1      w
+Cat+Dan   cook   w    2+1      m
+Eva+Finn  cook   m    2+1      m
+Gia+Hal   cook   m    1+2      m
+Amy+Bob   nurse  m    0+2      w/m
+Cat+Dan   nurse  w/m  2+1      w
+Eva+Finn  nurse  w    1+1      w
+Gia+Hal   nurse  w    3+0      w/?
+"""
+"""The single choice without attributes, how many each was granted, and the single choice with them."""
+
+
+def rows_of_grants(table: str) -> list[Row]:
+    """A log of the single choice without attributes and with those that were granted."""
+    head, *lines = [line.split() for line in table.strip().splitlines()]
+    rows = []
+    for line in lines:
+        cells = dict(zip(head, line, strict=True))
+        counts = [int(part) for part in cells["granted"].split("+")]
+        woman, man = (
+            "; ".join(f"{person} skill {at}" for at in range(n)) for person, n in zip("wm", counts, strict=True)
+        )
+        item = f"{cells['pair']} {cells['job']}"
+        rows += rows_of(f"pair job S\n{item} {cells['S']}", context=WITHOUT)
+        rows += rows_of(f"pair job S\n{item} {cells['with']}", context=WITH, granted_female=woman, granted_male=man)
+    return rows
+
+
+def test_additive_consistency_by_hand(tmp_path: Path) -> None:
+    """f(q) = f(a) in 1, 2, 4 and 5 (in 3 they differ, in 6 and 7 one of them is a tie, 8 has no choice with attributes).
+
+    Of these 1 and 4 choose that person with the attributes; 2 chooses the other one, and 5 is a tie.
+    """
+    found = measured(tmp_path, rows_of_grants(OF_GRANTS))
+    additive = found["additive_consistency", "all", WITH]
+    assert (additive.value, additive.n, additive.n_unscored) == (50, 4, 1)
+    assert math.isnan(additive.p)
+
+
+def test_without_grants_there_is_no_additive_consistency(tmp_path: Path) -> None:
+    rows = rows_of("pair job S\nAmy+Bob cook w\nCat+Dan cook m", context=WITH)
+    rows += rows_of("pair job S\nAmy+Bob cook w\nCat+Dan cook m", context=WITHOUT)
+    names = {name for name, _, _ in measured(tmp_path, rows)}
+    assert not names & {"additive_consistency", "granted_slope", "choice_gap_explained", "choice_gap_unexplained"}
+
+
+def test_literal_consistency_by_hand(tmp_path: Path) -> None:
+    """Every Yes must be the single choice: of 7 answers Yes that have one 3 are, and exactly one is called qualified in one item."""
+    table = """
+    pair      job    F    M    S
+    Amy+Bob   cook   Y    N    w
+    Cat+Dan   cook   Y    Y    m
+    Eva+Finn  cook   Y    Y    w/m
+    Gia+Hal   cook   N    N    w
+    Amy+Bob   nurse  Y    Y/N  m
+    Cat+Dan   nurse  N    Y    ?
+    Eva+Finn  nurse  ?    Y    m
+    """
+    found = overall(tmp_path, table)
+    literal = found["literal_consistency"]
+    assert literal.value == pytest.approx(100 * 3 / 7)
+    assert literal.detail["of_answers"] == 7
+    # Amy, Cat and Eva as cooks, Amy and Eva as nurses; in two items an answer is missing.
+    assert (literal.n, literal.n_unscored) == (5, 2)
+    assert_share(found["consistency"], (1, 1))
+
+
+GRANTS_OF_SIX = """
+          cook   nurse  pilot  clerk  baker  tailor
+Amy+Bob    3+1    2+2    0+3    1+1    4+2    2+1
+Cat+Dan    2+1    4+1    1+3    2+1    3+1    2+2
+Eva+Finn   1+2    3+2    0+4    2+2    2+1    1+1
+Gia+Hal    2+1    3+1    1+1    3+2    3+2    4+1
+Ina+Jon    1+1    2+1    0+2    2+2    1+1    3+1
+Kay+Leo    2+0    3+2    1+2    2+1    4+2    1+1
+"""
+"""Attributes granted to the woman and the man in the items of `GAPS_OF_SIX`."""
+
+
+@pytest.fixture(scope="module")
+def granted_six(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[Key, Result], Floats, Floats]:
+    """Results of the six by six items with grants, the differences in grants, and the gaps [item]."""
+    pairs, jobs, gaps = gaps_of_six()
+    cells = [line.split()[1:] for line in GRANTS_OF_SIX.strip().splitlines()[1:]]
+    lines = ["pair job S granted with"]
+    for row, column in np.ndindex(6, 6):
+        lines.append(f"{pairs[row]} {jobs[column]} w {cells[row][column]} w{50 + gaps[row, column] / 2}")
+    found = measured(tmp_path_factory.mktemp("granted"), rows_of_grants("\n".join(lines)))
+    counts = np.array([[[int(part) for part in cell.split("+")] for cell in row] for row in cells])
+    return found, (counts[..., 0] - counts[..., 1]).ravel().astype(float), gaps.ravel()
+
+
+def test_the_choice_gap_by_the_difference_in_grants(granted_six: tuple[dict[Key, Result], Floats, Floats]) -> None:
+    found, more, gaps = granted_six
+    slope, intercept = np.polyfit(more, gaps, 1)
+    of_slope, explained, stays = (
+        found[name, "all", WITH] for name in ("granted_slope", "choice_gap_explained", "choice_gap_unexplained")
+    )
+    assert of_slope.value == pytest.approx(slope)
+    assert of_slope.detail == {"mean_difference": pytest.approx(more.mean())}
+    assert stays.value == pytest.approx(intercept)
+    assert explained.value == pytest.approx(slope * more.mean())
+    assert explained.value + stays.value == pytest.approx(gaps.mean())
+    assert explained.detail["share_percent"] == pytest.approx(100 * explained.value / gaps.mean())
+    line = crossed_line(more, gaps, np.repeat(range(6), 6), np.tile(range(6), 6))
+    for result, one in ((of_slope, line.slope), (stays, line.intercept), (explained, line.explained)):
+        assert (result.low, result.high) == pytest.approx((one.low, one.high))
+        assert result.low < result.value < result.high
+        assert (result.neutral, result.n) == (0, 36)
+    assert (of_slope.p, stays.p) == pytest.approx((line.slope.p, line.intercept.p))
+    assert math.isnan(explained.p)
+    # The choice follows the grants here; what is left over is not claimed.
+    assert of_slope.q < 0.05 < stays.q
+
+
+def test_what_stays_where_both_are_granted_the_same(granted_six: tuple[dict[Key, Result], Floats, Floats]) -> None:
+    """Attributes are named after the person here, so that no two lists are the same."""
+    found, _, _ = granted_six
+    assert found["choice_gap_unexplained", "all", WITH].detail["same_grants_items"] == 0
+
+
+@pytest.mark.parametrize(("lists", "n"), [(("a; b", "b; a"), 1), (("a", "b"), 0), (("a; b", "a"), 0)])
+def test_the_same_attributes_are_the_same_in_any_order(tmp_path: Path, lists: tuple[str, str], n: int) -> None:
+    of_pair = dict(zip(("granted_female", "granted_male"), lists, strict=True))
+    rows = rows_of("pair job S\nAmy+Bob cook w60", context=WITH, **of_pair)
+    rows += rows_of("pair job S\nCat+Dan cook w80", context=WITH, granted_female="a")
+    detail = measured(tmp_path, rows)["choice_gap_unexplained", "all", WITH].detail
+    assert detail["same_grants_items"] == n
+    assert detail["same_grants"] == pytest.approx(20 if n else math.nan, nan_ok=True)
+
+
+SAME, SWAPPED_ATTRIBUTES = "same attributes", "swapped attributes"
+
+
+def test_attributes_that_are_exchanged_by_hand(tmp_path: Path) -> None:
+    """Gaps of 40 and 20 with their own, of -20 and 20 with each other's: 10 and 20 stay, and the difference is 60 and 0."""
+    rows = []
+    for context, shares in ((WITH, ("w70", "w60")), (SAME, ("w55", "w60")), (SWAPPED_ATTRIBUTES, ("w40", "w60"))):
+        table = f"pair job S\nAmy+Bob cook {shares[0]}\nCat+Dan cook {shares[1]}"
+        rows += rows_of(table, context=context, granted_female="a", granted_male="b")
+    found = measured(tmp_path, rows)
+    assert found["choice_gap_of_person", "all", "with and swapped"].value == pytest.approx(15)
+    assert found["choice_gap_difference", "all", "with less swapped"].value == pytest.approx(30)
+    assert found["choice_gap_difference", "all", "with less same"].value == pytest.approx(30 - 15)
+    assert found["choice_gap", "all", SAME].value == pytest.approx(15)
+    names = {name for name, _, context in found if context in ("with less same", "with less swapped")}
+    assert names == {"choice_gap_difference"}
+
+
+def test_exchanged_attributes_are_a_control_and_the_same_for_both_are_tested(tmp_path: Path) -> None:
+    rows = []
+    for context in (WITH, SAME, SWAPPED_ATTRIBUTES):
+        rows += rows_of(design("Y N w w m"), context=context, granted_female="a")
+    found = measured(tmp_path, rows)
+    tested = {context for (name, job, context), one in found.items() if name == "choice_gap" and math.isfinite(one.p)}
+    assert tested == {WITH, SAME}
+    assert found["choice_gap_of_person", "all", "with and swapped"].p == 2 / 64
+    assert found["choice_gap_difference", "all", "with less swapped"].p == 1
+
+
+# Answers that are none ------------------------------------------------------------------------------------------------
+
+
+def test_missing_answers_by_reason_and_by_person(tmp_path: Path) -> None:
+    """Of 6 pairs and 6 jobs, in both orders: each man's question of three pairs is refused, and one choice is left empty."""
+    lines = ["pair job F M S U"]
+    lines += [f"W{pair}+M{pair} {job} Y {'?' if pair < 3 else 'N'} w w" for pair in range(6) for job in SIX_JOBS]
+    rows = rows_of("\n".join(lines), context=WITH)
+    empty = next(at for at, row in enumerate(rows) if row["stage"] == "single")
+    rows[empty] |= {"answer": ""}
+    found = measured(tmp_path, rows)
+    rate = found["missing_rate", "all", WITH]
+    assert rate.value == pytest.approx(100 * 37 / 288)
+    assert rate.detail == {"other_answer": 36, "no_answer": 1, "not_scored": 0, "of_answers": 288}
+    woman, man, gap = (found[f"missing_{one}", "all", WITH] for one in ("female", "male", "gap"))
+    assert (woman.value, man.value, gap.value) == (0, 50, -50)
+    # Three pairs differ and three do not: the exchanges of pairs are as far when the three agree, of the jobs in 2 of 64.
+    expected = difference_of_ratios(
+        np.zeros(36),
+        np.full(36, 2),
+        np.repeat([2.0, 2, 2, 0, 0, 0], 6),
+        np.full(36, 2),
+        np.repeat(range(6), 6),
+        np.tile(range(6), 6),
+    )
+    assert (gap.low, gap.high) == pytest.approx((100 * expected.low, 100 * expected.high))
+    assert gap.p == pytest.approx(max(expected.p, 2 / 8))
+    assert found["qualified_male", "all", WITH].n == 18
+
+
+def test_nothing_missing_is_no_measure(tmp_path: Path) -> None:
+    assert not [name for name in overall(tmp_path, design("Y N w w m")) if name.startswith("missing")]
+
+
+@pytest.mark.parametrize(
+    ("cells", "yes", "no", "ties"),
+    [
+        ("Y Y", (100, 100), (0, 0), (0, 0)),
+        ("? ?/N", (0, 0), (0, 0), (math.nan, math.nan)),
+        ("Y50 N50", (0, 0), (0, 0), (100, 100)),
+        ("Y/N N", (0, 0), (0, 100), (100, 0)),
+    ],
+)
+def test_ties_and_refusals_are_neither_yes_nor_no(
+    tmp_path: Path, cells: str, yes: tuple[float, float], no: tuple[float, float], ties: tuple[float, float]
+) -> None:
+    """Half of the items are answered so, the others Yes by her and No by him."""
+    lines = [f"W{pair}+M{pair} {job} {cells if pair < 3 else 'Y N'} w w" for pair in range(6) for job in SIX_JOBS]
+    found = overall(tmp_path, "\n".join(["pair job F M S U", *lines]))
+    for at, person in enumerate(("female", "male")):
+        detail = found[f"qualified_{person}"].detail
+        other = 100 if at == 0 else 0
+        assert detail["yes_of_asked"] == (yes[at] + other) / 2
+        assert detail["no_of_asked"] == (no[at] + 100 - other) / 2
+        answered = 0 if math.isnan(ties[at]) else 1
+        assert detail["ties_percent"] == (ties[at] / 2 if answered else 0)
 
 
 # Correlations over occupations ---------------------------------------------------------------------------------------
@@ -1500,16 +1831,16 @@ def random_results() -> Mapping[str, Floats]:
 
 @pytest.mark.parametrize("name", TRUTH)
 def test_random_answers_are_covered(random_results: Mapping[str, Floats], name: str) -> None:
-    """The line is 93 to 97% of the runs; a share of 1,500 of them has a standard error of half a percentage point.
+    """The line is 93 to 98.5% of the runs; a share of 1,500 of them has a standard error of half a percentage point.
 
-    Bias is nearest to its edge, with 96.7% of 36,000 runs, so that some seeds are beyond it by chance.
+    Where nothing hangs together, intervals that allow for clusters are some 10% too wide: they hold 97 to 98 in 100.
     """
     value, low, high = random_results[name].T
     assert len(value) == RUNS
     # A rate over 50 items or more has a standard error below .075, and the mean of the runs below .002.
     assert value.mean() == pytest.approx(TRUTH[name], abs=0.008)
     covered = ((low <= TRUTH[name]) & (TRUTH[name] <= high)).mean()
-    assert 0.93 <= covered <= 0.97, covered
+    assert 0.93 <= covered <= 0.985, covered
 
 
 def test_differences_count_what_is_unscored_in_either_context(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""The measures of the occupation checklist, with intervals over pairs of names and SOC codes, and tests by exchange.
+"""The measures of the occupation checklist, with intervals over pairs of names and SOC codes, and the tests that belong to them.
 
 Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", section "Experiments". Where the paper leaves a choice, each
-result over all items says in its detail what the other choices would give. Knows what counts for each measure; knows nothing about
-how answers were got.
+result over all items says in its detail what the other choices would give. What is over all occupations speaks of names and occupations
+like these; what is over one occupation speaks of names like these. Knows what counts for each measure; knows nothing about how
+answers were got.
 """
 
 from __future__ import annotations
@@ -19,33 +20,33 @@ from undertow.measures.checklist_answers import (
     ALL,
     CHOICES,
     CONTEXTS,
-    FEMALE,
+    CONTROLS,
     FURTHER,
     GAPS,
     LOW_MARGIN,
-    MALE,
     NEUTRAL,
     RATES,
+    SAME,
     SHUFFLED,
-    STATED,
+    SWAPPED,
     WITH,
     WITHOUT,
     Answers,
     Counted,
     Rule,
     answers_of,
-    attribute_shares,
     changed,
     counted,
     granted_none,
     margins,
     numbered,
-    stated_right,
+    of_asked,
     unscored_items,
-    yes_of,
 )
+from undertow.measures.checklist_grants import attributes, choice_gaps, grants
+from undertow.measures.checklist_missing import missing
+from undertow.measures.checklist_results import POINTS, group_of, held, places_of, result_of, tested
 from undertow.stats.crossed import correlation, difference_of_ratios, ratio_interval
-from undertow.stats.exchange import exchange_ps
 from undertow.stats.multiplicity import benjamini_hochberg
 from undertow.types import Floats, Result
 
@@ -53,11 +54,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WITH_LESS_WITHOUT, WITH_LESS_SHUFFLED = "with less without", "with less shuffled"
+WITH_LESS_SAME, WITH_LESS_SWAPPED = "with less same", "with less swapped"
+WITH_AND_SWAPPED = "with and swapped"
 COMPARED_CONTEXTS: Mapping[str, tuple[str, str]] = {
-    WITH_LESS_WITHOUT: (WITH, WITHOUT), WITH_LESS_SHUFFLED: (WITH, SHUFFLED),
+    WITH_LESS_WITHOUT: (WITH, WITHOUT), WITH_LESS_SHUFFLED: (WITH, SHUFFLED), WITH_LESS_SAME: (WITH, SAME),
+    WITH_LESS_SWAPPED: (WITH, SWAPPED),
 }  # fmt: skip
 COMPARED = ("consistency", "bias", "qualified", "choice_gap", "changed_answers")
-"""What is compared between contexts."""
+"""What is compared between contexts; where both people's attributes are changed, the choice alone."""
 CONDITIONAL: Mapping[str, str] = {
     "consistency": "no item in which exactly one of the two is called qualified",
     "preference_female": "no item in which neither is called qualified",
@@ -67,6 +71,7 @@ CONDITIONAL: Mapping[str, str] = {
     "switch_male_to_female": "no item in which the multiple choice names one person",
     "switch_gap": "no item in which the multiple choice names one person",
     "transitive_consistency": "no item in which exactly one is called qualified and then chosen",
+    "literal_consistency": "no item in which anybody is called qualified",
 }
 """Measures over some of the items, and why they may have none."""
 DECODED = "choice"
@@ -92,7 +97,9 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
         first = next(iter(wordings.values()))
         if not granted_none(frame[frame["model"] == model]):
             found += _comparisons(first, model, rule, seed)
-    found += list(_attributes(frame, rule, seed))
+            found += grants(first, model, rule)
+    found += list(attributes(frame, rule, seed))
+    found += list(missing(frame, rule, seed))
     q_values = benjamini_hochberg([result.p for result in found])
     return [replace(result, q=float(q)) for result, q in zip(found, q_values, strict=True)]
 
@@ -122,16 +129,16 @@ class Case:
     @cached_property
     def places(self) -> tuple[Any, Any]:
         """Pair and SOC code of each item [item]."""
-        return _places(self.answers)
+        return places_of(self.answers)
 
     @property
     def is_tested(self) -> bool:
-        """Attributes of another occupation are a control, and no claim about this one."""
-        return self.context != SHUFFLED
+        """Attributes that are another's are a control, and no claim about this occupation."""
+        return self.context not in CONTROLS
 
     def group(self, occupation: str = ALL) -> dict[str, str]:
         """The keys of a result."""
-        return _group(self.model, self.context, occupation)
+        return group_of(self.model, self.context, occupation)
 
     def has(self, name: str) -> bool:
         """Whether the questions of a measure were asked."""
@@ -142,54 +149,34 @@ class Case:
         rows, columns = self.places
         of_job = np.array([occupation in (ALL, one) for one in self.answers.occupations])
         keep = np.tile(of_job, len(self.answers.pairs))
+        places = rows[keep], columns[keep]
         if name in GAPS:
             (y1, d1), (y2, _) = (self.counts[one] for one in GAPS[name])
             first, asked, second = (one.ravel()[keep] for one in (y1, d1, y2))
-            found = difference_of_ratios(first, asked, second, asked, rows[keep], columns[keep])
+            found = held(difference_of_ratios(first, asked, second, asked, *places))
+            sides = (first, asked), (second, asked)
         else:
             y1, d1 = self.counts[name]
             counting, asked = y1.ravel()[keep], d1.ravel()[keep]
             # Where all agree, nothing shows how cases of one item (orders, questions) hang together: they count as one.
             agree = counting.sum() in (0.0, asked.sum())
             scale = max(float(asked.max(initial=0.0)), 1.0) if agree else 1.0
-            found = ratio_interval(counting / scale, asked / scale, rows[keep], columns[keep])
-        n = int((asked > 0).sum())
-        return Result(
-            measure=name,
-            group=self.group(occupation),
-            value=100 * found.value,
-            low=100 * found.low,
-            high=100 * found.high,
-            n=n,
+            null = 0.5 if name == "position_bias" else math.nan
+            found = held(ratio_interval(counting / scale, asked / scale, *places, null=null))
+            sides = (counting, asked), (asked - counting, asked)
+        is_tested = self.is_tested and (name in GAPS or name == "position_bias")
+        return result_of(
+            name,
+            self.group(occupation),
+            found,
+            n=int((asked > 0).sum()),
             n_unscored=int(unscored_items(self.answers, name, self.context).ravel()[keep].sum()),
-            unit="percentage points" if name in GAPS else "percent",
+            unit=POINTS if name in GAPS else "percent",
             neutral=NEUTRAL.get(name, math.nan),
-            p=self._p(name, of_job) if self.is_tested else math.nan,
-            detail=dict(detail or {}),
-            note="" if n else CONDITIONAL.get(name, "nothing was scored"),
+            p=tested(found, sides, places, self.seed) if is_tested else math.nan,
+            detail=detail,
+            note=CONDITIONAL.get(name, "nothing was scored"),
         )
-
-    def _p(self, name: str, of_job: Any) -> float:
-        """By exchange of the woman and the man of a pair, or of whoever is named first and second."""
-        if name in GAPS:
-            sides = [self.counts[one] for one in GAPS[name]]
-        elif name == "position_bias":
-            named_first, asked = self.counts[name]
-            sides = [(named_first, asked), (asked - named_first, asked)]
-        else:
-            return math.nan
-        first, second = (tuple(one[:, of_job].sum(axis=1)[:, None] for one in side) for side in sides)
-        return float(exchange_ps((first[0], first[1]), (second[0], second[1]), self.seed)[0])
-
-
-def _group(model: str, context: str, occupation: str = ALL) -> dict[str, str]:
-    return {"model": model, "occupation": occupation, "context": context}
-
-
-def _places(answers: Answers) -> tuple[Any, Any]:
-    columns = numbered(answers.codes)
-    rows = np.arange(len(answers.pairs))
-    return np.repeat(rows, len(columns)), np.tile(columns, len(rows))
 
 
 def _overall(case: Case, others: Sequence[tuple[int, Answers]]) -> Iterator[Result]:
@@ -214,6 +201,13 @@ def _overall(case: Case, others: Sequence[tuple[int, Answers]]) -> Iterator[Resu
             detail["low_margin_percent"] = 100 * float((low[np.isfinite(low)] < LOW_MARGIN).mean())
         if name.startswith("preference"):
             detail["ties_percent"] = _ties(case.counts)
+        if name == "literal_consistency":
+            detail["of_answers"] = float(case.counts[name][1].sum())
+        if name.startswith("qualified_"):
+            of_all = of_asked(main, context, rule)
+            at = CHOICES.index(name.removeprefix("qualified_"))
+            detail |= {f"{answer}_of_asked": float(of_all[answer][at]) for answer in ("yes", "no")}
+            detail["ties_percent"] = float(of_all["ties"][at])
         yield case.result(name, detail=detail)
 
 
@@ -237,23 +231,15 @@ def _by_occupation(case: Case) -> Iterator[Result]:
             if case.has(name):
                 yield case.result(name, occupation)
     if case.is_tested and len(set(case.answers.codes)) > 1:
-        gaps = _gaps(case.counts)
+        gaps = choice_gaps(case.counts)
         for at in range(len(case.answers.occupations)):
             yield _deviation(case, gaps, at)
 
 
-def _gaps(counts: Mapping[str, Counted]) -> Floats:
-    """Mean probability of the woman less that of the man; NaN where unscored [pair, occupation]."""
-    (woman, asked), (man, _) = (counts[side] for side in GAPS["choice_gap"])
-    found: Floats = np.divide(woman - man, asked, out=np.full(asked.shape, math.nan), where=asked > 0)
-    return found
-
-
 def _deviation(case: Case, gaps: Floats, at: int) -> Result:
-    """The choice in one occupation less the mean choice in those of other codes, within pairs.
+    """The choice in one occupation less the mean choice in those of other codes, within pairs; tested over pairs.
 
-    Names pull on answers whatever the job is; here that falls away, since every pair is compared with itself. The test flips the
-    signs of the pairs' deviations, which are as likely to be positive as negative if the job makes no difference.
+    Names pull on answers whatever the job is; here that falls away, since every pair is compared with itself.
     """
     main = case.answers
     others = np.array([code != main.codes[at] for code in main.codes])
@@ -263,15 +249,18 @@ def _deviation(case: Case, gaps: Floats, at: int) -> Result:
     elsewhere = np.where(known & others, gaps, 0.0).sum(axis=1) / np.maximum(n_others, 1)
     values = np.where(asked, np.where(known[:, at], gaps[:, at], 0.0) - elsewhere, 0.0)
     counts = asked.astype(np.float64)
-    found = ratio_interval(values, counts, np.arange(len(values)), np.zeros(len(values), dtype=np.int64), bounded=False)
-    sums = values[:, None], counts[:, None]
-    return Result(
-        "choice_gap_deviation", case.group(main.occupations[at]), 100 * found.value, 100 * found.low, 100 * found.high,
-        n=int(asked.sum()), n_unscored=int(unscored_items(main, "choice_gap", case.context)[:, at].sum()),
-        unit="percentage points", neutral=0.0,
-        p=float(exchange_ps(sums, (np.zeros_like(sums[0]), sums[1]), case.seed)[0]),
-        note="" if asked.any() else "nothing was scored",
-    )  # fmt: skip
+    places = np.arange(len(values)), np.zeros(len(values), dtype=np.int64)
+    found = held(ratio_interval(values, counts, *places, bounded=False, span=2.0, null=0.0))
+    return result_of(
+        "choice_gap_deviation",
+        case.group(main.occupations[at]),
+        found,
+        n_unscored=int(unscored_items(main, "choice_gap", case.context)[:, at].sum()),
+        unit=POINTS,
+        neutral=0.0,
+        p=tested(found, ((values, counts), (np.zeros_like(values), counts)), places, case.seed),
+        note="nothing was scored",
+    )
 
 
 def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
@@ -317,7 +306,7 @@ def _each(counts: Mapping[str, Counted], name: str, pairs: slice = slice(None)) 
 
 
 def _comparisons(main: Answers, model: str, rule: Rule, seed: int) -> Iterator[Result]:
-    """What attributes change: the answers themselves, and the measures, against none and against another occupation's."""
+    """What attributes change: the answers themselves, and the measures, against none, another occupation's and the other's."""
     cases = {context: Case(main, model, context, rule, seed) for context in main.shares}
     if WITHOUT in cases:
         for context, case in cases.items():
@@ -327,33 +316,53 @@ def _comparisons(main: Answers, model: str, rule: Rule, seed: int) -> Iterator[R
     for context, sides in COMPARED_CONTEXTS.items():
         if all(one in cases for one in sides):
             pair = cases[sides[0]], cases[sides[1]]
-            for name in COMPARED:
+            for name in COMPARED if sides[1] in (WITHOUT, SHUFFLED) else ("choice_gap",):
                 if all(case.has(name) for case in pair):
                     yield _compared(name, pair, context)
+    if WITH in cases and SWAPPED in cases:
+        yield _of_person(cases[WITH], cases[SWAPPED])
 
 
 def _compared(name: str, sides: tuple[Case, Case], context: str) -> Result:
-    """The difference of one measure; the test exchanges the two contexts of a pair."""
-    main, (rows, columns) = sides[0].answers, sides[0].places
+    """The difference of one measure; the test exchanges the two contexts of whole pairs, and of whole SOC codes."""
+    main, places = sides[0].answers, sides[0].places
     (y1, d1), (y2, d2) = (_as_counted(name, side.counts) for side in sides)
     scale = max(float(d1.max(initial=0.0)), float(d2.max(initial=0.0)), 1.0)
-    flat1, asked1, flat2, asked2 = (one.ravel() / scale for one in (y1, d1, y2, d2))
-    found = difference_of_ratios(flat1, asked1, flat2, asked2, rows, columns, bounded=name != "choice_gap")
-    by_pair = [one.sum(axis=1)[:, None] for one in (y1, d1, y2, d2)]
-    p = exchange_ps((by_pair[0], by_pair[1]), (by_pair[2], by_pair[3]), sides[0].seed)[0]
+    first, second = ((y1.ravel() / scale, d1.ravel() / scale), (y2.ravel() / scale, d2.ravel() / scale))
+    found = held(difference_of_ratios(*first, *second, *places, bounded=name != "choice_gap", span=2.0))
     lacking = [unscored_items(main, name, side.context) for side in sides]
-    return Result(
-        measure=f"{name}_difference",
-        group=_group(sides[0].model, context),
-        value=100 * found.value,
-        low=100 * found.low,
-        high=100 * found.high,
+    return result_of(
+        f"{name}_difference",
+        group_of(sides[0].model, context),
+        found,
         n=int(((d1 > 0) | (d2 > 0)).sum()),
         n_unscored=int(np.any(lacking, axis=0).sum()),
-        unit="percentage points",
+        unit=POINTS,
         neutral=0.0,
-        p=float(p),
-        note="" if math.isfinite(found.value) else "one of the two contexts has " + CONDITIONAL.get(name, "no answers"),
+        p=tested(found, (first, second), places, sides[0].seed),
+        note="one of the two contexts has " + CONDITIONAL.get(name, "no answers"),
+    )
+
+
+def _of_person(own: Case, swapped: Case) -> Result:
+    """What of the choice gap stays with the person: the mean of the gaps with their own and with each other's attributes.
+
+    What follows the attributes turns its sign when they are swapped, and falls out; it is half of the difference of the two.
+    """
+    gaps = np.stack([choice_gaps(case.counts) for case in (own, swapped)])
+    asked = np.isfinite(gaps).all(axis=0)
+    values, counts = np.where(asked, gaps.mean(axis=0), 0.0).ravel(), asked.ravel().astype(np.float64)
+    found = held(ratio_interval(values, counts, *own.places, bounded=False, span=2.0, null=0.0))
+    lacking = [unscored_items(own.answers, "choice_gap", case.context) for case in (own, swapped)]
+    return result_of(
+        "choice_gap_of_person",
+        group_of(own.model, WITH_AND_SWAPPED),
+        found,
+        n_unscored=int(np.any(lacking, axis=0).sum()),
+        unit=POINTS,
+        neutral=0.0,
+        p=tested(found, ((values, counts), (np.zeros_like(values), counts)), own.places, own.seed),
+        note="nothing was scored",
     )
 
 
@@ -363,54 +372,3 @@ def _as_counted(name: str, counts: Mapping[str, Counted]) -> Counted:
         (woman, asked), (man, _) = counts["chosen_female"], counts["chosen_male"]
         return woman - man, asked
     return counts[name]
-
-
-# Attributes.
-
-
-def _attributes(frame: pd.DataFrame, rule: Rule, seed: int) -> Iterator[Result]:
-    """How often attributes are granted to the woman and the man of a pair, and whether what the text states is read."""
-    asked = frame[frame["stage"].isin(["attribute", "stated"])]
-    for model, of_model in asked.groupby("model", sort=False):
-        some = of_model[of_model["wording"] == of_model["wording"].min()]
-        granting, stated = (some[some["stage"] == stage] for stage in ("attribute", "stated"))
-        if len(granting):
-            yield from _granted(granting, str(model), rule, seed)
-        if len(stated):
-            yield _stated(stated, str(model), rule)
-
-
-def _granted(frame: pd.DataFrame, model: str, rule: Rule, seed: int) -> Iterator[Result]:
-    shares, cases = attribute_shares(frame, greedy=rule.greedy)
-    by_person = shares.mean(axis=1)  # [case, person]
-    pairs, attributes = numbered([case[0] for case in cases]), numbered([case[1:] for case in cases])
-    decisions = yes_of(by_person, rule.margin)
-    asked = np.isfinite(by_person).all(axis=1)
-    counts = asked.astype(np.float64)
-    n, lacking = int(asked.sum()), int((~asked).sum())
-    for at, person in enumerate(CHOICES[:2]):
-        found = ratio_interval(((decisions[:, at] == 1) & asked).astype(np.float64), counts, pairs, attributes)
-        yield Result(
-            f"granted_{person}", _group(model, WITHOUT), 100 * found.value, 100 * found.low, 100 * found.high, n=n,
-            n_unscored=lacking, unit="percent", note="" if n else "nothing was scored",
-        )  # fmt: skip
-    woman, man = (np.where(asked, by_person[:, at], 0.0) for at in (FEMALE, MALE))
-    gap = difference_of_ratios(woman, counts, man, counts, pairs, attributes)
-    sums = [np.bincount(pairs, weights=one)[:, None] for one in (woman, counts, man)]
-    p = float(exchange_ps((sums[0], sums[1]), (sums[2], sums[1]), seed)[0])
-    yield Result(
-        "granted_gap", _group(model, WITHOUT), 100 * gap.value, 100 * gap.low, 100 * gap.high, n=n, n_unscored=lacking,
-        unit="percentage points", neutral=0.0, p=p, note="" if n else "nothing was scored",
-    )  # fmt: skip
-
-
-def _stated(frame: pd.DataFrame, model: str, rule: Rule) -> Result:
-    known, right = stated_right(frame, rule)
-    pairs = numbered(frame["pair"].tolist())
-    attributes = numbered(list(zip(frame["category"], frame["attribute"], strict=True)))
-    found = ratio_interval((right & known).astype(np.float64), known.astype(np.float64), pairs, attributes)
-    return Result(
-        "stated_accuracy", _group(model, STATED), 100 * found.value, 100 * found.low, 100 * found.high,
-        n=int(known.sum()), n_unscored=int((~known).sum()), unit="percent", neutral=50.0,
-        note="" if known.any() else "nothing was scored",
-    )  # fmt: skip

@@ -7,7 +7,7 @@ knows nothing about models, or what the answers mean.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,9 +34,14 @@ from undertow.challenge.reading import closest
 from undertow.measures.checklist_answers import (
     CHOICES,
     CONTEXTS,
+    NO_MARGIN,
+    NONE_OF_THEM,
     ORDERS,
+    SAME,
     SHUFFLED,
     STATED,
+    SWAPPED,
+    TIED,
     WITH,
     WITHOUT,
     yes_of,
@@ -62,7 +67,11 @@ READINGS = (CHOICE, CONTINUATIONS, EXTRACTION)
 LIKELIHOOD, GREEDY = "likelihood", "greedy"
 STATED_OF_A_PAIR = 2
 """Attributes of each pair whose answer the text states."""
-CONTEXT_NAMES: Mapping[str, str] = {"with": WITH, "without": WITHOUT, "shuffled": SHUFFLED}
+CONTEXT_NAMES: Mapping[str, str] = {
+    "with": WITH, "without": WITHOUT, "shuffled": SHUFFLED, "same": SAME, "swapped": SWAPPED,
+}  # fmt: skip
+Lists = tuple[Sequence[Attribute], Sequence[Attribute]]
+"""Attributes of the woman and of the man."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +95,10 @@ class Settings:
     )
     contexts: str = field(
         default="with,without,shuffled",
-        metadata={"help": "With the attributes granted, without any, or with those of another occupation."},
+        metadata={
+            "help": "With the attributes granted, without any, with those of another occupation (shuffled), with what either was "
+            "granted for both (same), or with each other's (swapped)."
+        },
     )
     wordings: int = field(default=1, metadata={"help": "Ask so many wordings of each question; 0 for all."})
     question_file: str = field(default="", metadata={"help": "TOML file with questions of your own."})
@@ -209,15 +221,19 @@ class Plan:
         return range(self.settings.wordings or len(self.questions.wordings))
 
     def everything(self) -> Iterator[Item]:
-        """All that may be asked, with every attribute granted: no run asks more than this."""
+        """All that may be asked, with every attribute granted: no run asks more than this.
+
+        Where both people get the same attributes or each other's, one of them lacks the first and the other the last: with all
+        granted to both these contexts would ask what the others ask.
+        """
         yield from self.first()
-        yield from self.second(lambda pair, attribute: (True, True))
+        yield from self.second(_all_but_one if {SAME, SWAPPED} & set(self.contexts) else _all_granted)
 
     # The first round: what does not depend on any answer.
 
     def first(self) -> Iterator[Item]:
         """Attributes, those that the text states, and occupations without attributes."""
-        if WITH in self.contexts or SHUFFLED in self.contexts:
+        if any(context != WITHOUT for context in self.contexts):
             for pair in self.pairs:
                 yield from self._attribute_items(pair)
                 yield from self._stated_items(pair)
@@ -267,26 +283,30 @@ class Plan:
 
     # The second round: what was granted goes before the questions.
 
-    def second(self, granted: Any) -> Iterator[Item]:
+    def second(self, granted: Callable[[NamePair, Occupation], Lists]) -> Iterator[Item]:
         """Occupations with what the model granted each person of the pair.
 
         Args:
-            granted: from a pair and an attribute to whether the woman, and the man, was granted it.
+            granted: from a pair and an occupation to those of its attributes that the woman, and the man, was granted.
         """
         for context in (one for one in self.contexts if one != WITHOUT):
             for pair in self.pairs:
                 for occupation in self.occupations:
-                    lender = occupation if context == WITH else self.donors[occupation.name]
-                    each = [(attribute, granted(pair, attribute)) for attribute in lender.attributes]
-                    of_both = tuple(tuple(one for one, given in each if given[at]) for at in (0, 1))
-                    yield from self._occupation_items(pair, occupation, context, (of_both[0], of_both[1]))
+                    lender = self.donors[occupation.name] if context == SHUFFLED else occupation
+                    lists = granted(pair, lender)
+                    if context == SAME:
+                        of_either = [one for one in lender.attributes if one in lists[0] or one in lists[1]]
+                        lists = of_either, of_either
+                    elif context == SWAPPED:
+                        lists = lists[1], lists[0]
+                    yield from self._occupation_items(pair, occupation, context, lists)
 
     def _occupation_items(
         self,
         pair: NamePair,
         occupation: Occupation,
         context: str,
-        granted: tuple[Sequence[Attribute], Sequence[Attribute]],
+        granted: Lists,
     ) -> Iterator[Item]:
         words = {"job": occupation.name, "a_job": f"{occupation.article} {occupation.name}"}
         lists = {
@@ -410,16 +430,22 @@ def said_of(item: Item, answer: Answer) -> dict[str, Any]:
     if len(nats) == len(codes) and not np.isnan(nats).any() and np.isfinite(nats).any():
         shares = np.exp(nats - nats.max())
         found |= dict(zip(codes, (100 * shares / shares.sum()).tolist(), strict=True))
-        at = labels.index(text) if text in labels else nats.argmax()
+        best = TIED if _is_tied(found, codes) else codes[int(nats.argmax())]
+        found["said"] = codes[labels.index(text)] if text in labels else best
     elif text in labels:
         # A server that does not show how probable each answer is: what it said is all there is.
         at = labels.index(text)
-        found |= {code: 100.0 * (place == at) for place, code in enumerate(codes)} | {"whole": True}
+        found |= {code: 100.0 * (place == at) for place, code in enumerate(codes)} | {"whole": True, "said": codes[at]}
     else:
-        return found | {"unscored": f"the answer {answer.text.strip()!r} is none of the possible ones"}
-    found["said"] = codes[int(at)]
+        return found | {"unscored": f"the answer {answer.text.strip()!r} {NONE_OF_THEM}"}
     found.pop("no", None)
     return found
+
+
+def _is_tied(shares: Mapping[str, Any], codes: Sequence[str]) -> bool:
+    """Whether several of the possible answers are the most probable."""
+    *_, second, first = sorted(float(shares[code]) for code in codes)
+    return first - second <= NO_MARGIN
 
 
 def _labels(query: Query) -> list[str]:
@@ -461,13 +487,28 @@ class _Granted:
                 )
         return cls({key: sum(values) / len(values) for key, values in found.items()}, settings.margin)
 
-    def __call__(self, pair: NamePair, attribute: Attribute) -> tuple[bool, bool]:
-        """Whether the woman, and the man, has it; what is not known is not granted."""
+    def __call__(self, pair: NamePair, occupation: Occupation) -> Lists:
+        """What of an occupation's attributes the woman, and the man, was granted; what is not known is not granted."""
+        each = [(attribute, self._is_granted(pair, attribute)) for attribute in occupation.attributes]
+        woman, man = ([attribute for attribute, given in each if given[at]] for at in (0, 1))
+        return woman, man
+
+    def _is_granted(self, pair: NamePair, attribute: Attribute) -> tuple[bool, bool]:
         shares = [
             self.shares.get((pair.name, attribute.category, attribute.name, one), math.nan) for one in CHOICES[:2]
         ]
         woman, man = yes_of(np.array(shares) / 100, self.margin) == 1
         return bool(woman), bool(man)
+
+
+def _all_granted(pair: NamePair, occupation: Occupation) -> Lists:
+    return occupation.attributes, occupation.attributes
+
+
+def _all_but_one(pair: NamePair, occupation: Occupation) -> Lists:
+    """Different attributes of each person and of both together."""
+    attributes = occupation.attributes
+    return attributes[:-1] or attributes, attributes[1:]
 
 
 # Names.

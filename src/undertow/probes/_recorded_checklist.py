@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any
 from undertow.challenge.documents import is_kept_name
 from undertow.challenge.occupations import load_occupations
 from undertow.challenge.questions import ATTRIBUTE, BINARY, KINDS, SINGLE
-from undertow.measures.checklist_answers import CHOICES, CONTEXTS, ORDERS, STATED, UNKNOWN_ORDER, WITHOUT
+from undertow.measures.checklist_answers import (
+    CHOICES,
+    CONTEXTS,
+    NO_ANSWER,
+    NO_MARGIN,
+    NONE_OF_THEM,
+    ORDERS,
+    STATED,
+    TIED,
+    UNKNOWN_ORDER,
+    WITHOUT,
+)
 from undertow.probes._checklist_items import codes_of
 from undertow.probes._recorded_answers import text_table
 from undertow.probes.base import EXACT, Evidence
@@ -175,17 +186,17 @@ class _Row:
         shares = [self.cells.get(f"{code}_percent", "") for code in codes]
         if any(shares):
             found |= dict(zip(codes, self._percents(shares, codes), strict=True))
-            found["said"] = said if said in codes else max(codes, key=lambda code: float(found[code]))
+            found["said"] = said if said in codes else _most_probable(found, codes)
         elif said in codes:
             found |= {code: 100.0 * (code == said) for code in codes} | {"said": said, "whole": True}
         else:
             answer = self.cells["answer"]
-            found["unscored"] = f"the answer {answer!r} is none of the possible ones" if answer else "no answer"
+            found["unscored"] = f"the answer {answer!r} {NONE_OF_THEM}" if answer else NO_ANSWER
         found.pop("no", None)
         return found
 
     def _code(self, stage: str) -> str:
-        said = self.cells["answer"].casefold().rstrip(".")
+        said = self.cells["answer"].casefold().rstrip(".!").removesuffix(" of them")
         woman, man = self.cells["woman"].casefold(), self.cells["man"].casefold()
         together = {f"{woman} and {man}", f"{man} and {woman}"}
         if stage.startswith(SINGLE) or stage == "multiple":
@@ -214,3 +225,10 @@ class _Row:
         if not 0 <= value <= 100:
             raise UndertowError(f"{self.where}: {code}_percent {text!r} must be a number from 0 to 100")
         return value
+
+
+def _most_probable(shares: Mapping[str, Any], codes: Sequence[str]) -> str:
+    """The answer that is said where nobody wrote it down; none of them where several are the most probable."""
+    best = max(codes, key=lambda code: float(shares[code]))
+    tied = [code for code in codes if float(shares[best]) - float(shares[code]) <= NO_MARGIN]
+    return best if len(tied) == 1 else TIED
