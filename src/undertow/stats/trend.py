@@ -369,7 +369,8 @@ def any_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level: floa
     Where no value has an effect, the deviations of a sentence from its own mean could as well have the other sign. p flips the
     signs of whole sentences (all patterns of up to 13, else random ones), so that whatever the answers to one sentence share,
     such as a slope of its own, is allowed for. The variance of the effects is the mean product of the deviations of different
-    sentences, which the sentences' own noise does not enlarge, with a jackknife interval over sentences.
+    sentences, which the sentences' own noise does not enlarge, with a jackknife interval over sentences,
+    which reaches down to 0 where the test finds no effect.
 
     Args:
         sums: of the observations in each cell [cluster, value].
@@ -386,10 +387,16 @@ def any_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level: floa
         return AnyEffect(math.nan, math.nan, math.nan, math.nan)
     variance, without = _variance(parts), np.array([_variance(np.delete(parts, at, axis=0)) for at in range(n)])
     without *= (n / (n - 1)) ** 2
-    error = math.sqrt((n - 1) / n * float(((without - without.mean()) ** 2).sum()))
-    half = float(special.stdtrit(n - 1, (1 + level) / 2)) * error
-    low, sd, high = (math.sqrt(max(one, 0.0)) for one in (variance - half, variance, variance + half))
-    return AnyEffect(sd, low, high, _flipped(parts, seed))
+    moved = (n - 1) / n * (without.mean() - without)  # how far each sentence moves the variance
+    squared_error, df = influence_variance(moved, np.ones(n, dtype=np.bool_))
+    half = float(special.stdtrit(float(df), (1 + level) / 2)) * math.sqrt(float(squared_error))
+    p = _flipped(parts, seed)
+    if p < 1 - level and variance > 0:
+        # A variance that is not 0 is told on the scale of its logarithm, since sentences may be skewed.
+        low, high = variance * math.exp(-half / variance), variance * math.exp(half / variance)
+    else:
+        low, high = 0.0, max(variance + half, 0.0)
+    return AnyEffect(math.sqrt(max(variance, 0.0)), math.sqrt(low), math.sqrt(high), p)
 
 
 def effect_sd(sums: ArrayLike, counts: ArrayLike) -> float:
