@@ -55,7 +55,7 @@ format:  ## put the code into the project's format
 
 validity:  ## simulate audits whose truth is known, and write docs/validity.md
 	$(INSTALL) models
-	$(BIN)/python -m studies.validity
+	$(BIN)/python -m tools.validity
 
 docs:  ## make the site of the documentation, to be opened from disk
 	$(INSTALL) docs

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
-from studies.validity.tables import share, table
+from tools.validity.tables import share, table
 
 from undertow.stats import benjamini_hochberg
 from undertow.stats.clusters import influence_variance, share_interval

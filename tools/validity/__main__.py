@@ -9,7 +9,7 @@ import argparse
 import math
 from pathlib import Path
 
-from studies.validity import drift
+from tools.validity import drift
 
 PAGE = Path(__file__).parents[2] / "docs" / "validity.md"
 HEAD = """# How far a claim holds
