@@ -119,7 +119,7 @@ def test_run_folder_holds_observations_results_manifest_page_and_figures(finishe
     frame = run.observations
     assert len(frame) == 120
     assert frame[["female", "male", "neutral"]].sum(axis=1).to_numpy() == pytest.approx(np.full(120, 100.0))
-    assert (frame["cluster"].nunique(), frame["w"].nunique()) == (4, 30)
+    assert (frame["cluster"].nunique(), frame["w"].nunique()) == (10, 12)
     assert set(run.results["measure"]) == {"mean_mass", "slope", "pearson_r", "slope_gap"}
     assert run.figure().axes
     assert run.manifest["command"] == "undertow run spurious-correlation -m toy --w date --seed 3 --limit 120"
@@ -192,7 +192,7 @@ def test_options_are_checked(options: dict[str, object], expected: str) -> None:
 
 @untold
 def test_limits_keep_the_design_balanced(tmp_path: Path) -> None:
-    for limit, cells, values in [(120, 2, 30), (45, 1, 22), (3, 1, 3)]:
+    for limit, cells, values in [(120, 6, 10), (45, 3, 7), (3, 1, 3)]:
         run = undertow.run(PROBE, model="toy", w="date,place", limit=limit, out=tmp_path / str(limit))
         date = run.observations[run.observations["w_name"] == "date"]
         assert (date["cluster"].nunique(), date["w"].nunique()) == (cells, values)

@@ -263,7 +263,7 @@ def test_no_column_of_an_answer_is_taken_by_a_users_name(name: str, kind: str, t
 
 def test_the_planted_slope_is_found_through_prompts(drift: Run) -> None:
     results = {(one.measure, *one.group.values()): one for one in drift.record.results}
-    assert drift.observations["w"].nunique() == 30
+    assert drift.observations["w"].nunique() == 11
     for prompt in "ABC":
         run = "server", "mgc", prompt, "date"
         # 10 points a century go from he to she.
