@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from undertow.stats.shares import FACTORS, factor_shares, level_means, population_sd, variance_shares
+from undertow.stats.shares import FACTORS, aliased_factors, factor_shares, level_means, population_sd, variance_shares
 
 Floats = NDArray[np.float64]
+
+SEEDS = st.integers(0, 2**31)
 
 SHOTS = [0, 5, 5, 5, 10]
 """One setting without examples, three draws of five, one of ten: groups of unlike sizes."""
@@ -209,3 +211,53 @@ def test_population_sd_is_the_one_of_the_paper() -> None:
     assert population_sd([5]) == 0
     assert math.isnan(population_sd([]))
     assert math.isnan(population_sd([math.nan]))
+
+
+# Factors that cannot be told apart -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "sets"),
+    [
+        (list(itertools.product(range(2), range(3), range(2))), [(0,), (1,), (2,)]),
+        ([(0, 0, 0), (1, 1, 0), (0, 0, 1), (1, 1, 1)], [(0, 1), (2,)]),
+        ([(0, 1, 0), (1, 0, 0), (0, 1, 1), (1, 0, 1)], [(0, 1), (2,)]),
+        ([(0, 0, 0), (1, 1, 1)], [(0, 1, 2)]),
+        # Two pairs that change together, each by itself.
+        ([(a, b, a, b) for a in range(2) for b in range(2)], [(0, 2), (1, 3)]),
+        # The third level of one goes with the second of the other, always.
+        ([(0, 0), (1, 0), (2, 1)], [(0, 1)]),
+        # It goes with it, and is there without it: the two are told apart.
+        ([(0, 0), (1, 0), (2, 1), (2, 0)], [(0,), (1,)]),
+        # Half of a factorial tells main effects apart; three of its rows do not.
+        ([(0, 0, 0), (0, 1, 1), (1, 0, 1), (1, 1, 0)], [(0,), (1,), (2,)]),
+        ([(0, 0, 0), (0, 1, 1), (1, 0, 1)], [(0, 1, 2)]),
+        ([(0,), (1,), (2,)], [(0,)]),
+    ],
+)
+def test_factors_that_do_not_vary_alone_are_in_one_set(
+    rows: list[tuple[int, ...]], sets: list[tuple[int, ...]]
+) -> None:
+    assert aliased_factors(np.array(rows)) == sets
+    assert aliased_factors(np.array(rows * 3)[::-1]) == sets
+
+
+@settings(max_examples=80)
+@given(st.integers(1, 12), st.integers(1, 4), SEEDS)
+def test_factors_alone_in_their_set_are_those_that_the_rank_says(n_rows: int, n_factors: int, seed: int) -> None:
+    """A factor varies alone where its columns add as much to the rank of all others as there are of them."""
+    codes = np.random.default_rng(seed).integers(0, 3, (n_rows, n_factors))
+
+    def columns(factors: list[int]) -> list[NDArray[np.bool_]]:
+        return [codes[:, at] == level for at in factors for level in np.unique(codes[:, at])[1:]]
+
+    def rank(factors: list[int]) -> int:
+        return int(np.linalg.matrix_rank(np.column_stack([np.ones(n_rows), *columns(factors)]).astype(float)))
+
+    everything = list(range(n_factors))
+    found = aliased_factors(codes)
+    assert sorted(at for one in found for at in one) == everything
+    for at in everything:
+        others = [one for one in everything if one != at]
+        is_alone = rank(everything) - rank(others) == len(columns([at]))
+        assert ((at,) in found) == is_alone

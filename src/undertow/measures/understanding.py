@@ -2,7 +2,9 @@
 
 Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), sections 4.3 and 5.
 A cell is one wording and one draw of examples; a score is its mean over documents, and what is told is the mean over cells, the
-population standard deviation over them, and an interval over documents. Knows tables of answers; knows no model and no prompt.
+population standard deviation over them, and an interval over documents. What is claimed of a run (a difference from the best answer
+without a model, between dimensions, between words) has one test each, and one correction for all of them. Knows tables of answers; knows
+no model and no prompt.
 """
 
 from __future__ import annotations
@@ -16,15 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.measures.text_overlap import Meteor, bleu_stats, meteor_scorer, token_f1
+from undertow.stats import FEWEST_CLUSTERS
 from undertow.stats.agreement import (
+    FEWEST_FOR_PERCENTILES,
     Estimate,
     bleu_over_cells,
     confusion,
     f1_over_cells,
-    majority_f1,
     mean_over_cells,
-    random_accuracy,
-    random_f1,
 )
 from undertow.stats.multiplicity import benjamini_hochberg
 from undertow.stats.points import kept, only_points
@@ -33,18 +34,20 @@ from undertow.types import Floats, Result
 if TYPE_CHECKING:
     import pandas as pd
 
+    from undertow.measures.baselines import Baselines
+
 DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = (
     "bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing"
 )  # fmt: skip
 ALL = "all"
 """The level of `dimension` and `description_class` where these are taken together."""
-MAJORITY, CHANCE, COPY, RANDOM_SPAN = "(majority)", "(random)", "(copy)", "(random span)"
+MAJORITY, CHANCE, ALWAYS_YES, COPY, RANDOM_SPAN = "(majority)", "(random)", "(always Yes)", "(copy)", "(random span)"
 """Levels of `description_class` that are no description: what needs no model."""
 SETTING = ("model", "shots", "sampling", "decoding")
 GROUP_KEYS = ("model", "task", "dimension", "description_class", "shots", "sampling", "decoding")
 SLOT = "slot_"
 """Before the names of slots, in the table of answers."""
-YES = "Yes"
+YES, NO = "Yes", "No"
 ACCURACY, F1, F1_MACRO, EXACT_MATCH, TOKEN_F1, BLEU4, METEOR = (
     "accuracy", "f1", "f1_macro", "exact_match", "token_f1", "bleu4", "meteor"
 )  # fmt: skip
@@ -55,8 +58,15 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
     REPHRASING: (TOKEN_F1, BLEU4, METEOR, EXACT_MATCH),
 }
 """The measures of each task, the one that its findings are about first."""
-N_RANDOM_SPANS = 20
-N_FLIPS = 20_000
+PERCENT, POINTS = (0.0, 100.0), (-100.0, 100.0)
+"""Between what scores lie, and differences of scores."""
+ALPHA = 0.05
+"""The false claims that are let into a run, of all that it claims."""
+N_SHUFFLES = 20_000
+AT_ONCE = 1000
+CLAIM_LOW, CLAIM_HIGH = "claim_low", "claim_high"
+"""Details of a result that is tested: the interval at the level that all tests of the run leave to each."""
+NO_INTERVAL = "no interval"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,7 @@ class Scored:
         values: scores by measure, in percent, NaN where unscored [document, cell].
         bleu: sufficient statistics [document, cell, 10]; of a task with written answers.
         gold, said: codes of labels [document] and [document, cell]; of a task with labels.
+        clusters: of documents that are no independent samples of others [document]; each is its own unless a table says otherwise.
     """
 
     documents: list[str]
@@ -81,6 +92,7 @@ class Scored:
     bleu: Floats | None = None
     gold: np.ndarray[Any, np.dtype[np.int64]] | None = None
     said: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    clusters: list[str] = field(default_factory=list)
 
     def of(self, cells: Sequence[int], documents: Sequence[int] | None = None) -> Scored:
         """Some cells, and some documents; all of these where none are named."""
@@ -95,6 +107,7 @@ class Scored:
             None if self.bleu is None else self.bleu[at],
             None if self.gold is None else self.gold[rows],
             None if self.said is None else self.said[at],
+            [self.clusters[row] for row in rows],
         )
 
     def of_class(self, name: str) -> Scored:
@@ -105,6 +118,11 @@ class Scored:
     def known(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Whether an answer is scored [document, cell]."""
         return np.isfinite(self.values[EXACT_MATCH])
+
+    @property
+    def n_clusters(self) -> int:
+        """Clusters of documents that have a scored answer."""
+        return len({name for name, known in zip(self.clusters, self.known.any(axis=1), strict=True) if known})
 
     @property
     def classes(self) -> list[str]:
@@ -195,6 +213,7 @@ def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) ->
     values = {name: filled(rows[name].to_numpy(dtype=float)) for name in names}
     first = rows.drop_duplicates("document").set_index(rows.drop_duplicates("document")["document"].astype(str))
     dimensions = [str(first.loc[name, "dimension"]) for name in documents]
+    clusters = [str(first.loc[name, "cluster"]) for name in documents] if "cluster" in first else documents
     bleu = gold = said = None
     if statistics is not None:
         bleu = np.full((*shape, 10), math.nan)
@@ -205,34 +224,71 @@ def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) ->
         gold = np.array([codes[str(first.loc[name, "gold"]).casefold()] for name in documents], dtype=np.int64)
         said = filled([codes.get(answer.strip().casefold(), -1) for answer in rows["answer"].astype(str)], int, -1)
         said[np.isnan(values[EXACT_MATCH])] = -1
-    return Scored(documents, dimensions, cells, filled(True, bool, False), values, bleu, gold, said)
+    return Scored(documents, dimensions, cells, filled(True, bool, False), values, bleu, gold, said, clusters)
 
 
 def _places(names: Sequence[Any]) -> dict[Any, int]:
     return {name: at for at, name in enumerate(names)}
 
 
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """A result whose p decides a claim.
+
+    Attributes:
+        result: with p, and without q.
+        interval: limits of what is tested, at a level; it leaves out 0 where p is below what the level leaves.
+    """
+
+    result: Result
+    interval: Callable[[float], tuple[float, float]]
+
+
 def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[Result]:
-    """Every measure of the task by class, dimension and setting, then baselines, wording effects and shares of variance."""
-    from undertow.measures.wording_effects import slot_effects, variance_results
+    """Every measure of the task by class, dimension and setting, then baselines, wording effects and shares of variance.
+
+    One q over all tests of the run: of the first measure of each setting against the best baseline, of its best against its worst
+    dimension, and of the words of slots, over all texts and by dimension.
+    """
+    from undertow.measures.baselines import Baselines
+    from undertow.measures.wording_effects import tested_effects, variance_results
 
     task = str(design["task"])
     settings = scored(frame, design)
     counts = _counts(frame)
-    baselines = Baselines.of(frame, design, seed)
-    told: list[Result] = []
+    baselines: Baselines | None = None
+    # No model's answers are in them, and scoring spans at random takes long.
+    if not only_points():
+        written = task in (EXTRACTION, REPHRASING)
+        baselines = (
+            Baselines.of_texts(frame, task, seed) if written else Baselines(len(list(design["labels"])), seed=seed)
+        )
+    told: list[Result | Tested] = []
     for setting, answers in settings.items():
         told += _of_setting((task, setting), answers, baselines, counts, seed)
-    told += baselines.results(task)
-    told += _corrected(slot_effects(frame, settings, (task, MEASURES[task][0]), seed))
-    told += variance_results(frame, settings, (task, MEASURES[task][0]))
-    return told
+    if baselines:
+        told += _of_baselines(task, baselines, settings)
+    told += tested_effects(frame, settings, (task, MEASURES[task][0]), seed)
+    return [*corrected(told), *variance_results(frame, settings, (task, MEASURES[task][0]))]
 
 
-def _corrected(effects: list[Result]) -> list[Result]:
-    """With q over all of them."""
-    q = benjamini_hochberg([effect.p for effect in effects])
-    return [replace(effect, q=float(value)) for effect, value in zip(effects, q, strict=True)]
+def corrected(told: Sequence[Result | Tested]) -> list[Result]:
+    """With q over all that is tested (Benjamini and Hochberg 1995), and intervals that say what q says.
+
+    Of R claims among m tests each has p below 0.05 R / m, and what is not claimed has not; so intervals of the level 1 - 0.05 R / m
+    leave out 0 where something is claimed, and nowhere else (Benjamini and Yekutieli 2005, "False Discovery Rate-Adjusted
+    Multiple Confidence Intervals"). Without a claim R counts as 1.
+    """
+    tested = [one.result if isinstance(one, Tested) else one for one in told]
+    qs = benjamini_hochberg([one.p for one in tested])
+    n_tests, n_claims = int(np.isfinite(qs).sum()), int((qs < ALPHA).sum())
+    level = 1 - ALPHA * max(n_claims, 1) / max(n_tests, 1)
+    found = []
+    for one, result, q in zip(told, tested, qs.tolist(), strict=True):
+        ends = one.interval(level) if isinstance(one, Tested) and math.isfinite(q) else (math.nan, math.nan)
+        known = {CLAIM_LOW: ends[0], CLAIM_HIGH: ends[1]} if math.isfinite(ends[0]) else {}
+        found.append(replace(result, q=q, detail={**result.detail, **known}) if math.isfinite(q) else result)
+    return found
 
 
 def group_of(task: str, setting: Sequence[str], name: str, dimension: str = ALL) -> dict[str, str]:
@@ -245,26 +301,163 @@ def group_of(task: str, setting: Sequence[str], name: str, dimension: str = ALL)
 def _of_setting(
     where: tuple[str, tuple[str, ...]],
     answers: Scored,
-    baselines: Baselines,
+    baselines: Baselines | None,
     counts: Mapping[tuple[str, ...], Mapping[str, float]],
     seed: int,
-) -> Iterator[Result]:
+) -> Iterator[Result | Tested]:
     task, setting = where
     classes = answers.classes
-    for name in [*classes, *([ALL] if len(classes) > 1 else [])]:
+    names = [*classes, *([ALL] if len(classes) > 1 else [])]
+    for name in names:
         of_class = answers.of_class(name)
         more = counts.get((*setting, name), {})
         for measure in MEASURES[task]:
             found = _estimate(of_class, measure, seed)
-            gain = baselines.gain(of_class, measure, seed)
-            yield _result(measure, group_of(task, setting, name), found, of_class, {**gain, **more})
+            result = _result(measure, group_of(task, setting, name), found, of_class, more)
+            # What is claimed is of all classes together, and of the measure that findings are about.
+            is_claim = name == names[-1] and measure == MEASURES[task][0]
+            yield _beside_baselines(result, of_class, baselines, is_claim=is_claim) if baselines else result
         if task == DIAGNOSIS:
             continue
+        parts = {}
         for dimension in filter(None, dict.fromkeys(answers.dimensions)):
             rows = [at for at, one in enumerate(of_class.dimensions) if one == dimension]
             part = of_class.of(range(len(of_class.cells)), rows)
-            found = _estimate(part, MEASURES[task][0], seed)
-            yield _result(MEASURES[task][0], group_of(task, setting, name, dimension), found, part, {})
+            parts[dimension] = _estimate(part, MEASURES[task][0], seed), part
+            yield _result(MEASURES[task][0], group_of(task, setting, name, dimension), *parts[dimension], {})
+        if name == names[-1] and not only_points():
+            yield from _between_dimensions(group_of(task, setting, name), MEASURES[task][0], parts, seed)
+
+
+def _beside_baselines(result: Result, answers: Scored, baselines: Baselines, *, is_claim: bool) -> Result | Tested:
+    """A score with what the best baseline has on the same texts, and how far above that it is."""
+    gain = baselines.gain(answers, result.measure)
+    if gain is None:
+        return replace(result, neutral=round(baselines.best_score(answers, result.measure), 2))
+    low, high = gain.interval()
+    detail = {**result.detail, "above_baseline": gain.value, "above_low": low, "above_high": high}
+    told = replace(result, neutral=round(gain.baseline, 2), detail=detail)
+    return Tested(replace(told, p=gain.p), gain.interval) if is_claim and math.isfinite(gain.p) else told
+
+
+def _of_baselines(task: str, baselines: Baselines, settings: Mapping[tuple[str, ...], Scored]) -> Iterator[Result]:
+    """A row for each baseline and measure, over the texts that have a scored answer in any setting."""
+    of_text: dict[str, Scored] = {}
+    for answers in settings.values():
+        known = answers.known.any(axis=1)
+        for at, name in enumerate(answers.documents):
+            if known[at] and name not in of_text:
+                cell = int(answers.known[at].argmax())
+                of_text[name] = answers.of([cell], [at])
+    if not of_text:
+        return
+    whole = _joined(list(of_text.values()))
+    for measure in MEASURES[task]:
+        best = round(baselines.best_score(whole, measure), 2)
+        for name in baselines.names(measure):
+            found = baselines.score(name, whole, measure)
+            note = meteor_scorer().used if measure == METEOR else ""
+            yield Result(
+                measure, group_of(task, ("", "", "", ""), name), found.value, found.low, found.high, n=found.n, unit="percent",
+                neutral=best, note=note,
+            )  # fmt: skip
+
+
+def _joined(texts: Sequence[Scored]) -> Scored:
+    """One answer to each of several documents, as if they were of one cell."""
+
+    def beneath(parts: Sequence[Any]) -> Any:
+        return None if any(part is None for part in parts) else np.concatenate(parts)
+
+    names = dict.fromkeys(name for one in texts for name in one.values)
+    return Scored(
+        [name for one in texts for name in one.documents],
+        [name for one in texts for name in one.dimensions],
+        texts[0].cells,
+        beneath([one.asked for one in texts]),
+        {name: beneath([one.values[name] for one in texts]) for name in names},
+        beneath([one.bleu for one in texts]),
+        beneath([one.gold for one in texts]),
+        beneath([one.said for one in texts]),
+        [name for one in texts for name in one.clusters],
+    )
+
+
+def _between_dimensions(
+    group: Mapping[str, str], measure: str, parts: Mapping[str, tuple[Estimate, Scored]], seed: int
+) -> Iterator[Tested]:
+    """The best dimension less the worst, tested against dimensions that texts were dealt into at random.
+
+    As Tukey's range: in each shuffle the widest of all pairs counts, scaled by how many texts both have, so that the two need not be
+    named beforehand. Texts that stand in clusters are dealt by cluster. Dimensions of too few texts are left out.
+    """
+    own = EXACT_MATCH if measure == ACCURACY else measure
+    enough = {name: part for name, part in parts.items() if part[1].n_clusters >= FEWEST_CLUSTERS}
+    if len(enough) < 2:
+        return
+    best = max(enough, key=lambda name: enough[name][0].value)
+    worst = min(enough, key=lambda name: enough[name][0].value)
+    sums, sizes, codes = _units(list(enough.values()), own)
+    if best == worst or sums is None:
+        return
+    value = enough[best][0].value - enough[worst][0].value
+    n_texts = np.array([part[0].n for part in enough.values()], dtype=np.float64)
+    scale = math.sqrt(sum(1 / enough[name][0].n for name in (best, worst)))
+    widest = np.sort(_shuffled_ranges(sums, sizes, codes, n_texts, seed))
+    hits = int(np.count_nonzero(widest >= value / scale - 1e-9))
+
+    def interval(level: float) -> tuple[float, float]:
+        # p is (1 + hits) / (1 + shuffles); what is beyond all shuffles cannot be told at this level.
+        place = math.floor((1 - level) * (1 + N_SHUFFLES) + 1e-9)
+        if place < 1:
+            return POINTS
+        reach = scale * float(widest[len(widest) - place])
+        return max(value - reach, POINTS[0]), min(value + reach, POINTS[1])
+
+    low, high = interval(1 - ALPHA)
+    yield Tested(
+        Result(
+            "dimension_gap", group, value, low, high, n=int(n_texts.sum()), unit="percentage points",
+            p=(1 + hits) / (1 + N_SHUFFLES), detail={"n_dimensions": float(len(enough))},
+            note=f"{best} less {worst}",
+        ),
+        interval,
+    )  # fmt: skip
+
+
+def _units(
+    parts: Sequence[tuple[Estimate, Scored]], own: str
+) -> tuple[Floats, Floats, np.ndarray[Any, np.dtype[np.int64]]] | tuple[None, None, None]:
+    """What is dealt: sums and numbers of texts [unit] and dimensions [unit]; None where a cluster has texts of two of them."""
+    sums: dict[tuple[int, str], list[float]] = {}
+    for code, (_, part) in enumerate(parts):
+        known = part.known.any(axis=1)
+        for at in np.flatnonzero(known).tolist():
+            sums.setdefault((code, part.clusters[at]), []).append(float(np.nanmean(part.values[own][at])))
+    if len({name for _, name in sums}) < len(sums):
+        return None, None, None
+    return (
+        np.array([sum(some) for some in sums.values()]),
+        np.array([float(len(some)) for some in sums.values()]),
+        np.array([code for code, _ in sums], dtype=np.int64),
+    )
+
+
+def _shuffled_ranges(
+    sums: Floats, sizes: Floats, codes: np.ndarray[Any, np.dtype[np.int64]], n_texts: Floats, seed: int
+) -> Floats:
+    """The widest scaled difference of two dimensions in each shuffle [shuffle]."""
+    rng = np.random.default_rng(seed)
+    n_groups = len(n_texts)
+    apart = 1 / np.sqrt(1 / n_texts[:, np.newaxis] + 1 / n_texts)
+    found = np.empty(N_SHUFFLES)
+    for start in range(0, N_SHUFFLES, AT_ONCE):
+        dealt = rng.permuted(np.tile(codes, (AT_ONCE, 1)), axis=1)
+        of_group = [dealt == code for code in range(n_groups)]
+        means = np.stack([(one @ sums) / (one @ sizes) for one in of_group])  # [group, shuffle]
+        gaps = np.abs(means[:, np.newaxis] - means) * apart[:, :, np.newaxis]
+        found[start : start + AT_ONCE] = gaps.max(axis=(0, 1))
+    return found
 
 
 def _result(measure: str, group: Mapping[str, str], found: Estimate, of: Scored, more: Mapping[str, float]) -> Result:
@@ -274,6 +467,8 @@ def _result(measure: str, group: Mapping[str, str], found: Estimate, of: Scored,
         note = _f1_note(of, found)
     if n and measure == METEOR:
         note = _meteor().used
+    if n and math.isnan(found.low) and not only_points():
+        note = "; ".join(filter(None, [note, _why_no_interval(measure, of.n_clusters)]))
     return Result(
         measure=measure,
         group=group,
@@ -283,29 +478,37 @@ def _result(measure: str, group: Mapping[str, str], found: Estimate, of: Scored,
         n=n,
         n_unscored=int(of.asked.sum()) - n,
         unit="percent",
-        neutral=round(more.get("baseline", math.nan), 2),
-        detail={"sd": found.sd, "cells": float(len(of.cells))} | {k: v for k, v in more.items() if k != "baseline"},
+        detail={"sd": found.sd, "cells": float(len(of.cells)), "n_clusters": float(of.n_clusters)} | dict(more),
         note=note,
     )
 
 
+def _why_no_interval(measure: str, n_clusters: int) -> str:
+    if n_clusters < FEWEST_CLUSTERS:
+        return f"{NO_INTERVAL}: fewer than {FEWEST_CLUSTERS} texts"
+    of_each = " of each label" if measure == F1_MACRO else ""
+    if measure in (BLEU4, F1_MACRO):
+        return f"{NO_INTERVAL}: it needs {FEWEST_FOR_PERCENTILES} texts{of_each}, and texts that differ"
+    return f"{NO_INTERVAL}: the texts do not differ"
+
+
 def _estimate(answers: Scored, measure: str, seed: int) -> Estimate:
     """One measure of some cells, in percent."""
-    if measure in (ACCURACY, EXACT_MATCH):
-        return _never_sure(mean_over_cells(answers.values[EXACT_MATCH], seed))
-    if measure in (TOKEN_F1, METEOR):
-        return mean_over_cells(answers.values[measure], seed)
+    clusters = np.array(answers.clusters)
+    if measure in (ACCURACY, EXACT_MATCH, TOKEN_F1, METEOR):
+        values = answers.values[EXACT_MATCH if measure == ACCURACY else measure]
+        return mean_over_cells(values, seed, PERCENT, clusters)
     if measure == BLEU4 and answers.bleu is not None:
-        return bleu_over_cells(answers.bleu, seed)
-    whole = _answered_everywhere(answers)
+        return bleu_over_cells(answers.bleu, seed, clusters)
+    whole = answered_everywhere(answers)
     if whole.gold is None or whole.said is None:
         raise ValueError(f"{measure} needs labels")
     n_classes = int(max(whole.gold.max(initial=0), whole.said.max(initial=0))) + 1
     positive = 0 if measure == F1 else None
-    return _in_percent(f1_over_cells(whole.gold, whole.said, n_classes, positive, seed))
+    return _in_percent(f1_over_cells(whole.gold, whole.said, n_classes, positive, seed, np.array(whole.clusters)))
 
 
-def _answered_everywhere(answers: Scored) -> Scored:
+def answered_everywhere(answers: Scored) -> Scored:
     """The cells with any answer, and the documents that have one in all of these.
 
     F1 is no mean over documents: a cell that lacks some would have the F1 of other documents than the next.
@@ -315,19 +518,47 @@ def _answered_everywhere(answers: Scored) -> Scored:
 
 
 def _f1_note(answers: Scored, found: Estimate) -> str:
-    n_left_out = int(answers.known.any(axis=1).sum()) - len(_answered_everywhere(answers).documents)
+    n_left_out = int(answers.known.any(axis=1).sum()) - len(answered_everywhere(answers).documents)
     if n_left_out:
         return f"documents that lack an answer in some cell are left out: {n_left_out}"
     return "its class does not occur" if math.isnan(found.value) else ""
 
 
-def _never_sure(found: Estimate) -> Estimate:
-    """Where all documents were answered rightly, or none was, a bootstrap has no width; Clopper and Pearson 1934 have one."""
-    if found.low != found.high or found.value not in (0.0, 100.0):
-        return found
-    width = 100 * (1 - 0.025 ** (1 / found.n))
-    low, high = (0.0, width) if found.value == 0 else (100 - width, 100.0)
-    return replace(found, low=low, high=high)
+def wording_scores(
+    frame: pd.DataFrame, design: Mapping[str, Any], seed: int, measures: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Every wording with what it scores, by setting and measure: text, score and interval in percent, and its rank.
+
+    A wording's draws of examples are taken together. Rank 1 is the highest score of a setting and measure, and equal scores share the
+    better rank. An interval is of its wording alone: the first of many was picked, and is better here than on other texts.
+
+    Args:
+        frame: as `scored` takes it.
+        design: as `scored` takes it.
+        seed: of bootstraps.
+        measures: those of the task that are wanted; all if not given.
+    """
+    import pandas as pd
+
+    wanted = measures or MEASURES[str(design["task"])]
+    rows = []
+    for setting, answers in scored(frame, design, whole=bool({BLEU4, METEOR} & set(wanted))).items():
+        for kind, text in dict.fromkeys((cell[0], cell[1]) for cell in answers.cells):
+            part = answers.of([at for at, cell in enumerate(answers.cells) if cell[:2] == (kind, text)])
+            n, n_asked = int(part.known.sum()), int(part.asked.sum())
+            for measure in wanted:
+                found = _estimate(part, measure, seed)
+                rows.append(
+                    {
+                        **dict(zip(SETTING, setting, strict=True)), "measure": measure, "description_class": kind, "wording": text,
+                        "score": found.value, "low": found.low, "high": found.high, "n": n, "n_unscored": n_asked - n,
+                    }
+                )  # fmt: skip
+    table = pd.DataFrame(rows)
+    if len(table):
+        of_setting = table.groupby([*SETTING, "measure"], sort=False)["score"]
+        table["rank"] = of_setting.rank(method="min", ascending=False).astype("Int64")
+    return table
 
 
 def _in_percent(found: Estimate) -> Estimate:
@@ -367,135 +598,8 @@ def _counts(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
             if "unclaimed" in rows and rows["unclaimed"].notna().any():
                 numbers["unclaimed_percent"] = float(rows["unclaimed"].mean())
             if (rows["gold"].isin(["Yes", "No"])).all():
-                said_yes = rows["answer"].astype(str).str.strip().str.casefold() == YES.casefold()
-                numbers["yes_percent"] = 100 * float(said_yes.mean())
+                answers = rows["answer"].astype(str).str.strip().str.casefold()
+                for label in (YES, NO):
+                    numbers[f"{label.lower()}_percent"] = 100 * float((answers == label.casefold()).mean())
             found[name] = numbers
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Baselines:
-    """What the scores would be without any model.
-
-    Attributes:
-        documents: rows of the arrays below, by document.
-        values: of each baseline and measure, a score per document in percent [document, draw].
-        whole: of each baseline and measure that is no mean over documents, its score.
-    """
-
-    documents: Mapping[str, int]
-    values: Mapping[tuple[str, str], Floats] = field(default_factory=dict)
-    whole: Mapping[tuple[str, str], Estimate] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> Baselines:
-        """The baselines of a task over the documents that were asked about."""
-        task = str(design["task"])
-        rows = frame.drop_duplicates("document")
-        documents = _places(rows["document"].astype(str).tolist())
-        if only_points():
-            return cls(documents)  # no model's answers are in them, and scoring spans at random takes long
-        if task in (DIAGNOSIS, IDENTIFICATION):
-            values, whole = _of_labels(rows["gold"].astype(str).tolist(), list(design["labels"]), task)
-        else:
-            values, whole = _of_texts(rows, task, seed)
-        return cls(documents, values, whole)
-
-    def gain(self, answers: Scored, measure: str, seed: int) -> dict[str, float]:
-        """The best baseline, and by how much the answers are above it, with an interval over documents."""
-        name = EXACT_MATCH if measure == ACCURACY else measure
-        best, score = self._best(measure)
-        if (best, name) not in self.values:
-            return {"baseline": score}
-        if best in (MAJORITY, CHANCE):
-            # How many documents have which label is the design; which of them are drawn is not.
-            found, less = _estimate(answers, measure, seed), score
-        else:
-            rows = [self.documents[document] for document in answers.documents]
-            beside = np.nanmean(self.values[best, name][rows], axis=1, keepdims=True)
-            found, less = mean_over_cells(answers.values[name] - beside, seed), 0.0
-        ends = {"above_low": found.low - less, "above_high": found.high - less}
-        return {"baseline": score, "above_baseline": found.value - less, **ends}
-
-    def _best(self, measure: str) -> tuple[str, float]:
-        """The baseline with the highest score, and the score; "" and NaN where there is none."""
-        name = EXACT_MATCH if measure == ACCURACY else measure
-        means = {key[0]: float(np.nanmean(values)) for key, values in self.values.items() if key[1] == name}
-        means |= {key[0]: found.value for key, found in self.whole.items() if key[1] == measure}
-        known = {one: value for one, value in means.items() if math.isfinite(value)}
-        best = max(known, key=lambda one: known[one], default="")
-        return best, known.get(best, math.nan)
-
-    def results(self, task: str) -> Iterator[Result]:
-        """A row for each baseline and measure."""
-        for measure in MEASURES[task]:
-            name = EXACT_MATCH if measure == ACCURACY else measure
-            for (baseline, of), values in self.values.items():
-                if of == name:
-                    yield self._row(task, measure, baseline, mean_over_cells(values, 0))
-            for (baseline, of), found in self.whole.items():
-                if of == measure:
-                    yield self._row(task, measure, baseline, found)
-
-    def _row(self, task: str, measure: str, baseline: str, found: Estimate) -> Result:
-        group = group_of(task, ("", "", "", ""), baseline)
-        return Result(
-            measure, group, found.value, found.low, found.high, n=len(self.documents), unit="percent",
-            neutral=round(self._best(measure)[1], 2), note=meteor_scorer().used if measure == METEOR else "",
-        )  # fmt: skip
-
-
-def _of_labels(
-    gold: list[str], labels: list[str], task: str
-) -> tuple[dict[tuple[str, str], Floats], dict[tuple[str, str], Estimate]]:
-    codes = np.array([labels.index(label) for label in gold], dtype=np.int64)
-    n = len(labels)
-    most = int(np.bincount(codes, minlength=n).argmax())
-    values = {
-        (MAJORITY, EXACT_MATCH): 100.0 * (codes == most)[:, None],
-        (CHANCE, EXACT_MATCH): np.full((len(codes), 1), 100 * random_accuracy(n)),
-    }
-    whole = {}
-    for measure in (F1, F1_MACRO):
-        if measure in MEASURES[task]:
-            positive = 0 if measure == F1 else None
-            for name, value in ((MAJORITY, majority_f1(codes, n, positive)), (CHANCE, random_f1(codes, n, positive))):
-                whole[name, measure] = Estimate(100 * value, math.nan, math.nan, math.nan, len(codes))
-    return values, whole
-
-
-def _of_texts(
-    rows: pd.DataFrame, task: str, seed: int
-) -> tuple[dict[tuple[str, str], Floats], dict[tuple[str, str], Estimate]]:
-    """The whole passage as the answer, and for extraction spans at random; none where a passage is not known."""
-    passages, gold = rows["passage"].astype(str).tolist(), rows["gold"].astype(str).tolist()
-    if not all(passages):
-        return {}, {}
-    answers = {COPY: [[passage] for passage in passages]}
-    if task == EXTRACTION:
-        answers[RANDOM_SPAN] = _random_spans(passages, seed)
-    meteor = meteor_scorer().score
-    values: dict[tuple[str, str], Floats] = {}
-    whole: dict[tuple[str, str], Estimate] = {}
-    for name, given in answers.items():
-        pairs = [[(answer, right) for answer in some] for some, right in zip(given, gold, strict=True)]
-        values[name, TOKEN_F1] = np.array([[100 * token_f1(*pair) for pair in some] for some in pairs])
-        values[name, METEOR] = np.array([[100 * meteor(*pair) for pair in some] for some in pairs])
-        values[name, EXACT_MATCH] = np.array(
-            [[100.0 * (a.strip().casefold() == r.strip().casefold()) for a, r in some] for some in pairs]
-        )
-        flat = [pair for some in pairs for pair in some]
-        statistics = bleu_stats([answer for answer, _ in flat], [right for _, right in flat])
-        whole[name, BLEU4] = bleu_over_cells(statistics.reshape(len(pairs), -1, 10), seed)
-    return values, whole
-
-
-def _random_spans(passages: Sequence[str], seed: int) -> list[list[str]]:
-    """Contiguous words from one random place to another."""
-    rng = np.random.default_rng(seed)
-    found = []
-    for passage in passages:
-        tokens = passage.split() or [passage]
-        ends = np.sort(rng.integers(0, len(tokens), size=(N_RANDOM_SPANS, 2)), axis=1)
-        found.append([" ".join(tokens[start : stop + 1]) for start, stop in ends])
     return found

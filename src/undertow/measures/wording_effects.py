@@ -1,15 +1,17 @@
 """What the wording of a task does to the score: effects of its slots, and whose doing the spread of scores is.
 
-An effect is the mean score of the wordings with one word in a slot, less that of those with another, paired over documents; its
-p-value flips the signs of the documents' differences. Bauer et al. 2022 (Findings of EMNLP), section 5.2, "Lexical Variation
-Analysis". Knows scores; knows nothing about what a slot says.
+An effect is the score with one word in a slot less that with another, the other slots held equal: the difference of the two levels
+in an additive least squares fit to the wordings that were asked, document by document, which in a full factorial is the difference
+of their means. Its p-value flips the signs of the documents' differences. Slots whose words never change alone are aliased: what they
+do cannot be told apart, and is told of all of them together or not at all. Bauer et al. 2022 (Findings of EMNLP), section 5.2,
+"Lexical Variation Analysis". Knows scores; knows nothing about what a slot says.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -20,15 +22,20 @@ from undertow.measures.understanding import (
     ACCURACY,
     ALL,
     EXACT_MATCH,
-    N_FLIPS,
+    NO_INTERVAL,
+    POINTS,
     SLOT,
     Scored,
+    Tested,
     cell_scores,
     group_of,
 )
-from undertow.stats.agreement import mean_over_cells
+from undertow.stats import FEWEST_CLUSTERS
+from undertow.stats.agreement import has_width
+from undertow.stats.bounded import BoundedMean
+from undertow.stats.flips import Flips, flip_means
 from undertow.stats.points import only_points
-from undertow.stats.shares import factor_shares, level_means, variance_shares
+from undertow.stats.shares import aliased_factors, factor_shares, level_means, variance_shares
 from undertow.types import Floats, Result
 
 if TYPE_CHECKING:
@@ -37,8 +44,45 @@ if TYPE_CHECKING:
 Setting = tuple[str, ...]
 NO_SHOTS = "none"
 """The sampling of prompts without examples."""
+TOGETHER = " + "
+"""Between the names, and the words, of slots that are told together."""
 NO_WIDTH = 1e-9
-FLIPS_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A slot, or slots whose words never change alone among the wordings that were asked.
+
+    Attributes:
+        slots: their names; one where the slot changes alone.
+        levels: the word, or words, of each cell [cell].
+        can_be_told: whether one of the slots decides all others, so that their words always change together and two of them differ by
+            the words of all slots at once. Else they are mixed in a way that is no change of words.
+    """
+
+    slots: tuple[str, ...]
+    levels: tuple[tuple[str, ...], ...]
+    can_be_told: bool
+
+    @property
+    def name(self) -> str:
+        """Of the slot, or of all of them."""
+        return TOGETHER.join(self.slots)
+
+    @property
+    def words(self) -> list[str]:
+        """What stands in the slots of each cell [cell]."""
+        return [TOGETHER.join(level) for level in self.levels]
+
+    @property
+    def note(self) -> str:
+        """What to keep in mind of slots that are told together; "" of a single one."""
+        if len(self.slots) == 1:
+            return ""
+        names = f"{', '.join(self.slots[:-1])} and {self.slots[-1]}"
+        if self.can_be_told:
+            return f"the words of the slots {names} always change together here: their effects cannot be told apart"
+        return f"too few wordings were asked to tell the effects of the slots {names} apart"
 
 
 def slots_of(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, str]]:
@@ -53,59 +97,141 @@ def slots_of(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, str]]:
     }
 
 
+def factors_of(answers: Scored, slots: Mapping[tuple[str, str], Mapping[str, str]]) -> list[Factor]:
+    """What varies among the cells of one class: slots that change alone, and sets of those that do not."""
+    of_cells = [slots[cell[0], cell[1]] for cell in answers.cells]
+    names = dict.fromkeys(name for one in of_cells for name in one)
+    words = {name: [one.get(name, "") for one in of_cells] for name in names}
+    sets = [(name,) for name, some in words.items() if len(set(some)) > 1]
+    if not sets:
+        return []
+    while True:
+        levels = [tuple(zip(*(words[name] for name in some), strict=True)) for some in sets]
+        together = aliased_factors(np.array([_codes(some) for some in levels]).T)
+        if len(together) == len(sets):
+            break
+        # Words of a set can in turn be a mixture of other slots' words.
+        sets = [tuple(name for name in words if any(name in sets[at] for at in one)) for one in together]
+    most = [max(len(set(words[name])) for name in some) for some in sets]
+    return [Factor(some, of, len(set(of)) == n) for some, of, n in zip(sets, levels, most, strict=True)]
+
+
+def _codes(levels: Sequence[tuple[str, ...]]) -> list[int]:
+    places = {level: at for at, level in enumerate(dict.fromkeys(levels))}
+    return [places[level] for level in levels]
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """One level of a slot less another.
+
+    Attributes:
+        group: of the result, over all dimensions.
+        gaps: difference of each document in percentage points, NaN where it lacks answers [document].
+        first: mean score of each document with the word that is subtracted, in percent [document].
+        note: what to keep in mind.
+    """
+
+    group: Mapping[str, str]
+    gaps: Floats
+    first: Floats
+    note: str
+
+
 def slot_effects(
     frame: pd.DataFrame, settings: Mapping[Setting, Scored], of: tuple[str, str], seed: int
 ) -> list[Result]:
-    """The effect of each pair of levels of each slot, in percentage points, by class and setting.
+    """As `tested_effects`, with p and without what the intervals of other levels need."""
+    found = tested_effects(frame, settings, of, seed)
+    return [one.result if isinstance(one, Tested) else one for one in found]
+
+
+def tested_effects(
+    frame: pd.DataFrame, settings: Mapping[Setting, Scored], of: tuple[str, str], seed: int
+) -> list[Result | Tested]:
+    """The effect of each pair of levels of each slot, in percentage points, by class and setting, overall and by dimension.
+
+    Slots that never change alone have effects together, under all of their names, or a result without a number that says why.
+    Nothing is tested where the answers to fewer than six documents (or clusters) differ, of which no signs have a p-value below
+    0.05. Within `point_estimates` there are no effects by dimension.
 
     Args:
         frame: the answers, with a column for each slot.
         settings: their scores.
         of: task and measure.
-        seed: of bootstrap and sign flips.
+        seed: of sign flips.
     """
     task, measure = of
     slots = slots_of(frame)
-    found = []
+    found: list[Result | Tested] = []
     for setting, answers in settings.items():
+        differences: list[_Difference] = []
         for name in answers.classes:
-            of_class = answers.of_class(name)
-            for slot, level_of_cell in _varying(of_class, slots).items():
-                for first, other in combinations(dict.fromkeys(level_of_cell), 2):
-                    sides = [[at for at, level in enumerate(level_of_cell) if level == one] for one in (first, other)]
-                    group = group_of(task, setting, name) | {"slot": slot, "levels": f"{other} less {first}"}
-                    found.append(_effect(of_class, measure, sides, group, seed))
+            of_class, group = answers.of_class(name), group_of(task, setting, name)
+            factors = factors_of(of_class, slots)
+            differences += _differences(of_class, measure, factors, group)
+            found += [
+                Result("slot_effect", group | {"slot": one.name, "levels": ""}, math.nan, unit="percentage points", note=one.note)
+                for one in factors
+                if not one.can_be_told
+            ]  # fmt: skip
+        found += _tested(differences, answers, seed)
     return found
 
 
-def _varying(answers: Scored, slots: Mapping[tuple[str, str], Mapping[str, str]]) -> dict[str, list[str]]:
-    """Slots of a class with two levels or more among these cells: the level of each cell [cell]."""
-    of_cells = [slots[cell[0], cell[1]] for cell in answers.cells]
-    names = dict.fromkeys(name for one in of_cells for name in one)
-    levels = {name: [one.get(name, "") for one in of_cells] for name in names}
-    return {name: some for name, some in levels.items() if len(set(some)) > 1}
-
-
-def _effect(
-    answers: Scored, measure: str, sides: Sequence[Sequence[int]], group: Mapping[str, str], seed: int
-) -> Result:
+def _differences(
+    answers: Scored, measure: str, factors: Sequence[Factor], group: Mapping[str, str]
+) -> Iterator[_Difference]:
     values = answers.values[EXACT_MATCH if measure == ACCURACY else measure]
-    first, other = (_mean(values[:, list(side)]) for side in sides)
-    difference = other - first  # [document]
-    found = mean_over_cells(difference[:, None], seed)
-    return Result(
-        measure="slot_effect",
-        group=group,
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        n=int(np.isfinite(difference).sum()),
-        n_unscored=int(np.isnan(difference).sum()),
-        unit="percentage points",
-        p=_flip_p(difference[np.isfinite(difference)], seed),
-        detail={"first": float(np.nanmean(first)) if np.isfinite(first).any() else math.nan},
-        note="" if np.isfinite(difference).any() else "no answer is scored",
-    )
+    design, columns = _design(factors)
+    pairs = [
+        (factor, *pair) for factor in factors if factor.can_be_told for pair in combinations(dict.fromkeys(factor.levels), 2)
+    ]  # fmt: skip
+    sides = [
+        [np.array([level == one for level in factor.levels]) for one in (first, other)] for factor, first, other in pairs
+    ]  # fmt: skip
+    contrasts = np.zeros((len(pairs), design.shape[1]))
+    for row, (factor, *pair) in enumerate(pairs):
+        for level, sign in zip(pair, (-1.0, 1.0), strict=True):
+            if (factor.name, level) in columns:
+                contrasts[row, columns[factor.name, level]] = sign
+    gaps = _fitted(values, design, contrasts, sides)
+    for at, (factor, first, other) in enumerate(pairs):
+        levels = " less ".join(TOGETHER.join(level) for level in (other, first))
+        told = {**group, "slot": factor.name, "levels": levels}
+        yield _Difference(told, gaps[:, at], _mean(values[:, sides[at][0]]), factor.note)
+
+
+def _design(factors: Sequence[Factor]) -> tuple[Floats, dict[tuple[str, tuple[str, ...]], int]]:
+    """A column of ones, and one for each level of each factor but its first [cell, column]; the columns of levels."""
+    n_cells = len(factors[0].levels) if factors else 0
+    parts, columns = [np.ones(n_cells)], {}
+    for factor in factors:
+        for level in list(dict.fromkeys(factor.levels))[1:]:
+            columns[factor.name, level] = len(parts)
+            parts.append(np.array([float(one == level) for one in factor.levels]))
+    return np.column_stack(parts), columns
+
+
+def _fitted(values: Floats, design: Floats, contrasts: Floats, sides: Sequence[Sequence[NDArray[np.bool_]]]) -> Floats:
+    """Each contrast of an additive fit to each document's scores [document, contrast]; NaN where its answers do not tell it."""
+    found = np.full((len(values), len(contrasts)), math.nan)
+    if not len(contrasts):
+        return found
+    patterns, of = np.unique(np.isfinite(values), axis=0, return_inverse=True)
+    for at, seen in enumerate(patterns):
+        rows = np.flatnonzero(of.reshape(-1) == at)
+        some, part = values[np.ix_(rows, np.flatnonzero(seen))], design[seen]
+        weights = contrasts @ np.linalg.pinv(part)  # [contrast, cell]
+        known = (np.abs(weights @ part - contrasts) < NO_WIDTH).all(axis=1)
+        for place in np.flatnonzero(known):
+            first, other = (side[seen] for side in sides[place])
+            if np.abs(weights[place] - other / other.sum() + first / first.sum()).max() < NO_WIDTH:
+                # All else is balanced: the difference of the means, without the rounding of a fit.
+                found[rows, place] = some[:, other].mean(axis=1) - some[:, first].mean(axis=1)
+            else:
+                found[rows, place] = some @ weights[place]
+    return found
 
 
 def _mean(values: Floats) -> Floats:
@@ -116,25 +242,75 @@ def _mean(values: Floats) -> Floats:
     return found
 
 
-def _flip_p(differences: Floats, seed: int) -> float:
-    """How often random signs of the documents' differences give a mean as large; 1 where there is nothing to flip."""
-    if len(differences) < 2 or only_points():
-        return math.nan
-    observed = abs(differences.mean())
-    signs, hits = _signs(len(differences), seed), 0
-    for start in range(0, N_FLIPS, FLIPS_AT_ONCE):
-        flipped = np.abs(signs[start : start + FLIPS_AT_ONCE] @ differences) / len(differences)
-        hits += int(np.count_nonzero(flipped >= observed - NO_WIDTH))
-    return (1 + hits) / (1 + N_FLIPS)
+def _tested(differences: Sequence[_Difference], answers: Scored, seed: int) -> Iterator[Result | Tested]:
+    """Each difference over all documents, and over those of each dimension."""
+    if not differences:
+        return
+    dimensions = np.array(answers.dimensions)
+    parts = {ALL: np.ones(len(dimensions), dtype=bool)}
+    if not only_points():
+        named = [name for name in dict.fromkeys(answers.dimensions) if name]
+        parts |= {name: dimensions == name for name in named if not (dimensions == name).all()}
+    effects = [(one, name, mask) for one in differences for name, mask in parts.items()]
+    gaps = np.column_stack([np.where(mask, one.gaps, math.nan) for one, _, mask in effects])  # [document, effect]
+    seen = np.isfinite(gaps)
+    clusters = np.unique(answers.clusters, return_inverse=True)[1]
+    members = (clusters == np.arange(clusters.max() + 1)[:, np.newaxis]).astype(np.float64)  # [cluster, document]
+    sums, sizes = members @ np.where(seen, gaps, 0.0), members @ seen
+    for at, flips in enumerate(flip_means(sums, sizes, seed)):
+        one, name, mask = effects[at]
+        n = int(seen[:, at].sum())
+        known = sizes[:, at] > 0
+        yield _effect(one, name, flips, BoundedMean(sums[known, at], sizes[known, at], *POINTS), (mask, n))
 
 
-@lru_cache(maxsize=4)
-def _signs(n_documents: int, seed: int) -> NDArray[np.int8]:
-    """Random signs [flip, document]; kept, since many effects are over the same documents."""
-    draws = np.random.default_rng(seed).integers(0, 2, size=(N_FLIPS, n_documents), dtype=np.int8)
-    signs: NDArray[np.int8] = 2 * draws - 1
-    signs.flags.writeable = False
-    return signs
+def _effect(
+    one: _Difference, dimension: str, flips: Flips, mean: BoundedMean, over: tuple[NDArray[np.bool_], int]
+) -> Result | Tested:
+    mask, n = over
+    first = one.first[mask & np.isfinite(one.first)]
+
+    def interval(level: float) -> tuple[float, float]:
+        if not has_width(*flips.interval()):
+            # All documents differ alike, and so does every half of them.
+            at_an_end = any(abs(abs(mean.value) - end) < NO_WIDTH for end in (0.0, POINTS[1]))
+            return mean.interval(level) if at_an_end else (math.nan, math.nan)
+        low, high = flips.interval(level)
+        return max(low, POINTS[0]), min(high, POINTS[1])
+
+    is_tested = math.isfinite(flips.p) and flips.n_differing >= FEWEST_CLUSTERS
+    low, high = interval(0.95)
+    result = Result(
+        measure="slot_effect",
+        group={**one.group, "dimension": dimension},
+        value=flips.value,
+        low=low,
+        high=high,
+        n=n,
+        n_unscored=int(mask.sum()) - n,
+        unit="percentage points",
+        p=flips.p if is_tested else math.nan,
+        detail={
+            "first": float(first.mean()) if first.size else math.nan,
+            "n_clusters": float(flips.n_clusters),
+            "n_differing": float(flips.n_differing),
+            "n_agreeing": float(np.count_nonzero(mean.sums * flips.value > NO_WIDTH)),
+        },
+        note="; ".join(filter(None, [one.note, _why_not_tested(flips, n)])),
+    )
+    return Tested(result, interval) if is_tested else result
+
+
+def _why_not_tested(flips: Flips, n: int) -> str:
+    if not n:
+        return "no answer is scored"
+    if only_points():
+        return ""
+    if flips.n_clusters < FEWEST_CLUSTERS:
+        return f"not tested, and {NO_INTERVAL}: fewer than {FEWEST_CLUSTERS} texts"
+    if flips.n_differing < FEWEST_CLUSTERS:
+        return f"not tested: the answers to {flips.n_differing} texts differ, and to {FEWEST_CLUSTERS} at least have to"
+    return ""
 
 
 def variance_results(frame: pd.DataFrame, settings: Mapping[Setting, Scored], of: tuple[str, str]) -> list[Result]:
@@ -193,7 +369,10 @@ def _crossed(settings: Mapping[Setting, Scored], measure: str, group: Mapping[st
 
 
 def slot_table(frame: pd.DataFrame, settings: Mapping[Setting, Scored], measure: str) -> pd.DataFrame:
-    """Mean score and number of wordings at each level of each slot, by setting, class and dimension, in percent."""
+    """Mean score and number of wordings at each level of each slot, by setting, class and dimension, in percent.
+
+    Slots that never change alone are one, under all of their names, and so are their words.
+    """
     import pandas as pd
 
     slots = slots_of(frame)
@@ -201,19 +380,32 @@ def slot_table(frame: pd.DataFrame, settings: Mapping[Setting, Scored], measure:
     for setting, answers in settings.items():
         for name in answers.classes:
             whole = answers.of_class(name)
+            factors = factors_of(whole, slots)
             for dimension in [ALL, *dict.fromkeys(answers.dimensions)]:
                 kept = [at for at, one in enumerate(whole.dimensions) if dimension in (ALL, one)]
                 part = whole.of(range(len(whole.cells)), kept)
                 scores = cell_scores(part, measure)
-                for slot, level_of_cell in _varying(part, slots).items():
-                    levels = list(dict.fromkeys(level_of_cell))
-                    means = level_means(scores, [levels.index(level) for level in level_of_cell], len(levels))
+                for factor in factors:
+                    levels = list(dict.fromkeys(factor.levels))
+                    means = level_means(scores, _codes(factor.levels), len(levels))
                     rows += [
                         group_of("", setting, name, dimension)
-                        | {"slot": slot, "level": level, "cells": level_of_cell.count(level), measure: mean}
+                        | {"slot": factor.name, "level": TOGETHER.join(level), "cells": factor.levels.count(level), measure: mean}
                         for level, mean in zip(levels, means.tolist(), strict=True)
-                    ]
+                    ]  # fmt: skip
     return pd.DataFrame(rows).drop(columns="task", errors="ignore")
+
+
+def levels_of(frame: pd.DataFrame, answers: Scored) -> dict[tuple[str, str], dict[str, str]]:
+    """What stands in each slot, or set of slots that never change alone, of each wording of a setting, by (class, wording)."""
+    slots = slots_of(frame)
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for name in answers.classes:
+        of_class = answers.of_class(name)
+        for factor in factors_of(of_class, slots):
+            for cell, words in zip(of_class.cells, factor.levels, strict=True):
+                found.setdefault((cell[0], cell[1]), {})[factor.name] = TOGETHER.join(words)
+    return found
 
 
 def _by_slot(
@@ -227,17 +419,17 @@ def _by_slot(
         wordings = list(dict.fromkeys(cell[1] for cell in of_class.cells))
         means = level_means(scores, [wordings.index(cell[1]) for cell in of_class.cells], len(wordings))
         first = of_class.of([next(at for at, cell in enumerate(of_class.cells) if cell[1] == one) for one in wordings])
-        varying = _varying(first, slots)
-        if not varying or len(wordings) < 3 or not np.isfinite(means).all():
+        factors = factors_of(first, slots)
+        if not factors or len(wordings) < 3 or not np.isfinite(means).all():
             continue
-        codes = np.array([[list(dict.fromkeys(levels)).index(one) for one in levels] for levels in varying.values()]).T
-        shares, left = factor_shares(means, codes)
-        for slot, share in zip((*varying, "interactions"), (*shares.tolist(), left), strict=True):
+        shares, left = factor_shares(means, np.array([_codes(factor.levels) for factor in factors]).T)
+        sources = [(f"slot {factor.name}", factor.note) for factor in factors]
+        for (source, note), share in zip([*sources, ("slots together", "")], (*shares.tolist(), left), strict=True):
             yield Result(
                 "share_of_variance",
-                group_of(task, setting, name) | {"source": f"slot {slot}" if slot in varying else "slots together"},
+                group_of(task, setting, name) | {"source": source},
                 share,
                 n=len(wordings),
                 unit="percent",
-                note="" if math.isfinite(share) else "the scores do not differ",
+                note=note if math.isfinite(share) else "the scores do not differ",
             )

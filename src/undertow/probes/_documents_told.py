@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from undertow.challenge.documents import DIMENSIONS
@@ -19,6 +19,7 @@ from undertow.probes._documents import (
     REPHRASING,
 )
 from undertow.probes.base import Evidence
+from undertow.stats import FEWEST_CLUSTERS
 from undertow.types import Finding, Result, Shown, Told
 
 if TYPE_CHECKING:
@@ -28,12 +29,23 @@ if TYPE_CHECKING:
 
 ALPHA = 0.05
 ALL = "all"
+CLAIM_LOW, CLAIM_HIGH, TOGETHER, POINTS = "claim_low", "claim_high", " + ", (-100.0, 100.0)
+"""As measures write them; they are not imported here, since they take long to."""
 FIRST = 1000.0
 """Comparisons with a baseline are told before effects of words, whatever their sizes."""
 EXAMPLES = 6
 NEAR = 0.5
 """Token F1 above which a written answer is shown among those that come close."""
 SLOT_FINDINGS = 6
+"""Effects of words that are told, over all texts, and as many by dimension."""
+SEEN_FINDINGS = 3
+LARGE_GAP = 70.0
+"""Percentage points between two words on too few texts to be tested, from which on they are told as what was seen: the paper tells of
+more than 80% with one word and less than 10% with another."""
+WORDINGS_SHOWN = 5
+"""Best and worst wordings on the page; all are in the table of wordings."""
+HABIT = 90.0
+"""Percent of all texts that are answered alike, above which it is told."""
 CONFUSIONS = 6
 TITLES = {
     "accuracy": "Accuracy",
@@ -45,6 +57,7 @@ TITLES = {
     "meteor": "METEOR",
     "slot_effect": "Effects of words",
     "share_of_variance": "Shares of variance",
+    "dimension_gap": "Best dimension less worst",
 }
 MEANINGS = {
     "accuracy": "texts that were answered rightly",
@@ -54,17 +67,26 @@ MEANINGS = {
     "token_f1": "words that answer and right answer have in common, as the harmonic mean of precision and recall",
     "bleu4": "n-grams of 1 to 4 words in common, over all texts together, by sacrebleu",
     "meteor": "words in common, their stems and synonyms where WordNet is there, and their order",
-    "slot_effect": "mean score with one word in a slot of the task description, less that with another, over the same texts",
+    "slot_effect": "score with one word in a slot of the task description less that with another, over the same texts and the other slots "
+    "held equal; slots that never change alone are told together",
+    "dimension_gap": "the dimension with the highest score less that with the lowest, of those with six texts at least; tested against "
+    "texts that are dealt into dimensions at random",
     "share_of_variance": "how much of the spread of scores each source has; slots are of the wordings of one class",
     "sd": "population standard deviation over wordings and draws of examples",
     "cells": "wordings times draws of examples",
     "empty_percent": "answers without any text; they count as wrong",
     "shortened_percent": "prompts that had no room for all their examples",
     "unclaimed_percent": "probability that began none of the labels, before the choice was made among them",
-    "yes_percent": "answers that were Yes",
+    "yes_percent": "scored answers that were Yes",
+    "no_percent": "scored answers that were No",
     "above_baseline": "how far the score is above the best baseline, over the same texts",
     "above_low": "lower end of its 95% interval",
     "above_high": "upper end of its 95% interval",
+    "claim_low": "lower end of the interval of the difference at the level that all tests of the run leave to each",
+    "claim_high": "upper end of that interval; it leaves out 0 where q is below .05, and only there",
+    "n_differing": "texts whose answers differ with the word",
+    "n_agreeing": "of these, texts that differ in the direction of the mean",
+    "n_dimensions": "dimensions with six texts at least",
     "description_class": "class of task descriptions; all of them together, or a baseline in brackets",
     "shots": "answered examples before the question",
     "sampling": "how the examples were drawn",
@@ -94,7 +116,8 @@ NEUTRAL = {
     REPHRASING: "copying the span has",
 }
 BASELINES = {
-    "(majority)": "always the most frequent label",
+    "(majority)": "the most frequent label of the other texts; where labels are evenly frequent that is always another one",
+    "(always Yes)": "the answer Yes to every text",
     "(random)": "a guess at random",
     "(copy)": "the whole text, copied",
     "(random span)": "a piece of the text at random",
@@ -119,21 +142,15 @@ class Telling:
         return results(evidence.frame, evidence.design, seed)
 
     def findings(self, evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
-        """Against the best baseline first; then which dimensions, and which words, make a difference."""
+        """Against the best baseline first; then which dimensions, and which words, make a difference.
+
+        Each claim has one test, and what is found is what has q below .05 over all of them.
+        """
         several = evidence.frame["model"].nunique() > 1
-        whole = list(self._widest(results, ALL).values())
-        told = [self._against(result, len(whole), several=several) for result in whole]
-        told += self._by_dimension(results, several=several)
-        effects = [result for result in results if result.measure == "slot_effect"]
-        found = sorted((one for one in effects if one.q < ALPHA), key=lambda one: -abs(one.value))
-        n_tests = sum(math.isfinite(one.q) for one in effects)
-        told += [replace(_effect_told(one, several=several), n_tests=n_tests) for one in found[:SLOT_FINDINGS]]
-        if effects and not found:
-            which = f"None of {len(effects)} comparisons" if len(effects) > 1 else "The one comparison"
-            not_told = "can" if len(effects) > 1 else "cannot"
-            text = f"{which} of words in a slot of the task description {not_told} be told from chance."
-            decided = "None survives the correction for all of these tests."
-            told.append(Finding(text, found=False, strength=0.0, decided=decided))
+        n_tests = sum(math.isfinite(result.q) for result in results)
+        told = [self._against(result, n_tests, several=several) for result in self._widest(results, ALL).values()]
+        told += self._by_dimension(results, n_tests, several=several)
+        told += _words_told(results, n_tests, several=several)
         return sorted(told, key=lambda finding: (not finding.found, -finding.strength))
 
     @property
@@ -154,66 +171,51 @@ class Telling:
                 found[tuple(group[name] for name in _SETTING)] = result
         return found
 
-    def _against(self, result: Result, n_compared: int, *, several: bool) -> Finding:
-        decided = (
-            "Decided by the 95% interval of the difference, made wider for the number of texts (Student's t) and for "
-            f"{n_compared} comparison{'s' if n_compared > 1 else ''} (Bonferroni)."
-        )
-        known = "above_low" in result.detail and math.isfinite(result.detail["above_low"])
-        finding = self._beside_baseline(result, n_compared, several=several)
-        return replace(finding, of=(result,), decided=decided if known else "Not tested.")
-
-    def _beside_baseline(self, result: Result, n_compared: int, *, several: bool) -> Finding:
-        who = _who(result.group, several=several)
-        title = TITLES[result.measure]
+    def _against(self, result: Result, n_tests: int, *, several: bool) -> Finding:
+        who, title, habit = _who(result.group, several=several), TITLES[result.measure], _habit(result)
         if math.isnan(result.value):
-            return Finding(
-                f"{who}nothing can be said: {result.note or 'too little was scored'}.", found=False, strength=FIRST
-            )
+            text = f"{who}nothing can be said: {result.note or 'too little was scored'}."
+            return Finding(text, found=False, strength=FIRST, of=(result,), decided="Not tested.")
         score = f"{title} is {result.value:.1f}%"
         if math.isfinite(result.low):
             score += f" (95% interval {result.low:.1f} to {result.high:.1f})"
-        low, high = result.detail.get("above_low", math.nan), result.detail.get("above_high", math.nan)
-        habit = _habit(result)
-        if math.isnan(low):
-            return Finding(f"{who}{score}{habit}.", found=False, strength=FIRST)
-        gap = f"{result.detail['above_baseline']:+.1f} points, {low:+.1f} to {high:+.1f}"
+        if not math.isfinite(result.neutral):
+            return Finding(f"{who}{score}{habit}.", found=False, strength=FIRST, of=(result,), decided="Not tested.")
         best = f"the best answer without a model, {result.neutral:.1f}%"
-        value, wider = result.detail["above_baseline"], _wider(result, n_compared)
-        if value > 0 and value > wider * (value - low):
-            return Finding(f"{who}{score}: better than {best} ({gap}){habit}.", found=True, strength=FIRST + low)
-        if value < 0 and -value > wider * (high - value):
-            return Finding(f"{who}{score}: worse than {best} ({gap}){habit}.", found=True, strength=FIRST - high)
-        allowed = f", {n_compared} comparisons and the number of texts allowed for" if low > 0 or high < 0 else ""
+        if not math.isfinite(result.q):
+            text = f"{who}{score}, beside {best}: {_too_few(result)}{habit}."
+            return Finding(text, found=False, strength=FIRST, of=(result,), decided="Not tested.")
+        value, low, high = (result.detail[name] for name in ("above_baseline", "above_low", "above_high"))
+        gap = _gap(result, (value, low, high), n_tests)
+        found = result.q < ALPHA
+        verdict = ("better than" if value > 0 else "worse than") if found else "not told apart from"
+        strength = FIRST + (max(low, -high, 0.0) if found else 0.0)
         return Finding(
-            f"{who}{score}: not told apart from {best} ({gap}{allowed}){habit}.", found=False, strength=FIRST
+            f"{who}{score}: {verdict} {best} ({gap}){habit}.",
+            found=found,
+            strength=strength,
+            of=(result,),
+            n_tests=n_tests,
         )
 
-    def _by_dimension(self, results: Sequence[Result], *, several: bool) -> list[Finding]:
+    def _by_dimension(self, results: Sequence[Result], n_tests: int, *, several: bool) -> list[Finding]:
         """The best and the worst dimension of each setting, where these are further apart than of as many alike."""
-        dimensions = dict.fromkeys(one.group["dimension"] for one in results if one.measure == self.first_measure)
-        settings: dict[tuple[str, ...], list[Result]] = {}
-        for dimension in dimensions:
-            for key, result in self._widest(results, dimension).items():
-                if dimension != ALL and math.isfinite(result.low):
-                    settings.setdefault(key, []).append(result)
         found = []
-        for some in settings.values():
-            best, worst = max(some, key=lambda one: one.value), min(some, key=lambda one: one.value)
-            if len(some) < 2 or not _told_apart(best, worst, len(some)):
+        for gap in results:
+            if gap.measure != "dimension_gap" or not gap.q < ALPHA:
                 continue
+            best, worst = (self._dimension(results, gap.group, name) for name in gap.note.split(" less ", 1))
             text = (
-                f"{_who(best.group, several=several)}of {len(some)} dimensions, {best.group['dimension']} is done best "
+                f"{_who(gap.group, several=several)}of {gap.detail['n_dimensions']:.0f} dimensions, {best.group['dimension']} is done best "
                 f"({best.value:.1f}%, {best.low:.1f} to {best.high:.1f}) and {worst.group['dimension']} worst "
-                f"({worst.value:.1f}%, {worst.low:.1f} to {worst.high:.1f})."
+                f"({worst.value:.1f}%, {worst.low:.1f} to {worst.high:.1f}): {_gap(gap, (gap.value, gap.low, gap.high), n_tests)}."
             )
-            decided = (
-                "Decided by the 95% intervals of both, made wider for the number of texts (Student's t) and for all pairs of "
-                f"{len(some)} dimensions (Bonferroni)."
-            )
-            of, strength = (best, worst), best.low - worst.high
-            found.append(Finding(text, found=True, strength=strength, of=of, decided=decided))
+            found.append(Finding(text, found=True, strength=gap.value, of=(gap, best, worst), n_tests=n_tests))
         return found
+
+    def _dimension(self, results: Sequence[Result], group: Mapping[str, str], name: str) -> Result:
+        wanted = {**group, "dimension": name}
+        return next(one for one in results if one.measure == self.first_measure and one.group == wanted)
 
     # Figures.
 
@@ -247,22 +249,24 @@ class Telling:
         import pandas as pd
 
         from undertow.measures.understanding import cell_scores
-        from undertow.measures.wording_effects import slot_table, slots_of
+        from undertow.measures.wording_effects import levels_of, slot_table
         from undertow.report.sensitivity import draw_sensitivity, draw_slots
 
         chosen = {key: one for key, one in settings.items() if key[3] == of[1] and key[2] in (of[0], NO_SHOTS)}
-        slots, telling_slot = slots_of(frame), _telling_slots(results, of)
+        telling_slot = _telling_slots(results, of)
         rows = []
         for key, answers in chosen.items():
+            levels = levels_of(frame, answers)
             scores: dict[tuple[str, str], list[float]] = {}
             for cell, score in zip(answers.cells, cell_scores(answers, self.first_measure).tolist(), strict=True):
                 scores.setdefault((cell[0], cell[1]), []).append(score)
             for (name, wording), some in scores.items():
-                slot = telling_slot.get(name, "")
+                # Where a slot does not vary alone, its words have no dots of their own.
+                level = levels.get((name, wording), {}).get(telling_slot.get(name, ""), "")
                 rows.append(
                     {
                         "model": key[0], "shots": int(key[1]), "description_class": name, "wording": wording,
-                        "score": sum(some) / len(some), "slot": slot, "level": slots[name, wording].get(slot, ""),
+                        "score": sum(some) / len(some), "slot": telling_slot.get(name, "") if level else "", "level": level,
                         "baseline": _baseline(results, self.first_measure),
                     }
                 )  # fmt: skip
@@ -280,14 +284,17 @@ class Telling:
     # Tables.
 
     def tables(self, evidence: Evidence) -> Mapping[str, pd.DataFrame]:
-        """Scores by level of each slot, and which labels are taken for which."""
+        """Scores of each wording, and by level of each slot, and which labels are taken for which."""
         import pandas as pd
 
-        from undertow.measures.understanding import confusion_of, scored
+        from undertow.measures.understanding import confusion_of, scored, wording_scores
         from undertow.measures.wording_effects import slot_table
 
         settings = scored(evidence.frame, evidence.design, whole=False)
-        found = {"slots": slot_table(evidence.frame, settings, self.first_measure)}
+        found = {
+            "wordings": wording_scores(evidence.frame, evidence.design, 0),
+            "slots": slot_table(evidence.frame, settings, self.first_measure),
+        }
         labels = list(evidence.design["labels"])
         if labels:
             rows = []
@@ -305,11 +312,16 @@ class Telling:
         written = self.task in (EXTRACTION, REPHRASING)
         notes = [f"Documents: {note}." for note in design.get("document_notes", [])]
         notes += [
-            f"METEOR: {note}." for note in dict.fromkeys(one.note for one in results if one.measure == "meteor") if note
+            f"METEOR: {note}."
+            for note in dict.fromkeys(one.note.partition("; ")[0] for one in results if one.measure == "meteor")
+            if note
         ]
         notes += [
-            "An interval is over documents like these; the wordings are the design and are not a sample of others.",
-            "An empty or undecodable answer is a wrong answer and stays in.",
+            "An interval is over documents like these; the wordings are the design and are not a sample of others. Fewer than "
+            f"{FEWEST_CLUSTERS} documents have none, and nothing is claimed of them.",
+            "Baselines are scored on the texts whose answers are scored, and the most frequent label is that of the other texts.",
+            "An empty or undecodable answer of a model is a wrong answer and stays in; a recorded answer that is none of the labels is "
+            "missing.",
         ]
         fewer = (frame["given_shots"] < frame["shots"]).mean() if "given_shots" in frame else 0.0
         if fewer > 0:
@@ -330,7 +342,7 @@ class Telling:
             titles=TITLES,
             glossary={**MEANINGS, **BASELINES, **_decodings_told(frame)},
             neutral=NEUTRAL[self.task],
-            shown=[*self._paper_tables(results, frame), *_examples(frame, written=written)],
+            shown=[*self._paper_tables(results, frame), *self._wordings(evidence), *_examples(frame, written=written)],
             of_words=False,
         )
 
@@ -352,44 +364,68 @@ class Telling:
             if self.task == EXTRACTION:
                 yield from _by_decoding_table([one for one in told if one.group["model"] == model], model)
 
+    def _wordings(self, evidence: Evidence) -> Iterator[Shown]:
+        """The best and the worst wordings by name: a table for each setting, of the measure that findings are about."""
+        from undertow.measures.understanding import SETTING, wording_scores
+
+        table = wording_scores(evidence.frame, evidence.design, 0, [self.first_measure])
+        for setting, of_setting in table[table["score"].notna()].groupby(list(SETTING), sort=False):
+            model, shots, sampling, decoding = map(str, setting)
+            rows = of_setting.sort_values("rank", kind="stable")
+            ends = (
+                rows
+                if len(rows) <= 2 * WORDINGS_SHOWN
+                else rows.iloc[[*range(WORDINGS_SHOWN), *range(-WORDINGS_SHOWN, 0)]]
+            )
+            if len(rows) < 2:
+                continue
+            yield Shown(
+                f"Wordings by {TITLES[self.first_measure].lower()}: {model}, {_examples_told(shots, sampling)}, {decoding}",
+                ["rank", "class", "wording", "score", "95% interval"],
+                [
+                    [str(row["rank"]), row["description_class"], " / ".join(row["wording"].splitlines()) or "(no description)",
+                     f"{row['score']:.1f}", f"{row['low']:.1f} to {row['high']:.1f}" if math.isfinite(row["low"]) else "–"]
+                    for _, row in ends.iterrows()
+                ],
+                f"{len(ends)} of {len(rows):,} wordings, in percent; the others are in tables/wordings.csv. An interval is of its wording "
+                "alone: the first of many was picked, and does less well on other texts.",
+            )  # fmt: skip
+
 
 _TABLE = {DIAGNOSIS: "Table 4", EXTRACTION: "Table 6", REPHRASING: "Tables 7 and 8"}
 
 
-def _wider(result: Result, n_compared: int) -> float:
-    """How much wider a 95% interval over documents is where several comparisons are made, and documents are few.
-
-    Bonferroni's share of the error, and Student's t in place of the normal: a bootstrap of a few documents is too narrow.
-    """
-    from scipy.stats import norm, t
-
-    n_documents = result.n / max(result.detail.get("cells", 1.0), 1.0)
-    return float(t.ppf(1 - ALPHA / (2 * n_compared), max(n_documents - 1, 1)) / norm.ppf(1 - ALPHA / 2))
+def _gap(result: Result, numbers: tuple[float, float, float], n_tests: int) -> str:
+    """A difference with the interval that decides, that of this test alone where there are others, and q."""
+    value, low, high = numbers
+    ends = result.detail.get(CLAIM_LOW, math.nan), result.detail.get(CLAIM_HIGH, math.nan)
+    alone = f"95% interval {low:+.1f} to {high:+.1f}"
+    wide = f"{ends[0]:+.1f} to {ends[1]:+.1f} as {n_tests} tests need; alone, {alone}" if n_tests > 1 else alone
+    return f"{value:+.1f} points, {wide}; q {_q(result.q)}"
 
 
-def _told_apart(best: Result, worst: Result, n_compared: int) -> bool:
-    """Whether the best and the worst of several lie apart: beyond the 95% of all their pairs, after Bonferroni.
+def _q(q: float) -> str:
+    return "< .001" if q < 0.001 else f"= {q:.3f}".replace("0.", ".", 1)
 
-    Intervals that do not meet are too little: of eleven numbers that are alike, the ends were picked for lying apart, and a
-    bootstrap of a few documents is too narrow, which Student's t makes good.
-    """
-    from scipy.stats import norm, t
 
-    n_documents = min(one.n / one.detail["cells"] for one in (best, worst))
-    share = 1 - ALPHA / (n_compared * (n_compared - 1))
-    wider = t.ppf(share, max(n_documents - 1, 1)) / norm.ppf(1 - ALPHA / 2)
-    reach = math.hypot(best.value - best.low, worst.high - worst.value)
-    return bool(best.low > worst.high and best.value - worst.value > wider * reach)
+def _too_few(result: Result) -> str:
+    n_clusters = result.detail.get("n_clusters", math.nan)
+    return (
+        f"{n_clusters:.0f} text{'s' if n_clusters != 1 else ''}, and fewer than {FEWEST_CLUSTERS} say nothing of others"
+    )
 
 
 def _habit(result: Result) -> str:
-    """What nearly all answers have in common."""
-    yes = result.detail.get("yes_percent", math.nan)
-    if yes > 90 or yes < 10:
-        return f"; it says {'Yes' if yes > 90 else 'No'} to {max(yes, 100 - yes):.0f}% of the texts"
+    """What nearly all answers have in common; what is neither Yes nor No, or missing, is not taken for the other."""
+    n_asked = result.n + result.n_unscored
+    missing = f"; {result.n_unscored:,} of {n_asked:,} answers are missing" if result.n_unscored else ""
+    for label in ("yes", "no"):
+        share = result.detail.get(f"{label}_percent", 0.0) * result.n / max(n_asked, 1)
+        if share > HABIT:
+            return f"; it says {label.capitalize()} to {share:.0f}% of the texts{missing}"
     if result.detail.get("empty_percent", 0.0) >= 10:
-        return f"; {result.detail['empty_percent']:.0f}% of the answers are empty"
-    return ""
+        return f"; {result.detail['empty_percent']:.0f}% of the answers are empty{missing}"
+    return missing
 
 
 def _who(group: Mapping[str, str], *, several: bool) -> str:
@@ -405,15 +441,72 @@ def _who(group: Mapping[str, str], *, several: bool) -> str:
     return f"{', '.join(filter(None, parts))}: "
 
 
-def _effect_told(effect: Result, *, several: bool) -> Finding:
+def _words_told(results: Sequence[Result], n_tests: int, *, several: bool) -> Iterator[Finding]:
+    """Effects of words that are found, what was seen on too few texts, and slots whose effects cannot be told apart."""
+    effects = [one for one in results if one.measure == "slot_effect"]
+    found = sorted((one for one in effects if one.q < ALPHA), key=lambda one: -abs(one.value))
+    whole = [one for one in found if one.group["dimension"] == ALL][:SLOT_FINDINGS]
+    for one in [*whole, *[one for one in found if one.group["dimension"] != ALL][:SLOT_FINDINGS]]:
+        yield Finding(_effect_told(one, n_tests, several=several), True, abs(one.value), of=(one,), n_tests=n_tests)
+    counted = [one for one in effects if math.isfinite(one.value)]
+    tested = [one for one in counted if math.isfinite(one.q)]
+    if counted and not found:
+        which = f"None of {len(tested):,} comparisons" if len(tested) > 1 else "The one comparison"
+        text = (
+            f"{which} of words in a slot of the task description that were tested, over all texts or by dimension, "
+            f"{'can' if len(tested) > 1 else 'cannot'} be told from chance."
+        )
+        decided = f"None has q below .05 among the {n_tests:,} tests of the run."
+        if not tested:
+            text = "No comparison of words in a slot of the task description could be tested: too few texts, or too few that differ."
+            decided = "Not tested."
+        yield Finding(text, found=False, strength=0.0, decided=decided)
+    unsure = [one for one in counted if _is_beyond_a_test(one, n_tests) and abs(one.value) >= LARGE_GAP]
+    for one in sorted(unsure, key=lambda one: -abs(one.value))[:SEEN_FINDINGS]:
+        n = f"{one.detail['n_clusters']:.0f}"
+        asked = f"on the {n} texts asked" if n != "1" else "on the one text asked"
+        text = f"{_effect_seen(one, several=several)} {asked}: too few to say so of others."
+        decided = f"Seen on these texts alone: {n} that all agreed could not be found among {n_tests:,} tests."
+        yield Finding(text, found=False, strength=-1.0, of=(one,), decided=decided)
+    yield from _aliases_told(effects)
+
+
+def _is_beyond_a_test(effect: Result, n_tests: int) -> bool:
+    """Whether all texts agree, and are so few that they could not have a q below .05 as the only effect."""
+    n = effect.detail["n_clusters"]
+    agree = n > 0 and effect.detail["n_agreeing"] == n
+    return agree and not effect.q < ALPHA and 2.0 ** (1 - n) * max(n_tests, 1) >= ALPHA
+
+
+def _effect_seen(effect: Result, *, several: bool) -> str:
+    """Which words score more than which, and where."""
     other, first = effect.group["levels"].split(" less ", 1)
-    more = "more" if effect.value > 0 else "less"
-    text = (
-        f"{_who(effect.group, several=several)}{effect.group['description_class']} descriptions score {abs(effect.value):.1f} points "
-        f"{more} with {other!r} than with {first!r} (95% interval {effect.low:+.1f} to {effect.high:+.1f}; "
-        f"q {'< .001' if effect.q < 0.001 else f'{effect.q:.3f}'.lstrip('0')})."
+    dimension = effect.group["dimension"]
+    about = "" if dimension == ALL else f" about {dimension}"
+    return (
+        f"{_who(effect.group, several=several)}{effect.group['description_class']} descriptions{about} score {abs(effect.value):.1f} "
+        f"points {'more' if effect.value > 0 else 'less'} with {other!r} than with {first!r}"
     )
-    return Finding(text, found=True, strength=abs(effect.value), of=(effect,))
+
+
+def _effect_told(effect: Result, n_tests: int, *, several: bool) -> str:
+    together = "" if TOGETHER not in effect.group["slot"] else f"; {effect.note}"
+    gap = _gap(effect, (effect.value, effect.low, effect.high), n_tests).partition(", ")[2]
+    return f"{_effect_seen(effect, several=several)} ({gap}){together}."
+
+
+def _aliases_told(effects: Sequence[Result]) -> Iterator[Finding]:
+    """Slots that do not vary alone, once for each class and set of them."""
+    told: dict[tuple[str, str], list[str]] = {}
+    for one in effects:
+        if TOGETHER in one.group["slot"]:
+            note = one.note.partition("; ")[0]
+            told.setdefault((one.group["description_class"], note), []).append(
+                _examples_told(one.group["shots"], one.group["sampling"])
+            )
+    for (name, note), shots in told.items():
+        text = f"In {name} descriptions ({', '.join(dict.fromkeys(shots))}), {note}."
+        yield Finding(text, found=False, strength=-2.0, decided="Read from the wordings that were asked.")
 
 
 def _baseline(results: Sequence[Result], measure: str) -> float:
@@ -439,30 +532,48 @@ def _telling_slots(results: Sequence[Result], of: tuple[str, str]) -> dict[str, 
 
 
 def _effects_table(levels: pd.DataFrame, results: Sequence[Result], measure: str) -> pd.DataFrame:
-    """Mean score at each level, with the interval of its difference to the first level of its slot."""
+    """Score at each level, the other slots held equal, with the interval of its difference to the first level of its slot.
+
+    It is the interval that decides, made as wide as all tests of the run need. Slots that cannot be told apart, not even together, are
+    left out.
+    """
     import pandas as pd
 
     effects = {
         (*(one.group[name] for name in _KEYS), one.group["slot"], one.group["levels"]): one
         for one in results
-        if one.measure == "slot_effect"
+        if one.measure == "slot_effect" and one.group["dimension"] == ALL
     }
+    not_told = {key[:-1] for key, one in effects.items() if not key[-1]}
     if levels.empty:
         return levels
     rows = []
     whole = levels[levels["dimension"] == ALL]
     for key, slot in whole.groupby([*_KEYS, "slot"], sort=False):
-        first = str(slot["level"].iloc[0])
+        names = tuple(map(str, key))
+        if names in not_told:
+            continue
+        first, base = str(slot["level"].iloc[0]), float(slot[measure].iloc[0])
         for _, row in slot.iterrows():
-            effect = effects.get((*map(str, key), f"{row['level']} less {first}"))
+            effect = effects.get((*names, f"{row['level']} less {first}"))
+            low, high = _claim_interval(effect)
             rows.append(
                 {
                     "model": row["model"], "shots": int(row["shots"]), "description_class": row["description_class"],
-                    "slot": row["slot"], "level": row["level"], "mean": row[measure],
-                    "low": effect.low if effect else math.nan, "high": effect.high if effect else math.nan,
+                    "slot": row["slot"], "level": row["level"],
+                    "mean": base + effect.value if effect and math.isfinite(effect.value) else row[measure],
+                    "low": low, "high": high,
                 }
             )  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def _claim_interval(effect: Result | None) -> tuple[float, float]:
+    """The interval that decides a claim, or that of an effect that is not tested; NaN of one that rules nothing out."""
+    if effect is None:
+        return math.nan, math.nan
+    low, high = (effect.detail.get(name, end) for name, end in ((CLAIM_LOW, effect.low), (CLAIM_HIGH, effect.high)))
+    return (math.nan, math.nan) if (low, high) == POINTS else (low, high)
 
 
 _SETTING = ("model", "shots", "sampling", "decoding")

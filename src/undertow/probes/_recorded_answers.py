@@ -37,10 +37,16 @@ COUNTS = ("shots", "draw", "dropped", "given_shots")
 MOST = 10**9
 NUMBERS = ("unclaimed", "yes_percent", "nats")
 """Columns of a run's observations that are numbers, empty where there is none."""
+NO_ANSWER = "the answer is empty"
+NO_LABEL = "the answer is none of the labels"
+"""Why a recorded answer to a task with labels is missing. What it may mean is for its reader to say: it is not taken for a wrong one."""
 
 
 def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) -> tuple[Evidence, str]:
     """A CSV or TSV table with `document, gold, answer`, and any of the factors of a run's observations.
+
+    Of a task with labels an answer that is none of them, but for case and white space around it, is missing with a reason. Documents
+    with the same `cluster` are drawn, and have their signs flipped, together.
 
     Args:
         path: the table.
@@ -82,13 +88,14 @@ def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) 
     if right:
         named = {label.casefold(): label for label in right}
         frame["gold"] = [named[gold.strip().casefold()] for gold in frame["gold"]]
+        frame["unscored"] = _missing(frame, set(named))
     if task == IDENTIFICATION and not has_dimension:
         frame["dimension"] = frame["gold"]
-    frame["cluster"] = frame["document"]
+    frame["cluster"] = _clusters(path, frame)
     frame["item"] = [f"row {at}" for at in range(len(frame))]
     design = {
         "task": task, "labels": right, "title": f"recorded answers ({path.name})", "source": path.name,
-        "document_notes": _not_crossed(frame), "protocol": EXACT, "sampled": False,
+        "document_notes": [*_not_crossed(frame), *_clustered(frame)], "protocol": EXACT, "sampled": False,
     }  # fmt: skip
     return Evidence(frame, design), EXACT
 
@@ -161,6 +168,39 @@ def _passages(frame: pd.DataFrame, task: str) -> list[str]:
     for name in columns:
         passages = [known or one for known, one in zip(passages, frame[name].str.strip(), strict=True)]
     return passages
+
+
+def _missing(frame: pd.DataFrame, labels: set[str]) -> list[str]:
+    """Why each answer has no score; "" for one that is a label."""
+    answers = frame["answer"].astype(str).str.strip().str.casefold()
+    return [
+        why or ("" if answer in labels else NO_LABEL if answer else NO_ANSWER)
+        for why, answer in zip(frame["unscored"].astype(str), answers, strict=True)
+    ]
+
+
+def _clusters(path: Path, frame: pd.DataFrame) -> list[str]:
+    """The cluster of each answer's document, which is the document itself where the table says nothing."""
+    documents = frame["document"].astype(str).tolist()
+    if "cluster" not in frame:
+        return documents
+    named = [name.strip() or document for name, document in zip(frame["cluster"].astype(str), documents, strict=True)]
+    of_document: dict[str, str] = {}
+    for row, (document, name) in enumerate(zip(documents, named, strict=True), 2):
+        if of_document.setdefault(document, name) != name:
+            raise UndertowError(
+                f"{path}, row {row}: document {document!r} is in two clusters, {of_document[document]!r} and {name!r}; give each "
+                "document one"
+            )
+    return named
+
+
+def _clustered(frame: pd.DataFrame) -> list[str]:
+    """A note where documents stand in clusters."""
+    n_clusters, n_documents = frame["cluster"].nunique(), frame["document"].nunique()
+    if n_clusters == n_documents:
+        return []
+    return [f"{n_documents:,} documents in {n_clusters:,} clusters, over which intervals and tests are"]
 
 
 def _not_crossed(frame: pd.DataFrame) -> list[str]:

@@ -50,6 +50,8 @@ _GAP_PX, _LABEL_PX = 16.0, 190.0
 _LEAST_SPAN = 5.0
 """The x axis spans this much at the least, so that a hair's breadth does not look like a gulf."""
 _ROW_PX, _SLOT_PX, _EFFECT_PX = 17.0, 130.0, 150.0
+TOGETHER = " + "
+"""Between the names of slots whose words never change alone."""
 
 Level = tuple[str, str]
 """Slot and level."""
@@ -354,8 +356,8 @@ def draw_slots(effects: pd.DataFrame, measure_title: str, unit: str = "percent",
 
     Args:
         effects: a row per class, slot and level, the first level first, with `description_class`, `slot`, `level`, `mean` in
-            percent, and `low` and `high`, the interval of the difference to the first level (NaN for the first, and where there
-            is none). With the columns `model` or `shots`, there is a figure for each of their values.
+            percent, and `low` and `high`, the interval of the difference to the first level that decides whether there is one (NaN for
+            the first, and where there is none). With the columns `model` or `shots`, there is a figure for each of their values.
         measure_title: what the scores are.
         unit: of the scores.
         about: what else the title says, for example the challenge set.
@@ -386,9 +388,10 @@ def draw_slots(effects: pd.DataFrame, measure_title: str, unit: str = "percent",
         yield Drawing(
             name="_".join(filter(None, ["slots", measure_title, about, *map(str, key)])),
             figure=figure,
-            caption=f"{title}. Each row is one level of a slot: the mean score of all wordings that have it, joined to the other levels "
-            "of its slot. Pale bar: the 95% interval of the difference to the first level, counted from that level's dotted line; a dot "
-            "is filled where the interval leaves 0 out, so that these words alone move the score.",
+            caption=f"{title}. Each row is one level of a slot: the mean score of the wordings that have it, the other slots held equal, "
+            "joined to the other levels of its slot. Pale bar: the interval of the difference to the first level, as wide as all tests of "
+            "the run need, counted from that level's dotted line; a dot is filled where it leaves 0 out. Slots with + between their names "
+            "never change alone: it cannot be told which of them moves the score.",
             alt=_slots_told(rows, unit),
         )
 
@@ -431,12 +434,12 @@ def _slots(rows: pd.DataFrame) -> dict[str, list[_Slot]]:
 def _draw_slots(rows: pd.DataFrame, title: str, unit: str) -> Sheet:
     classes = _slots(rows)
     lead = (
-        f"Mean score in {plain(unit)} of all wordings that have a level; dotted: the first level of the slot. Pale bar: 95% interval "
-        "of the difference to it; the dot is filled where that leaves 0 out."
+        f"Mean score in {plain(unit)} at each level; dotted: the first level of the slot. Pale bar: interval of the difference to it, as "
+        "wide as all tests of the run need; the dot is filled where that leaves 0 out."
     )
     sheet = Sheet(title, lead)
     every = [slot for slots in classes.values() for slot in slots]
-    names_px = _widest(sheet, [plain(spaced(slot.name)) for slot in every], _SLOT_PX)
+    names_px = _widest(sheet, [_slot_name(sheet, slot) for slot in every], _SLOT_PX)
     levels_px = _widest(sheet, [plain(level) for slot in every for level in slot.levels], _LABEL_PX)
     left = EDGE_PX + names_px + 14 + levels_px + 12
     width = sheet.width_px - left - _EFFECT_PX - EDGE_PX
@@ -445,7 +448,7 @@ def _draw_slots(rows: pd.DataFrame, title: str, unit: str) -> Sheet:
         class_px + sum(_ROW_PX * len(slot.levels) + slot_air_px for slot in slots) for slots in classes.values()
     )
     top = sheet.settle(line_px(SMALL_SIZE) + 6 + body_px + line_px(SMALL_SIZE) + 12)
-    sheet.write(left + width + 14, top, "difference [95% interval]", size=SMALL_SIZE, color=GREY, va="top")
+    sheet.write(left + width + 14, top, "difference [interval]", size=SMALL_SIZE, color=GREY, va="top")
     top -= line_px(SMALL_SIZE) + 6
     axes = sheet.axes(left, top - body_px, width, body_px)
     low, high = _range(np.concatenate([np.concatenate([slot.means, *_ends(slot)]) for slot in every]))
@@ -491,7 +494,7 @@ def _draw_slot(axes: Axes, slot: _Slot, at: Floats) -> None:
 def _write_slot(sheet: Sheet, slot: _Slot, at: Floats, places: tuple[float, float, float]) -> None:
     """Words of a slot: its name and levels on the left, differences on the right."""
     right, levels_px, beyond = places
-    name = sheet.fit(plain(spaced(slot.name)), _SLOT_PX)
+    name = sheet.fit(_slot_name(sheet, slot), _SLOT_PX)
     sheet.write(EDGE_PX, at[0], name, size=SMALL_SIZE, color=GREY, va="center_baseline")
     for place, level in enumerate(slot.levels):
         text = sheet.fit(plain(level), levels_px)
@@ -499,6 +502,14 @@ def _write_slot(sheet: Sheet, slot: _Slot, at: Floats, places: tuple[float, floa
         gap = "first level" if place == 0 else _gap(slot, place)
         look = {"color": GREY} if place == 0 else {"weight": "bold" if slot.apart[place] else "normal"}
         sheet.write(beyond, at[place], gap, size=SMALL_SIZE, va="center_baseline", **look)
+
+
+def _slot_name(sheet: Sheet, slot: _Slot) -> str:
+    """Of a slot, or of all slots that never change alone; their number where there is no room for all."""
+    name = plain(spaced(slot.name))
+    n_slots = len(slot.name.split(TOGETHER))
+    wide = text_width_px(sheet.figure, name, SMALL_SIZE, "normal") > _SLOT_PX
+    return f"{n_slots} slots together" if n_slots > 1 and wide else name
 
 
 def _gap(slot: _Slot, place: int) -> str:

@@ -19,6 +19,8 @@ Codes = NDArray[np.int64]
 # Means of equal numbers, summed in another order, differ in the last digit. A spread below this share of their size is none.
 ROUNDING_SHARE = 1e-12
 
+DEPENDENT = 1e-9
+"""Elimination in a design of zeros and ones leaves multiples of simple fractions, or rounding errors far below this."""
 FACTORS = ("model", "description class", "wording", "shots", "draw", "interactions")
 """The parts that `variance_shares` takes a spread apart into, in its order."""
 
@@ -107,6 +109,51 @@ def factor_shares(scores: ArrayLike, levels: ArrayLike) -> tuple[Floats, float]:
     drops = np.array([squares - left for squares in without])
     drops[drops < ROUNDING_SHARE * total] = 0.0
     return 100 * drops / total, 100 * left / total
+
+
+def aliased_factors(levels: ArrayLike) -> list[tuple[int, ...]]:
+    """Factors whose effects cannot be told apart in an additive fit: sets of them, in the order of their first, each factor in one.
+
+    A factor alone in its set varies by itself. The levels of the others are linearly dependent: two that always change together, a
+    level of one that always goes with a level of another, or more factors than a few rows can tell apart. In the words of Box, Hunter
+    and Hunter 2005 ("Statistics for Experimenters") their main effects are aliases of one another.
+
+    Args:
+        levels: what each row has of each factor, as codes [row, factor].
+
+    Raises:
+        ValueError: codes are not [row, factor], or not whole numbers.
+    """
+    codes = np.unique(_codes(levels), axis=0)
+    if codes.ndim != 2:
+        raise ValueError(f"levels must be [row, factor]; got {codes.shape}")
+    owners, columns = [-1], [np.ones(len(codes))]
+    for factor in range(codes.shape[1]):
+        for level in np.unique(codes[:, factor])[1:]:
+            owners.append(factor)
+            columns.append((codes[:, factor] == level).astype(np.float64))
+    set_of = list(range(codes.shape[1]))
+    for dependent in _dependent_columns(np.column_stack(columns)):
+        linked = {set_of[owners[column]] for column in dependent if owners[column] >= 0}
+        set_of = [min(linked) if one in linked else one for one in set_of]
+    return [tuple(at for at, one in enumerate(set_of) if one == first) for first in dict.fromkeys(set_of)]
+
+
+def _dependent_columns(design: Floats) -> list[list[int]]:
+    """For each column that is a sum of multiples of columns before it: itself, and these; by elimination."""
+    left, pivots, found = design.copy(), list[int](), list[list[int]]()
+    for column in range(design.shape[1]):
+        row = len(pivots)
+        best = row + int(np.abs(left[row:, column]).argmax()) if row < len(left) else row
+        if row == len(left) or abs(left[best, column]) < DEPENDENT:
+            found.append([column, *(pivot for at, pivot in enumerate(pivots) if abs(left[at, column]) >= DEPENDENT)])
+            continue
+        left[[row, best]] = left[[best, row]]
+        left[row] /= left[row, column]
+        others = np.arange(len(left)) != row
+        left[others] -= np.outer(left[others, column], left[row])
+        pivots.append(column)
+    return found
 
 
 def level_means(scores: ArrayLike, codes: ArrayLike, n_levels: int) -> Floats:

@@ -1,0 +1,146 @@
+"""Test and interval of a mean paired difference, by random signs of its clusters.
+
+If the two sides of a pair do not differ they could as well be exchanged, which flips the sign of what their cluster adds. The means of
+random halves of the clusters ("typical values": Hartigan 1969, "Using Subsample Values as Typical Values", JASA 64) give the interval
+of the same test: it leaves out 0 where, and only where, the p-value is below what the level leaves. Exact where the differences are
+as likely to lie as far above their mean as below it, which no effect means where the sides are alike; nothing is assumed of their shape.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from undertow.stats.bootstrap import FEWEST_CLUSTERS
+from undertow.stats.doubles import usable
+from undertow.stats.points import only_points
+
+Floats = NDArray[np.float64]
+
+N_FLIPS = 20_000
+AT_ONCE = 1000
+EFFECTS_AT_ONCE = 32
+ROUNDING = 1e-9
+"""Sums nearer than this count as equal, which errs on the side of not finding."""
+LARGEST_ALPHA = 0.05
+"""Intervals are of this error at the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flips:
+    """What random signs say of one mean difference.
+
+    Attributes:
+        value: the mean, sum over sums of sizes; NaN of nothing.
+        p: two-sided p-value, the observed signs counted in; NaN where nothing could be tested.
+        n_clusters: clusters that have a difference.
+        n_differing: those whose difference is not 0. Of five there are no signs with a p-value below 0.05, whatever they are.
+        lowest, highest: the means of random halves furthest from the middle, outermost first, as many as the widest interval needs.
+    """
+
+    value: float
+    p: float
+    n_clusters: int
+    n_differing: int
+    lowest: Floats
+    highest: Floats
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Limits of the mean at a level of 0.95 or more; NaN where there is none, infinite where no mean is ruled out at this level."""
+        if not len(self.lowest):
+            return math.nan, math.nan
+        # p is (1 + hits) / (1 + flips), and each hit is a half whose mean is beyond 0.
+        place = math.floor((1 - level) * (1 + N_FLIPS) + ROUNDING)
+        if place < 1:
+            return -math.inf, math.inf
+        at = min(place, len(self.lowest)) - 1
+        return float(self.lowest[at]), float(self.highest[at])
+
+    @property
+    def p_above(self) -> float:
+        """One-sided p-value against a mean of at most 0."""
+        return self.p / 2 if self.value > 0 or math.isnan(self.p) else 1.0
+
+    @property
+    def p_below(self) -> float:
+        """One-sided p-value against a mean of at least 0."""
+        return self.p / 2 if self.value < 0 or math.isnan(self.p) else 1.0
+
+
+def flip_means(sums: ArrayLike, sizes: ArrayLike, seed: int) -> list[Flips]:
+    """Mean differences with their test and what their intervals need [effect].
+
+    Nothing is tested, and there is no interval, of fewer clusters than `FEWEST_CLUSTERS`.
+
+    Args:
+        sums: of the differences of each cluster; 0 where it has none [cluster, effect].
+        sizes: how many differences these are; 0 where it has none [cluster, effect].
+        seed: of the signs. Equal seeds flip as many clusters alike.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    totals, counts = usable(sums), usable(sizes)
+    if totals.ndim != 2 or totals.shape != counts.shape:
+        raise ValueError(f"sums and sizes must both be [cluster, effect]; got {totals.shape} and {counts.shape}")
+    found: list[Flips] = []
+    for start in range(0, totals.shape[1], EFFECTS_AT_ONCE):
+        part = slice(start, start + EFFECTS_AT_ONCE)
+        found += _flipped(totals[:, part], counts[:, part], seed)
+    return found
+
+
+def _flipped(sums: Floats, sizes: Floats, seed: int) -> list[Flips]:
+    whole, n_all = sums.sum(axis=0), sizes.sum(axis=0)
+    values = np.divide(whole, n_all, out=np.full(len(whole), math.nan), where=n_all > 0)
+    n_clusters = np.count_nonzero(sizes > 0, axis=0)
+    n_differing = np.count_nonzero(np.abs(sums) > ROUNDING, axis=0)
+    none = np.empty(0)
+    if only_points() or (n_clusters < FEWEST_CLUSTERS).all():
+        nothing = zip(values, n_clusters, n_differing, strict=True)
+        return [Flips(float(value), math.nan, int(n), int(k), none, none) for value, n, k in nothing]
+    signs = _signs(len(sums), seed)
+    halves = np.empty((2 * N_FLIPS, len(whole)))  # means of those that keep their sign, and of those that do not
+    hits = np.zeros(len(whole))
+    for start in range(0, N_FLIPS, AT_ONCE):
+        drawn = signs[start : start + AT_ONCE].astype(np.float64)
+        flipped, of_sizes = drawn @ sums, drawn @ sizes
+        hits += np.count_nonzero(np.abs(flipped) >= np.abs(whole) - ROUNDING, axis=0)
+        for side, at in ((1, start), (-1, N_FLIPS + start)):
+            kept = (n_all + side * of_sizes) / 2
+            some = np.divide(
+                (whole + side * flipped) / 2, kept, out=np.full_like(kept, math.nan), where=kept > ROUNDING
+            )
+            halves[at : at + len(drawn)] = some
+    p = (1 + hits) / (1 + N_FLIPS)
+    wide = math.floor(LARGEST_ALPHA * (1 + N_FLIPS) + ROUNDING)
+    # A half of no clusters rules out no mean.
+    lowest, highest = (
+        np.sort(np.partition(np.where(np.isnan(halves), -math.inf, side * halves), wide - 1, axis=0)[:wide], axis=0)
+        for side in (1, -1)
+    )
+    enough = n_clusters >= FEWEST_CLUSTERS
+    return [
+        Flips(
+            float(values[at]),
+            float(p[at]) if enough[at] else math.nan,
+            int(n_clusters[at]),
+            int(n_differing[at]),
+            lowest[:, at] if enough[at] else none,
+            -highest[:, at] if enough[at] else none,
+        )
+        for at in range(len(whole))
+    ]
+
+
+@lru_cache(maxsize=4)
+def _signs(n_clusters: int, seed: int) -> NDArray[np.int8]:
+    """Random signs [flip, cluster]; kept, since many effects are over the same clusters."""
+    draws = np.random.default_rng(seed).integers(0, 2, size=(N_FLIPS, n_clusters), dtype=np.int8)
+    signs: NDArray[np.int8] = 2 * draws - 1
+    signs.flags.writeable = False
+    return signs
