@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
+from scipy.stats import rankdata
 
 from undertow.stats import detection
 from undertow.stats.detection import (
@@ -17,10 +20,16 @@ from undertow.stats.detection import (
     auroc_p_value,
     best_threshold,
     cluster_weights,
+    fitted_auroc_p_value,
+    folds,
+    held_out_balanced_draws,
     held_out_calls,
+    n_mixed,
     rates,
+    refitted_interval,
     roc_points,
 )
+from undertow.stats.logistic import held_out_log_odds
 
 SCORES = [0.1, 0.4, 0.35, 0.8]
 POSITIVE = [False, False, True, True]
@@ -165,6 +174,27 @@ def test_weights_draw_as_many_clusters_as_there_are() -> None:
     assert np.mean(weights == 0) == pytest.approx(0.8**5, abs=0.02)
 
 
+@settings(max_examples=100)
+@given(SAMPLES, st.integers(0, 2**31))
+def test_a_draw_may_have_scores_of_its_own(sample: list[tuple[int, bool, int]], seed: int) -> None:
+    """Ties among them, and clusters that are not in a draw, or are in it twice."""
+    rng = np.random.default_rng(seed)
+    weights, scores = cluster_weights(4, 5, rng), rng.integers(0, 4, (5, len(sample))) / 10
+    marks, of = [mark for _, mark, _ in sample], [cluster for _, _, cluster in sample]
+    draws = auroc_draws(scores, marks, of, weights)
+    for draw, own, counts in zip(draws, scores, weights.astype(int), strict=True):
+        repeated = [(value, mark) for value, mark, at in zip(own, marks, of, strict=True) for _ in range(counts[at])]
+        expected = brute_force([float(value) for value, _ in repeated], [mark for _, mark in repeated])
+        assert draw == pytest.approx(expected, nan_ok=True)
+
+
+def test_a_draw_with_a_score_that_is_missing_has_no_area() -> None:
+    draws = auroc_draws([[1.0, 2.0], [math.nan, 2.0]], [False, True], [0, 1], np.ones((2, 2)))
+    assert draws.tolist() == pytest.approx([1, math.nan], nan_ok=True)
+    with pytest.raises(ValueError, match=r"\[draw, observation\]"):
+        auroc_draws([[1.0, 2.0]], [False, True], [0, 1], np.ones((2, 2)))
+
+
 # P-values ------------------------------------------------------------------------------------------------------------
 
 
@@ -279,6 +309,49 @@ def test_both_tails_count_where_clusters_differ_in_their_share_of_positives(reve
     assert auroc_p_value(scores, positive, cluster, 999, np.random.default_rng(1)) == pytest.approx(0.001, abs=0.002)
 
 
+SIX = {
+    "pairs": ([1, 5, 2, 4, 7, 3, 6, 9, 8, 9.5, 2.5, 3.5], [0, 1, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1]),
+    "a reversed cluster": ([1, 5, 2, 4, 3, 7, 6, 9, 8, 9.5, 8.5, 0], [0, 1] * 6),
+    "ties": ([1, 2, 1, 1, 1, 3, 2, 2, 1, 2, 3, 4], [0, 1] * 6),
+}
+
+
+@pytest.mark.parametrize("case", SIX)
+def test_with_six_clusters_the_rank_sum_is_measured_by_how_the_clusters_differ(case: str) -> None:
+    """All 64 ways to mark one of each pair, and the t statistic of the six contributions by scipy."""
+    values, marks = np.array(SIX[case][0], dtype=float), np.array(SIX[case][1], dtype=bool)
+    ranks = rankdata(values).reshape(6, 2)
+    sizes = []
+    for turned in itertools.product([False, True], repeat=6):
+        chosen = marks.reshape(6, 2) ^ np.array(turned)[:, np.newaxis]
+        contributions = (ranks * chosen).sum(axis=1) - ranks.mean(axis=1)
+        spread = np.sqrt((contributions**2).sum())
+        sizes.append(abs(contributions.sum()) / spread if spread else 0.0)
+    expected = np.mean(np.array(sizes) >= sizes[0] - 1e-9)
+    p = auroc_p_value(values, marks, np.arange(12) // 2, 20_000, np.random.default_rng(0))
+    assert p == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 20_000) + 1e-4)
+
+
+def test_six_mixed_clusters_are_counted() -> None:
+    assert n_mixed([1, 0, 1, 1, 0, 0, 0, 1], ["a", "a", "b", "b", "c", "c", "d", "d"]) == 2
+
+
+@pytest.mark.slow
+def test_kinds_that_differ_in_each_cluster_in_its_own_way_are_no_evidence() -> None:
+    """The kinds lie apart by N(0, 1) in each of 12 clusters, 0 on average. The rank sum by itself would find that in every fifth."""
+    rng, n, cluster = np.random.default_rng(8), 400, np.repeat(np.arange(12), 8)
+    positive = np.tile(np.arange(8) >= 2, 12)
+    found, plain = 0, 0
+    for _ in range(n):
+        scores = rng.normal(0, 1, 96) + positive * rng.normal(0, 1, 12)[cluster]
+        found += auroc_p_value(scores, positive, cluster, 99, rng) <= 0.05
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(detection, "FEWEST_CLUSTERS", 99)
+            plain += auroc_p_value(scores, positive, cluster, 99, rng) <= 0.05
+    assert found <= 0.05 * n + 3 * math.sqrt(0.05 * 0.95 * n)
+    assert plain > 0.12 * n
+
+
 def test_p_needs_both_kinds_and_right_shapes() -> None:
     assert math.isnan(auroc_p_value([1.0, 2.0], [False, False], [0, 1], 10, np.random.default_rng(0)))
     with pytest.raises(ValueError, match="one length"):
@@ -350,3 +423,96 @@ def test_a_threshold_that_could_not_be_chosen_says_no() -> None:
     assert math.isnan(thresholds[1])
     assert calls.tolist() == [False, False, True]
     assert thresholds[2] == 1.5
+
+
+# Held out in many draws -----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150)
+@given(SAMPLES, st.integers(0, 2**31))
+def test_a_draw_chooses_its_thresholds_without_any_copy_of_a_cluster(
+    sample: list[tuple[int, bool, int]], seed: int
+) -> None:
+    """The drawn clusters written out, each copy under its cluster's own name."""
+    scores, marks, of = (np.array(column) for column in zip(*sample, strict=True))
+    weights = np.vstack([np.ones(4), cluster_weights(4, 5, np.random.default_rng(seed))])
+    draws = held_out_balanced_draws(scores, marks, of, weights)
+    for draw, counts in zip(draws, weights.astype(int), strict=True):
+        at = np.repeat(np.arange(len(of)), counts[of])
+        calls, thresholds = held_out_calls(scores[at], marks[at], of[at])
+        positive = marks[at]
+        if not len(at) or positive.all() or not positive.any() or np.isnan(thresholds).any():
+            assert math.isnan(draw)
+        else:
+            assert draw == pytest.approx((calls[positive].mean() + (~calls[~positive]).mean()) / 2)
+
+
+def test_folds_are_clusters_until_there_are_many() -> None:
+    assert folds(60).tolist() == list(range(60))
+    counts = np.bincount(folds(130))
+    assert len(counts) == 60
+    assert set(counts.tolist()) == {2, 3}
+
+
+def test_held_out_accuracy_of_folds() -> None:
+    scores, positive, cluster = tied_sample(5, n=60)
+    whole = held_out_balanced_draws(scores, positive, cluster, np.ones((1, 6)), np.arange(6) // 2)
+    calls = held_out_calls(scores, positive, cluster // 2)[0]
+    assert whole[0] == pytest.approx((calls[positive].mean() + (~calls[~positive]).mean()) / 2)
+
+
+def test_the_interval_of_draws_that_were_fitted_anew() -> None:
+    """Student's t of seven degrees of freedom, and the variance of eight clusters made good."""
+    draws = np.array([0.4, 0.5, 0.6, 0.7, 0.8])
+    half = stats.t.ppf(0.975, 7) * draws.std() * math.sqrt(8 / 7)
+    assert refitted_interval(0.7, draws, 8) == pytest.approx((0.7 - half, 0.7 + half))
+    assert np.isnan(refitted_interval(0.7, draws, 5)).all()
+    assert np.isnan(refitted_interval(0.7, [*draws, math.nan], 8)).all()
+    many = np.append(np.tile(draws, 20), math.nan)
+    assert refitted_interval(0.7, many, 8) == pytest.approx((0.7 - half, 0.7 + half))
+
+
+def two_features(n_clusters: int, size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Six features with levels of their clusters, which say nothing; and the clusters: [observation, feature], [observation]."""
+    cluster = np.repeat(np.arange(n_clusters), size)
+    return rng.normal(0, 1, (n_clusters, 6))[cluster] + rng.normal(0, 1, (n_clusters * size, 6)), cluster
+
+
+@pytest.mark.slow
+def test_the_p_of_a_fit_is_that_of_marks_that_are_shuffled_and_fitted_to_the_end() -> None:
+    """Whole clusters of one kind, so that areas are compared: 400 permutations, each fitted without each of its 12 clusters."""
+    rng = np.random.default_rng(3)
+    features, cluster = two_features(12, 4, rng)
+    positive = cluster % 2 == 0
+    features[:, 0] += 2.5 * positive
+
+    def area(marks: np.ndarray) -> float:
+        return auroc(held_out_log_odds(features, marks, cluster), marks)
+
+    observed = area(positive)
+    shuffled = [area(rng.permutation(np.arange(12) % 2 == 0)[cluster]) for _ in range(400)]
+    expected = np.mean(np.array(shuffled) >= observed)
+    assert 0.02 < expected < 0.4
+    p = fitted_auroc_p_value(features, positive, cluster, 999, rng)
+    assert p == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) * (1 / 400 + 1 / 999)))
+    # With a single cluster there are no others to fit to.
+    assert math.isnan(fitted_auroc_p_value(features, positive, np.zeros(48), 19, rng))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n_clusters", "size", "whole"), [(60, 8, False), (20, 8, False), (10, 8, False), (20, 6, True)]
+)
+def test_the_p_of_a_fit_is_valid_where_there_is_nothing_to_learn(
+    n_clusters: int, size: int, whole: bool, measured: Callable[[str], None]
+) -> None:
+    """Of 150 null samples 7.5 should have p of .05 or less. Shuffling marks beside scores that stay as they are finds 15 to 19 in 100."""
+    rng, n, found = np.random.default_rng(n_clusters), 150, 0
+    for _ in range(n):
+        features, cluster = two_features(n_clusters, size, rng)
+        positive = (
+            rng.permutation(n_clusters)[cluster] < n_clusters / 2 if whole else np.arange(len(cluster)) % size < 2
+        )
+        found += fitted_auroc_p_value(features, positive, cluster, 39, rng) <= 0.05
+    measured(f"{n_clusters} x {size}: p <= .05 in {found} of {n}")
+    assert found <= 0.05 * n + 3 * math.sqrt(0.05 * 0.95 * n)

@@ -1,4 +1,4 @@
-"""The fit agrees with a general minimiser of the loss as it is written down, and held-out scores never saw their cluster."""
+"""The fit agrees with a general minimiser of the loss as it is written down; held-out scores never saw their cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from undertow.stats.logistic import fit_logistic, held_out_log_odds
+from undertow.stats import logistic
+from undertow.stats.detection import auroc
+from undertow.stats.logistic import fit_logistic, held_out_draws, held_out_log_odds
 
 
 def sample(seed: int, n: int = 60, n_features: int = 3, share: float = 0.3) -> tuple[np.ndarray, np.ndarray]:
@@ -152,3 +154,76 @@ def test_what_cannot_be_fitted_is_refused(features: list[list[float]], positive:
 def test_held_out_scores_refuse_the_same() -> None:
     with pytest.raises(ValueError, match="finite"):
         held_out_log_odds([[1.0], [2.0], [math.nan], [4.0]], [True, False, True, False], [0, 0, 1, 2])
+
+
+# Held out in many draws -----------------------------------------------------------------------------------------------
+
+
+def test_a_draw_is_the_held_out_fit_to_the_drawn_clusters() -> None:
+    """Twelve clusters of six: a cluster that was drawn twice stands twice, and both of its copies are left out."""
+    features, positive = sample(8, n=72)
+    cluster = np.random.default_rng(8).permutation(np.arange(72) % 12)
+    weights = np.vstack([np.ones(12), np.random.default_rng(9).multinomial(12, np.full(12, 1 / 12), size=8)])
+    draws = held_out_draws(features, positive, cluster, weights)
+    for odds, counts in zip(draws, weights.astype(int), strict=True):
+        repeated = np.repeat(np.arange(72), counts[cluster])
+        expected = held_out_log_odds(features[repeated], positive[repeated], cluster[repeated])
+        np.testing.assert_allclose(odds[repeated], expected, atol=0.05)
+        of_draw, expected_area = (auroc(scores, positive[repeated]) for scores in (odds[repeated], expected))
+        assert of_draw == pytest.approx(expected_area, abs=0.005)
+
+
+def test_marks_of_each_draw_are_fitted_by_themselves() -> None:
+    features, positive = sample(10, n=160)
+    cluster = np.arange(160) // 8
+    rng = np.random.default_rng(10)
+    marks = np.stack([positive, *(rng.permutation(positive) for _ in range(5))])
+    for odds, mark in zip(held_out_draws(features, marks, cluster), marks, strict=True):
+        expected = held_out_log_odds(features, mark, cluster)
+        np.testing.assert_allclose(odds, expected, atol=0.05)
+        assert auroc(odds, mark) == pytest.approx(auroc(expected, mark), abs=0.005)
+
+
+def test_clusters_of_a_fold_are_left_out_together() -> None:
+    features, positive = sample(11, n=80)
+    cluster, fold = np.arange(80) // 4, np.arange(20) // 2
+    (odds,) = held_out_draws(features, positive, cluster, fold=fold)
+    (expected,) = held_out_draws(features, positive, cluster // 2)
+    np.testing.assert_allclose(odds, expected)
+
+
+@pytest.mark.parametrize("cells", [1, 3000])
+def test_chunks_do_not_matter(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    features, positive = sample(12)
+    weights = np.random.default_rng(0).multinomial(6, np.full(6, 1 / 6), size=7)
+    whole = held_out_draws(features, positive, np.arange(60) % 6, weights)
+    monkeypatch.setattr(logistic, "CHUNK_CELLS", cells)
+    np.testing.assert_allclose(held_out_draws(features, positive, np.arange(60) % 6, weights), whole, atol=1e-8)
+
+
+def test_a_constant_feature_and_one_kind_in_draws() -> None:
+    features, positive = sample(13)
+    with_constant = np.column_stack([features, np.full(60, 0.1)])
+    np.testing.assert_allclose(
+        held_out_draws(with_constant, positive, np.arange(60) % 6),
+        held_out_draws(features, positive, np.arange(60) % 6),
+        atol=1e-8,
+    )
+    odds = held_out_draws([[1.0], [2.0], [3.0], [4.0]], [True, False, False, False], [0, 0, 1, 2])
+    assert np.isnan(odds).tolist() == [[True, True, False, False]]
+
+
+@pytest.mark.parametrize(
+    ("features", "positive", "cluster", "says"),
+    [
+        ([[1.0], [math.nan]], [True, False], [0, 1], "finite"),
+        ([1.0, 2.0], [True, False], [0, 1], "need features"),
+        ([[1.0], [2.0]], [True, False, True], [0, 1], "need features"),
+        ([[1.0], [2.0]], [True, False], [0, 1, 1], "need features"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(
+    features: list[list[float]], positive: list[bool], cluster: list[int], says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        held_out_draws(features, positive, cluster)

@@ -8,8 +8,9 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 from scipy import stats
+from statsmodels.stats.oneway import anova_oneway
 
-from undertow.stats.oneway import one_way
+from undertow.stats.oneway import one_way, welch_p
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -85,3 +86,32 @@ def test_the_unit_and_place_of_y_do_not_matter() -> None:
 def test_wrong_shapes_are_refused(y: list[float], group: list[str]) -> None:
     with pytest.raises(ValueError, match="one length"):
         one_way(y, group)
+
+
+# Unequal spreads ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_p_of_unequal_spreads_is_welchs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    group = rng.permutation(np.repeat(list("abc"), [6, 9, 20]))
+    y = rng.normal(0, 1, 35) * (1 + 3 * (group == "c")) + 0.8 * (group == "a")
+    expected = anova_oneway([y[group == name] for name in "abc"], use_var="unequal").pvalue
+    assert welch_p(y, group) == pytest.approx(expected)
+
+
+def test_of_two_groups_it_is_the_t_test_of_welch() -> None:
+    y, group = np.random.default_rng(5).normal(0, 1, 20), np.arange(20) < 7
+    assert welch_p(y, group) == pytest.approx(stats.ttest_ind(y[group], y[~group], equal_var=False).pvalue)
+
+
+@pytest.mark.parametrize(
+    ("y", "group"), [([1.0, 2, 3], [0, 0, 0]), ([1.0, 2, 3], [0, 0, 1]), ([1.0, 1, 2, 3], [0, 0, 1, 1]), ([], [])]
+)
+def test_groups_that_cannot_be_compared_have_no_p(y: list[float], group: list[int]) -> None:
+    assert math.isnan(welch_p(y, group))
+
+
+def test_shapes_that_differ_are_refused_by_welch() -> None:
+    with pytest.raises(ValueError, match="one length"):
+        welch_p([1.0, 2.0], [0])

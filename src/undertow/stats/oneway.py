@@ -1,7 +1,4 @@
-"""One-way analysis of variance: how much of the spread of y lies between groups.
-
-Knows nothing about what the groups are.
-"""
+"""One-way analysis of variance: how much of the spread of y lies between groups, and whether their means differ."""
 
 from __future__ import annotations
 
@@ -54,3 +51,30 @@ def one_way(y: ArrayLike, group: ArrayLike) -> OneWay:
         return OneWay(share, expected, 0.0)
     statistic = ((total - within) / (k - 1)) / (within / (n - k))
     return OneWay(share, expected, float(f_distribution.sf(statistic, k - 1, n - k)))
+
+
+def welch_p(y: ArrayLike, group: ArrayLike) -> float:
+    """p-value that groups of unequal spread have one mean, of y [point] and the groups [point] that its points are in.
+
+    Welch 1951, "On the Comparison of Several Mean Values: An Alternative Approach" (Biometrika 38). NaN where there are fewer than two
+    groups, a group has fewer than two points, or its points do not vary.
+
+    Raises:
+        ValueError: y and group are not vectors of one length.
+    """
+    values, names = usable(y), np.asarray(group)
+    if values.ndim != 1 or values.shape != names.shape:
+        raise ValueError(f"y and group must be vectors of one length; got {values.shape} and {names.shape}")
+    found, of = np.unique(names, return_inverse=True)
+    n, k = np.bincount(of).astype(np.float64), len(found)
+    if k < 2 or n.min() < 2:
+        return math.nan
+    means = np.bincount(of, weights=values) / n
+    variance = np.bincount(of, weights=(values - means[of]) ** 2) / (n - 1)
+    if not (variance > 1e-24 * float((values**2).max(initial=0.0))).all():
+        return math.nan
+    weights = n / variance
+    centre = float((weights * means).sum() / weights.sum())
+    lack = float(((1 - weights / weights.sum()) ** 2 / (n - 1)).sum())
+    statistic = float((weights * (means - centre) ** 2).sum()) / (k - 1) / (1 + 2 * (k - 2) / (k**2 - 1) * lack)
+    return float(f_distribution.sf(statistic, k - 1, (k**2 - 1) / (3 * lack)))
