@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from statsmodels.stats.oneway import anova_oneway
 
 from undertow.measures import detection
 from undertow.measures.detection import Threshold, by_cluster, detect, with_combined
-from undertow.measures.movement import sentence_scores
-from undertow.stats.detection import auroc
+from undertow.measures.movement import features, sentence_scores
+from undertow.stats import FEWEST_CLUSTERS, bootstrap
+from undertow.stats import detection as areas
+from undertow.stats.detection import auroc, auroc_p_value, held_out_calls
+from undertow.stats.logistic import held_out_log_odds
 from undertow.types import Result
 
 GROUPS = ["warm", "cold"]
@@ -70,7 +75,8 @@ def found(
 @pytest.fixture(autouse=True)
 def few_clusters_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hand can work out four clusters, which are too few to be told of."""
-    monkeypatch.setattr(detection, "MIN_CLUSTERS", 2)
+    for module in (detection, bootstrap, areas):
+        monkeypatch.setattr(module, "FEWEST_CLUSTERS", 2)
 
 
 def interval(result: Result) -> tuple[float, float]:
@@ -145,7 +151,8 @@ def test_all_hits_leave_what_as_many_clusters_cannot_exclude() -> None:
     assert interval(results["auroc", "entropy"]) == (LEAST_OF_FOUR, 1)
     assert interval(results["held_out_balanced_accuracy", "entropy"]) == (LEAST_OF_FOUR, 1)
     # A half is a half in every draw: it is no bound of anything.
-    assert interval(results["auroc", "total_variation"]) == (0.5, 0.5)
+    assert np.isnan(interval(results["auroc", "total_variation"])).all()
+    assert results["auroc", "total_variation"].note
     turned = found(four_clusters(entropy=[80.0] * 4 + [20.0] * 4))
     assert interval(turned["auroc", "entropy"]) == (0, 1 - LEAST_OF_FOUR)
 
@@ -274,7 +281,8 @@ def test_effects_of_occupation_and_w() -> None:
     assert interaction.value == pytest.approx(0)
     moved = results["w_effect", "warm"]
     assert (moved.value, moved.n, moved.neutral, moved.unit) == (1, 4, 0, "percentage points")
-    assert interval(moved) == pytest.approx((1, 1))
+    assert np.isnan(interval(moved)).all()  # both clusters move by 1: that says nothing about others
+    assert moved.note
     assert dict(moved.group) == {"model": "m", "set": "c", "pronoun": "warm"}
 
 
@@ -286,7 +294,7 @@ def test_the_mean_movement_has_its_sign_and_its_interval() -> None:
 
 def test_a_movement_of_one_point_in_every_sentence_is_no_share() -> None:
     """Where every draw says 1, only a share of 1 gets the bound for shares."""
-    assert interval(additive([10, 20, 30, 40], [1, 1, 1, 1])["w_effect", "warm"]) == (1, 1)
+    assert np.isnan(interval(additive([10, 20, 30, 40], [1, 1, 1, 1])["w_effect", "warm"])).all()
 
 
 def test_what_is_called_right_in_each_occupation() -> None:
@@ -425,8 +433,9 @@ def test_q_is_adjusted_over_every_test_of_the_run() -> None:
     ]
     results = detect(pd.DataFrame(rows), GROUPS, Threshold(), seed=0)
     tested = [result for result in results if math.isfinite(result.p)]
-    assert {result.measure for result in tested} == {"auroc"}
-    assert len(tested) == 2 * 3
+    # Every area, and each other number that a finding rests on: one of each, of either model.
+    counts = Counter(result.measure for result in tested)
+    assert counts == {"auroc": 2 * 3, "auroc_difference": 2, "balanced_accuracy": 2, "w_effect": 2}
     p = np.array([result.p for result in tested])
     # Benjamini-Hochberg from its definition: the least bound over all levels at which the test would be rejected.
     expected = [min(min(1.0, len(p) * level / np.sum(p <= level)) for level in p if level >= own) for own in p]
@@ -552,14 +561,15 @@ def test_without_both_kinds_there_is_nothing_to_fit() -> None:
 
 def test_the_table_of_occupations() -> None:
     table = four_clusters(
-        percent_female=[10.0, 20, 30, 40] * 2,
+        percent_female=[10.0, 10, 30, 40] * 2,
         unscored=["", "", "", "too long", "", "", "", ""],
         cluster=list("aabb") * 2,
     )
     rows = by_cluster(table, GROUPS).set_index("cluster")
     assert rows.index.tolist() == ["a", "b"]
     assert rows["sentences"].tolist() == [4, 4]
-    assert rows["percent_female"].tolist() == [10, 30]
+    # A cluster of two occupations has no one share of women.
+    assert rows["percent_female"].tolist() == pytest.approx([10, math.nan], nan_ok=True)
     assert rows["delta_warm_specified"].tolist() == pytest.approx([0.6, 0.4])
     assert rows["delta_warm_unspecified"].tolist() == pytest.approx([2.5, 2.25])
     assert not any(str(name).startswith("slope") for name in rows)
@@ -604,8 +614,254 @@ def test_the_seed_decides_the_draws_and_nothing_else() -> None:
     assert interval(one) == pytest.approx(interval(other), abs=0.05)
 
 
-def test_few_clusters_have_no_intervals_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+# Few clusters ---------------------------------------------------------------------------------------------------------
+
+
+def clusters_of_four(n_clusters: int, seed: int = 0) -> pd.DataFrame:
+    """Two sentences of either kind in each cluster; unspecified ones move more."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        sentence(
+            f"k{cluster}", decided, float(rng.exponential(1 if decided else 3)), entropy=float(rng.uniform(20, 80))
+        )
+        for cluster in range(n_clusters)
+        for decided in (True, True, False, False)
+    ]
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize("n_clusters", [1, 2, 3, 5])
+def test_with_fewer_than_six_clusters_there_is_no_interval_and_no_test(
+    n_clusters: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.undo()
-    assert detection.MIN_CLUSTERS == 5
-    for result in found(four_clusters()).values():
-        assert np.isnan(interval(result)).all()
+    assert FEWEST_CLUSTERS == 6
+    results = found(clusters_of_four(n_clusters))
+    for key, result in results.items():
+        assert np.isnan([result.low, result.high, result.p, result.q]).all(), key
+    # The numbers themselves stay, and say why they stand alone.
+    for name in ("tpr", "balanced_accuracy", "auroc"):
+        assert math.isfinite(results[name, "delta_warm"].value)
+        assert results[name, "delta_warm"].note
+
+
+def test_six_clusters_have_intervals_and_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    area = found(clusters_of_four(6))["auroc", "delta_warm"]
+    assert np.isfinite([area.low, area.high, area.p, area.q]).all()
+    assert area.low < area.value < area.high
+
+
+def test_the_kind_that_comes_from_fewer_clusters_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole clusters of one kind: fifteen unspecified ones and five others say as little as five of either."""
+    monkeypatch.undo()
+    table = clusters_of_four(20)
+    few, enough = (table.assign(well_specified=table["cluster"].isin([f"k{at}" for at in range(n)])) for n in (5, 6))
+    results = found(few)
+    for name in ("tnr", "balanced_accuracy", "held_out_balanced_accuracy", "auroc"):
+        assert np.isnan([results[name, "delta_warm"].low, results[name, "delta_warm"].p]).all(), name
+    assert math.isfinite(results["tpr", "delta_warm"].low)  # of the fifteen alone
+    assert math.isfinite(found(enough)["auroc", "delta_warm"].p)
+
+
+def test_a_test_within_clusters_needs_six_that_hold_both_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    table = clusters_of_four(20)
+    number = table["cluster"].str.removeprefix("k").astype(int)
+    for n_mixed, tested in ((5, False), (6, True)):
+        marks = table["well_specified"].where(number < n_mixed, number % 2 == 0)
+        area = found(table.assign(well_specified=marks))["auroc", "delta_warm"]
+        assert math.isfinite(area.p) is tested
+        assert bool(area.note) is not tested
+
+
+def test_equal_clusters_have_no_interval_of_zero_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    table = pd.concat([four_clusters().assign(cluster=f"k{number}") for number in range(8)], ignore_index=True)
+    for key, result in found(table).items():
+        assert result.low != result.high, key
+
+
+# What decides a finding -----------------------------------------------------------------------------------------------
+
+
+def test_the_mean_movement_is_tested_by_exchanging_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the 2^7 signs of seven equal clusters that move by 1 to 7 points, two are as far from nothing."""
+    monkeypatch.undo()
+    rows = [sentence(f"k{number // 2}", number % 2 == 0, 1.0, shift_warm=1.0 + number // 2) for number in range(14)]
+    assert found(pd.DataFrame(rows))["w_effect", "warm"].p == 2 / 2**7
+
+
+def test_agreement_is_tested_against_one_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven clusters of eight agree: of the 2^8 signs, those with none or one of the eight turned are as far, either way."""
+    monkeypatch.undo()
+    rows = [
+        sentence(f"k{number}", decided, 1.0, expected=("warm", "cold")[number % 2] if decided else "")
+        | {"mean_warm": 80.0 if right else 20.0, "mean_cold": 20.0 if right else 80.0}
+        for number in range(8)
+        for decided in (True, False)
+        for right in [(number % 2 == 0) == (number != 5)]
+    ]
+    agreed = found(pd.DataFrame(rows))["coreference_agreement",]
+    assert agreed.value == 7 / 8
+    assert agreed.p == 2 * (1 + 8) / 2**8
+
+
+def test_balanced_accuracy_is_tested_as_the_area_of_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    table = clusters_of_four(10)
+    calls = table["delta_warm"].to_numpy() > 1.5
+    balanced = found(table, Threshold(1.5))["balanced_accuracy", "delta_warm"]
+    assert balanced.value == pytest.approx(auroc(calls, ~table["well_specified"]))
+    expected = auroc_p_value(calls, ~table["well_specified"], table["cluster"], 20_000, np.random.default_rng(1))
+    assert balanced.p == pytest.approx(expected, abs=0.02)
+    assert math.isnan(found(table)["balanced_accuracy", "entropy"].p)  # no finding rests on it
+
+
+def test_a_difference_is_tested_by_what_its_clusters_contribute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave-one-out differences by hand, and all 2^9 signs of the pseudo-values."""
+    monkeypatch.undo()
+    table = clusters_of_four(9)
+    table["total_variation"] = np.random.default_rng(4).random(len(table)) + 0.4 * ~table["well_specified"]
+    positive, cluster = ~table["well_specified"].to_numpy(), table["cluster"].to_numpy()
+
+    def gap(kept: np.ndarray[Any, Any]) -> float:
+        one, other = (auroc(table[name].to_numpy()[kept], positive[kept]) for name in ("total_variation", "entropy"))
+        return one - other
+
+    whole = gap(np.ones(len(table), dtype=bool))
+    left = np.array([gap(cluster != name) for name in np.unique(cluster)])
+    contributions = whole + 8 * (left.mean() - left)
+    sums = [abs(np.dot(signs, contributions)) for signs in itertools.product([1, -1], repeat=9)]
+    expected = np.mean(np.array(sums) >= abs(contributions.sum()) * (1 - 1e-9))
+    results = found(table)
+    assert results["auroc_difference", "total_variation", "entropy"].p == pytest.approx(expected)
+    assert math.isnan(results["auroc_difference", "entropy", "total_variation"].p)  # the same difference, turned round
+
+
+def test_the_range_of_areas_is_tested_by_welch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three parts of eight occupations; the movement tells the kinds apart in the first only."""
+    monkeypatch.undo()
+    rng, n = np.random.default_rng(2), 24 * 4
+    number, decided = np.arange(n) // 4, np.arange(n) % 2 == 0
+    moved = rng.normal(0, 1, n) + 1.5 * ((number < 8) & ~decided)
+    table = clusters_of_four(24).assign(
+        well_specified=decided, total_variation=moved, percent_female=np.where(number < 8, 10.0, np.where(number < 16, 50.0, 90.0))
+    )  # fmt: skip
+    results = found(table)
+    areas_of, pseudo_values = [], []
+    for part in range(3):
+        own = number // 8 == part
+        area = auroc(moved[own], ~decided[own])
+        left = [auroc(moved[own & (number != one)], ~decided[own & (number != one)]) for one in np.unique(number[own])]
+        areas_of.append(area)
+        pseudo_values.append(8 * area - 7 * np.array(left))
+    spread = results["auroc_range", "total_variation"]
+    assert spread.value == pytest.approx(max(areas_of) - min(areas_of))
+    assert spread.p == pytest.approx(anova_oneway(pseudo_values, use_var="unequal").pvalue)
+    assert spread.n == n
+    # With five occupations in a part, that part is not compared.
+    few = found(table[(number < 16) | (number > 18)])
+    assert few["auroc_range", "total_variation"].n == 64
+    assert ("auroc_range", "total_variation") not in found(table[(number < 8) | (number > 18)])
+
+
+# Fitted anew ----------------------------------------------------------------------------------------------------------
+
+
+def masses(n_clusters: int, size: int, rng: np.random.Generator, *, whole: bool, effect: float = 0.0) -> pd.DataFrame:
+    """Scored sentences with levels and movements of their clusters; kinds are of sentences, or of whole clusters."""
+    n, cluster = n_clusters * size, np.repeat(np.arange(n_clusters), size)
+    decided = (rng.permutation(n_clusters) < n_clusters // 2)[cluster] if whole else np.arange(n) % size < size // 4
+    level = rng.normal(0, 1, (n_clusters, 3))[cluster] + rng.normal(0, 0.7, (n, 3))
+    moved = np.exp(rng.normal(-3, 0.7, n_clusters)[cluster] + rng.normal(0, 0.8, n) + effect * (~decided - 0.5))
+    way = rng.normal(0, 1, (n, 3)) * moved[:, np.newaxis]
+    ends = [np.exp(level + sign * way) for sign in (-1, 1)]
+    rows = [
+        pd.DataFrame(100 * end / end.sum(axis=1, keepdims=True), columns=["a", "b", "c"]).assign(
+            model="m", prompt="", challenge="c", w_name="date", sentence=[f"s{at}" for at in range(n)],
+            cluster=[f"k{at}" for at in cluster], well_specified=decided, w_index=index, unscored="",
+        )
+        for index, end in enumerate(ends)
+    ]  # fmt: skip
+    return with_combined(sentence_scores(pd.concat(rows, ignore_index=True), ["a", "b", "c"]), ["a", "b", "c"])
+
+
+def resampled(cluster: np.ndarray[Any, Any], n: int, seed: int) -> Iterator[np.ndarray[Any, Any]]:
+    """Sentences of resamples of whole clusters, those drawn twice standing twice."""
+    rng, names = np.random.default_rng(seed), np.unique(cluster)
+    for _ in range(n):
+        drawn = rng.choice(names, len(names))
+        yield np.concatenate([np.flatnonzero(cluster == name) for name in drawn])
+
+
+@pytest.mark.slow
+def test_the_interval_of_combined_is_of_fits_made_anew_in_each_resample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hundred resamples, each fitted to the end without each of its clusters; and scores that stay as they are, for contrast."""
+    monkeypatch.undo()
+    table = masses(12, 8, np.random.default_rng(5), whole=False)
+    positive, cluster = ~table["well_specified"].to_numpy(), table["cluster"].to_numpy()
+    x = features(table, ["a", "b", "c"])
+    anew, kept = [], []
+    for at in resampled(cluster, 200, 3):
+        anew.append(auroc(held_out_log_odds(x[at], positive[at], cluster[at]), positive[at]))
+        kept.append(auroc(table["combined"].to_numpy()[at], positive[at]))
+    area = found(table, groups=["a", "b", "c"])["auroc", "combined"]
+    width = 2 * stats.t.ppf(0.975, 11) * np.sqrt(12 / 11)
+    assert area.high - area.low == pytest.approx(width * np.std(anew), rel=0.12)
+    assert np.std(anew) > 1.2 * np.std(kept)
+    assert (area.low + area.high) / 2 == pytest.approx(area.value)
+
+
+def test_the_interval_of_held_out_accuracy_is_of_thresholds_chosen_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    table = masses(10, 8, np.random.default_rng(6), whole=False, effect=1.0)
+    positive, cluster = ~table["well_specified"].to_numpy(), table["cluster"].to_numpy()
+    values, accuracies = table["total_variation"].to_numpy(), []
+    for at in resampled(cluster, 300, 4):
+        calls = held_out_calls(values[at], positive[at], cluster[at])[0]
+        accuracies.append((calls[positive[at]].mean() + (~calls[~positive[at]]).mean()) / 2)
+    held_out = found(table, groups=["a", "b", "c"])["held_out_balanced_accuracy", "total_variation"]
+    half = stats.t.ppf(0.975, 9) * np.sqrt(10 / 9) * np.std(accuracies)
+    assert held_out.high - held_out.value == pytest.approx(half, rel=0.12)
+    assert held_out.value - held_out.low == pytest.approx(half, rel=0.12)
+
+
+def test_what_combined_finds_is_tested_with_fits_to_shuffled_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(detection, "N_REFITTED_PERMUTATIONS", 99)
+    planted, null = (masses(12, 8, np.random.default_rng(7), whole=False, effect=effect) for effect in (3.0, 0.0))
+    groups = ["a", "b", "c"]
+    assert found(planted, groups=groups)["auroc", "combined"].p == 1 / 100
+    assert found(null, groups=groups)["auroc", "combined"].p > 0.05
+
+
+def test_a_fit_to_nine_clusters_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    table = masses(9, 8, np.random.default_rng(0), whole=False)
+    assert not any("combined" in key for key in found(table, groups=["a", "b", "c"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n_clusters", "size", "whole"),
+    [(10, 8, False), (20, 6, True), *(pytest.param(n, 8, False, marks=pytest.mark.soak) for n in (20, 60))],
+)
+def test_intervals_of_what_is_held_out_hold_chance_where_nothing_is(
+    n_clusters: int, size: int, whole: bool, monkeypatch: pytest.MonkeyPatch, measured: Callable[[str], None]
+) -> None:
+    """Of 40 null tables, 38 should have an interval around one half; the bounds are three standard errors out."""
+    monkeypatch.undo()
+    for name, few in (("N_DRAWS", 100), ("N_REFITS", 100), ("N_PERMUTATIONS", 1)):
+        monkeypatch.setattr(detection, name, few)
+    rng, n = np.random.default_rng(n_clusters + size), 40
+    held = held_out = 0
+    for seed in range(n):
+        table = masses(n_clusters, size, rng, whole=whole)
+        others = [name for name in table if str(name).startswith(("delta_", "slope_", "jensen"))]
+        results = found(table.drop(columns=others), groups=["a", "b", "c"], seed=seed)
+        area, accuracy = results["auroc", "combined"], results["held_out_balanced_accuracy", "total_variation"]
+        held += area.low <= 0.5 <= area.high
+        held_out += accuracy.low <= 0.5 <= accuracy.high
+    measured(f"{n_clusters} x {size}: one half in {held} intervals of the area and {held_out} of the accuracy, of {n}")
+    assert min(held, held_out) >= 0.95 * n - 3 * math.sqrt(0.05 * 0.95 * n)
