@@ -18,7 +18,7 @@ from made_once import made_once
 from undertow.probes import task_specification
 from undertow.probes.base import PAPER, Evidence, Sampling
 from undertow.probes.task_specification import RECORDED, Settings, measure, read_table, rounds, scored
-from undertow.types import Answer, Blank, Item, Result, Scores, UndertowError
+from undertow.types import Answer, Blank, Finding, Item, Result, Scores, UndertowError
 
 slow = pytest.mark.slow
 Found = dict[tuple[str, ...], Result]
@@ -230,6 +230,121 @@ def test_whether_a_sentence_decides_follows_from_its_people(tmp_path: Path) -> N
     assert (frame["percent_female"] > 80).tolist() == [True] * 6 + [False] * 6
     assert frame["percent_female"].isna().tolist() == [False] * 6 + [True] * 6
     assert frame["sentence"].iloc[3] == "nurse/woman/1"
+
+
+def test_a_cluster_column_says_what_goes_together(tmp_path: Path) -> None:
+    """Before the occupation, and before the sentence by itself."""
+    rows = ["m,nurse,man,1,50,50,50,50", "m,cook,man,1,50,50,50,50", "m,nurse,woman,1,50,50,50,50"]
+    text = people(*(f"{row},{cluster}" for row, cluster in zip(rows, ["ward", "kitchen ", "ward"], strict=True)))
+    frame = read(text.replace("w_last_ze", "w_last_ze,cluster"), tmp_path).frame
+    assert frame["cluster"].tolist() == ["ward", "kitchen", "ward"] * 2
+    assert frame["occupation"].tolist() == ["nurse", "cook", "nurse"] * 2
+    own = table((HEADER, f"{HEADER},cluster"), *((row, f"{row},{row[2] in 'ab'}") for row in ROWS))
+    assert read(own, tmp_path).frame["cluster"].tolist() == ["True", "True", "False", "False"] * 2
+
+
+def test_a_row_without_its_cluster_is_refused(tmp_path: Path) -> None:
+    text = table((HEADER, f"{HEADER},cluster"), *((row, f"{row},{' ' if row[2] == 'c' else 'k'}") for row in ROWS))
+    with pytest.raises(UndertowError, match=r"line 4: .*cluster"):
+        read(text, tmp_path)
+
+
+def clustered(column: str, seed: int) -> str:
+    """Twenty whole clusters of six sentences, ten of either kind; clusters move more or less, and the kinds differ in nothing else."""
+    rng = np.random.default_rng(seed)
+    decided = rng.permutation(20) < 10
+    lines = [f"model,sentence,well_specified,{column},w_first_xe,w_first_ze,w_last_xe,w_last_ze"]
+    for cluster, size in enumerate(np.exp(rng.normal(1, 0.7, 20))):
+        for number in range(6):
+            first, last = 50.0, 50 + size * np.exp(rng.normal(0, 0.3))
+            kind = "yes" if decided[cluster] else "no"
+            lines.append(f"m,s{cluster}.{number},{kind},k{cluster},{first},{100 - first},{last:.6f},{100 - last:.6f}")
+    return "\n".join([*lines, ""])
+
+
+@slow
+@pytest.mark.usefixtures("few_resamples")
+def test_clusters_that_differ_are_no_evidence(tmp_path: Path) -> None:
+    """Sentences that count as independent of each other find something in many of these tables, in which there is nothing."""
+    claimed = dict.fromkeys(("cluster", "unknown"), 0)
+    for seed in range(5):
+        for column in claimed:
+            evidence = read(clustered(column, seed), tmp_path)
+            ranking = task_specification.findings(evidence, measure(evidence, 0))
+            claimed[column] += any(finding.found for finding in ranking if finding.of[0].measure == "auroc")
+    assert claimed == {"cluster": 0, "unknown": 3}
+
+
+@pytest.mark.usefixtures("few_resamples")
+def test_clusters_count_alike_whatever_their_column_is_called(tmp_path: Path) -> None:
+    numbers = []
+    for column in ("cluster", "occupation", "unknown"):
+        area = by_group(measure(read(clustered(column, 0), tmp_path), 0))["auroc", "m", "recorded", "total_variation"]
+        numbers.append((area.value, area.low, area.high, area.p))
+    assert numbers[0] == numbers[1]
+    assert numbers[2][0] == numbers[0][0]
+    assert numbers[2][2] - numbers[2][1] < 0.7 * (numbers[0][2] - numbers[0][1])
+
+
+def told(text: str, folder: Path) -> list[Finding]:
+    evidence = read(text, folder)
+    return task_specification.findings(evidence, measure(evidence, 0))
+
+
+def occupations(n: int, seed: int = 0) -> str:
+    """Four sentences of each occupation, of which those that decide nothing move more."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        f"m,o{occupation},{person},{coreferent},50,50,{last:.6f},{100 - last:.6f}"
+        for occupation in range(n)
+        for person, coreferent in (("man", 1), ("woman", 1), ("man", 0), ("someone", 0))
+        for last in [50 + rng.exponential(1 if coreferent else 6)]
+    ]
+    return people(*rows)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_nothing_is_claimed_of_fewer_than_six_occupations(n: int, tmp_path: Path) -> None:
+    found = told(occupations(n), tmp_path)
+    assert len(found) > 2
+    for finding in found:
+        assert not finding.found
+        assert finding.decided
+        assert "nan" not in finding.text
+        assert "95%" not in finding.text
+    assert str(n) in found[0].text
+    assert found[0].text.startswith("Nothing can be claimed")
+
+
+@pytest.mark.usefixtures("few_resamples")
+def test_a_finding_is_claimed_where_the_q_of_one_result_says_so(tmp_path: Path) -> None:
+    found = told(occupations(20), tmp_path)
+    assert {finding.of[0].measure: finding.found for finding in found} == {
+        "auroc": True, "balanced_accuracy": True, "w_effect": True, "auroc_difference": False,
+    }  # fmt: skip
+    for finding in found:
+        # `combined` is worse than total variation here, which is no claim that it adds anything.
+        assert finding.found is (finding.of[0].q < 0.05 and finding.of[0].value > finding.of[0].neutral)
+        assert (finding.n_tests > 0) is not finding.decided
+        assert math.isfinite(finding.of[0].low)
+
+
+@pytest.mark.usefixtures("few_resamples")
+def test_a_movement_that_is_larger_where_sentences_decide_claims_no_detection(tmp_path: Path) -> None:
+    swapped = occupations(20).replace(",1,50,", ",x,50,").replace(",0,50,", ",1,50,").replace(",x,50,", ",0,50,")
+    (ranking,) = (finding for finding in told(swapped, tmp_path) if finding.of[0].measure == "auroc")
+    assert ranking.of[0].value < 0.5
+    assert ranking.of[0].q < 0.05
+    assert not ranking.found
+    assert ranking.decided
+
+
+def test_the_flagged_are_described_and_not_tested(tmp_path: Path) -> None:
+    rows = [f"m,s{number},60,40,{60 + number},{40 - number}" for number in range(12)]
+    (flagged,) = told("\n".join(["model,sentence,w_first_xe,w_first_ze,w_last_xe,w_last_ze", *rows, ""]), tmp_path)
+    assert flagged.of[0].value == 11 / 12
+    assert not flagged.found
+    assert flagged.decided
 
 
 def test_sets_and_prompts_of_a_table_are_told_apart(tmp_path: Path) -> None:
@@ -452,6 +567,19 @@ def test_the_user_s_threshold_and_ends_are_what_is_measured() -> None:
     found = by_group(measure(evidence, 0))
     assert found["tpr", "planted", "undertow-schemas", "delta_female"].value == 0
     assert found["tpr", "planted", "undertow-schemas", "delta_female"].detail == {"threshold": 30}
+
+
+@pytest.mark.parametrize("limit", [40, 80, 160])
+def test_no_sentence_tells_a_number_that_there_is_not(limit: int) -> None:
+    """Twenty places leave two, four or eight sentences: no threshold can be chosen on the others."""
+    settings = Settings(w="place")
+    (items,) = asked(settings, limit=limit)
+    evidence = answered(items, settings)
+    found = task_specification.findings(evidence, measure(evidence, 0))
+    assert any(finding.of[0].measure == "balanced_accuracy" for finding in found)
+    for finding in found:
+        assert "nan" not in finding.text
+        assert not finding.found
 
 
 def test_observations_of_another_table_are_refused() -> None:

@@ -2,7 +2,9 @@
 
 Needed: model, and `w_first_<group>` and `w_last_<group>` in percent for every word group. What the sentence is: occupation,
 participant, participant_class and coreferent, or `sentence`; whether it decides its blank follows from these, or is said
-in `well_specified`. Optional: set, prompt, percent_female. The table published with McMilin 2024 is such a one.
+in `well_specified`. Optional: set, prompt, and `cluster`, which says which sentences are not independent of each other; without it
+those of one occupation go together, and without occupations each sentence stands for itself. The table published with McMilin 2024
+is such a one.
 """
 
 from __future__ import annotations
@@ -90,7 +92,7 @@ def _factors(table: Table) -> pd.DataFrame:
             "challenge": cells["set"] if "set" in cells.columns else "recorded",
             "prompt": cells["prompt"] if "prompt" in cells.columns else "",
             "sentence": sentence,
-            "cluster": cells["occupation"] if "occupation" in given else sentence,
+            "cluster": _clusters(table, sentence),
             **{name: cells[name] for name in given},
         }
     )
@@ -116,3 +118,13 @@ def _factors(table: Table) -> pd.DataFrame:
     if "occupation" in given:
         frame["percent_female"] = [own_shares().get(name, np.nan) for name in frame["occupation"]]
     return frame
+
+
+def _clusters(table: Table, sentence: pd.Series[str]) -> pd.Series[str]:
+    """Which rows are not independent of each other: by `cluster`, else by occupation, else each sentence alone [row]."""
+    cells = table.cells
+    if "cluster" not in cells.columns:
+        return cells["occupation"] if "occupation" in cells.columns else sentence
+    cluster = cells["cluster"].str.strip()
+    table.refuse_first(cluster == "", lambda _: "has no cluster; give each row one, or leave the column out")
+    return cluster

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 COMBINED, BASELINES = "combined", ("entropy", "total_variation")
 ALPHA = 0.05
-BY_INTERVAL = "Decided by its 95% interval; the other tests of the run are not corrected for."
-HELD_BY_INTERVAL = "Not claimed: its q is below .05, but its 95% interval reaches to chance."
+UNTESTED = "Not tested."
+OTHER_WAY = "Not claimed: its q is below .05, but the number lies on the other side of what chance would give."
 
 
 def findings(evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
@@ -82,8 +82,9 @@ class _Teller:
             noted = next((result for result in self.results.values() if result.note), None)
             why = noted.note if noted else "None of its sentences has a number."
             told = f"nothing can be said: {why[:1].lower()}{why[1:]}"
-            yield self._say(told, list(self.results.values())[:1], 0, found=False, decided="Not tested.")
+            yield self._say(told, list(self.results.values())[:1], 0, claim=False)
             return
+        yield self._too_few()
         yield self._ranking()
         yield self._beside_entropy()
         yield self._combined()
@@ -93,18 +94,32 @@ class _Teller:
         yield self._movement()
         yield self._flagged()
 
-    def _say(
-        self, text: str, of: Sequence[Result | None], rank: int, *, found: bool, decided: str = BY_INTERVAL
-    ) -> Finding:
-        """A sentence of results, of which the first decides it."""
+    def _say(self, text: str, of: Sequence[Result | None], rank: int, *, claim: bool = True) -> Finding:
+        """A sentence of results, of which the first decides it: what its q finds, where it is the claim that is made."""
         known = tuple(one for one in of if one is not None)
-        result, n_tests = known[0], 0 if decided else self.n_tests
+        result = known[0]
+        tested = math.isfinite(result.q)
+        significant = tested and result.q < ALPHA
+        decided = (OTHER_WAY if significant and not claim else "") if tested else _reason(result)
         frame = self.evidence.frame
         several = [key for key, column in (("model", "model"), ("set", "challenge")) if frame[column].nunique() > 1]
         who = ", ".join(self.group[key] for key in [*several, *(k for k in ("prompt", "w_name") if k in self.group)])
         size = abs(result.value) if math.isfinite(result.value) else 0.0
         said, strength = f"{who}: {text}" if who else text[:1].upper() + text[1:], 100.0 * rank + size
-        return Finding(said, found=found, strength=strength, of=known, n_tests=n_tests, decided=decided)
+        n_tests = 0 if decided else self.n_tests
+        return Finding(said, found=significant and claim, strength=strength, of=known, n_tests=n_tests, decided=decided)
+
+    def _too_few(self) -> Finding | None:
+        """What is said first where there are too few clusters to claim anything."""
+        if any(math.isfinite(result.p) for result in self.results.values()):
+            return None
+        from undertow.measures.detection import ALIKE
+
+        known = [result for result in self.results.values() if math.isfinite(result.value)]
+        noted = next((result for result in known if result.note not in ("", ALIKE)), None)
+        if noted is None:
+            return None
+        return self._say(f"nothing can be claimed: {noted.note}. What follows describes these sentences.", (noted,), 7)
 
     @property
     def _lead(self) -> str:
@@ -121,19 +136,20 @@ class _Teller:
         moved, entropy = (self.results.get(("auroc", score)) for score in ("total_variation", "entropy"))
         if moved is None or math.isnan(moved.value):
             return None
-        baseline = f"; entropy alone does so on {_percent(entropy.value)}{_range(entropy)}" if entropy else ""
+        baseline = ""
+        if entropy is not None and math.isfinite(entropy.value):
+            baseline = f"; entropy alone does so on {_percent(entropy.value)}{_range(entropy)}"
         text = (
             f"on {_percent(moved.value)} of pairs, the movement between {self._between} (total variation) ranks the sentence that "
             f"does not decide its blank above one that does{_range(moved)}{baseline}."
         )
-        decided = "" if moved.low > 0.5 or not moved.q < ALPHA else HELD_BY_INTERVAL
-        return self._say(text, (moved, entropy), 6, found=moved.low > 0.5 and moved.q < ALPHA, decided=decided)
+        return self._say(text, (moved, entropy), 6, claim=moved.value > 0.5)
 
     def _beside_entropy(self) -> Finding | None:
         gap = self.results.get(("auroc_difference", "total_variation/entropy"))
         if gap is None or math.isnan(gap.low):
             return None
-        differs = gap.low > 0 or gap.high < 0
+        differs = gap.q < ALPHA
         size = f"{abs(gap.value):.3f}".removeprefix("0")
         verdict = f"{'better' if gap.value > 0 else 'worse'} than" if differs else "as well as"
         told = f"larger by {size}" if gap.value > 0 else f"smaller by {size}"
@@ -142,7 +158,7 @@ class _Teller:
             f"the movement tells the two kinds apart {verdict} plain entropy, which needs no W{hedge}: its area under the ROC curve is "
             f"{told} (95% interval {_signed(gap.low)} to {_signed(gap.high)})."
         )
-        return self._say(text, (gap,), 5, found=differs)
+        return self._say(text, (gap,), 5)
 
     def _combined(self) -> Finding | None:
         area, *gaps = (
@@ -158,16 +174,20 @@ class _Teller:
         )
         text = (
             f"movement, entropy and masses together, fitted to the sentences of other {self._clusters}, rank {_percent(area.value)} of "
-            f"pairs rightly{_range(area)}: {sizes}. Unlike the others this score needs sentences of known kind to learn from; the "
-            "intervals take its fits as given."
+            f"pairs rightly{_range(area)}: {sizes}. Unlike the others this score needs sentences of known kind to learn from."
         )
-        decided = "Decided by the 95% intervals of both differences; the other tests of the run are not corrected for."
-        return self._say(text, (area, *known), 5, found=all(gap.low > 0 for gap in known), decided=decided)
+        # It adds something if it is better than either: the one of the two that is less sure decides.
+        deciding = max(known, key=lambda gap: (gap.value <= 0, gap.q))
+        return self._say(
+            text, (deciding, area, *(gap for gap in known if gap is not deciding)), 5, claim=deciding.value > 0
+        )
 
     @property
     def _clusters(self) -> str:
         """What the sentences come in."""
-        return "occupations" if "occupation" in self.evidence.frame else "clusters"
+        from undertow.measures.detection import cluster_noun
+
+        return cluster_noun(self.evidence.frame)
 
     def _at_threshold(self) -> Finding | None:
         score = f"delta_{self._lead}"
@@ -175,15 +195,19 @@ class _Teller:
             self.results.get((name, score))
             for name in ("tpr", "tnr", "balanced_accuracy", "held_out_balanced_accuracy")
         )
-        if tpr is None or tnr is None or balanced is None or held_out is None or math.isnan(balanced.value):
+        if tpr is None or tnr is None or balanced is None or math.isnan(balanced.value):
             return None
         text = (
             f"{self._lead} mass that moves by more than {tpr.detail['threshold']:g} points flags {_percent(tpr.value)} of the "
             f"undecided sentences, and {_percent(1 - tnr.value)} of those that decide (balanced accuracy "
-            f"{_percent(balanced.value)}{_interval(balanced)}); with a threshold chosen on other {self._clusters} the balanced accuracy is "
-            f"{_percent(held_out.value)}{_range(held_out)}."
+            f"{_percent(balanced.value)}{_interval(balanced)})"
         )
-        return self._say(text, (balanced, tpr, tnr, held_out), 4, found=balanced.low > 0.5)
+        if held_out is not None and math.isfinite(held_out.value):
+            text += (
+                f"; with a threshold chosen on other {self._clusters} the balanced accuracy is "
+                f"{_percent(held_out.value)}{_range(held_out)}"
+            )
+        return self._say(f"{text}.", (balanced, tpr, tnr, held_out), 4, claim=balanced.value > 0.5)
 
     def _agreement(self) -> Finding | None:
         agreed = self.results.get(("coreference_agreement", ""))
@@ -194,42 +218,40 @@ class _Teller:
             f"sentences{_range(agreed)}."
         )
         # What a sentence says decides this, whatever W it stands beside.
-        return replace(self._say(text, (agreed,), 3, found=agreed.low > 0.5), rests=False)
+        return replace(self._say(text, (agreed,), 3, claim=agreed.value > 0.5), rests=False)
 
     def _weakest(self) -> Finding | None:
+        apart = self.results.get(("auroc_range", "total_variation"))
         parts = {
             name.partition("/")[2]: result
             for (measure_name, name), result in self.results.items()
-            if measure_name == "auroc_by_occupations" and name.startswith("total_variation/")
+            if measure_name == "auroc_by_occupations"
+            and name.startswith("total_variation/")
+            and (apart is None or math.isfinite(result.low))
         }
-        if len(parts) < 2:
-            return None
-        if len({result.value for result in parts.values()}) == 1:
+        if len({result.value for result in parts.values()}) < 2:
             return None
         name, weakest = min(parts.items(), key=lambda part: part[1].value)
         other, best = max(parts.items(), key=lambda part: part[1].value)
-        apart = weakest.high < best.low and best.low > 0.5
         text = (
             f"the movement detects least in occupations with {name} ({_percent(weakest.value)} of pairs{_interval(weakest)}) and most in "
             f"those with {other} ({_percent(best.value)}{_interval(best)})."
         )
-        decided = "Decided by whether the two 95% intervals meet; the other tests of the run are not corrected for."
-        return self._say(text, (weakest, best), 2, found=apart, decided=decided)
+        return self._say(text, (apart, weakest, best), 2)
 
     def _movement(self) -> Finding | None:
         moved, differs = (self.results.get((name, self._lead)) for name in ("w_effect", "interaction"))
-        if moved is None or math.isnan(moved.low):
+        if moved is None or math.isnan(moved.value):
             return None
-        text = (
-            f"in undecided sentences {self._lead} mass moves by {moved.value:+.1f} points on average between {self._between} (95% "
-            f"interval {moved.low:+.1f} to {moved.high:+.1f})"
-        )
+        text = f"in undecided sentences {self._lead} mass moves by {moved.value:+.1f} points on average between {self._between}"
+        if math.isfinite(moved.low):
+            text += f" (95% interval {moved.low:+.1f} to {moved.high:+.1f})"
         if differs is not None and math.isfinite(differs.value):
             text += (
                 f"; {_percent(differs.value)} of how sentences differ in this lies between {self._clusters} and their wordings, where "
                 f"{_percent(differs.neutral)} would be chance"
             )
-        return self._say(f"{text}.", (moved, differs), 1, found=moved.low > 0 or moved.high < 0)
+        return self._say(f"{text}.", (moved, differs), 1)
 
     def _flagged(self) -> Finding | None:
         share = self.results.get(("flagged", f"delta_{self._lead}"))
@@ -239,13 +261,18 @@ class _Teller:
             f"in {_percent(share.value)} of {share.n} sentences {self._lead} mass moves by more than {share.detail['threshold']:g} "
             f"points between {self._between}{_range(share)}; whether they decide their blank was not said."
         )
-        return self._say(text, (share,), 6, found=share.low > 0)
+        return self._say(text, (share,), 6)
+
+
+def _reason(result: Result) -> str:
+    """Why a number is told and not tested."""
+    return f"Not tested: {result.note}." if result.note else UNTESTED
 
 
 def _beside(gap: Result) -> str:
-    if gap.low > 0:
-        return "better than"
-    return "worse than" if gap.high < 0 else "not to be told from"
+    if not gap.q < ALPHA:
+        return "not told apart from"
+    return "better than" if gap.value > 0 else "worse than"
 
 
 def _percent(share: float) -> str:
@@ -298,11 +325,14 @@ def told(evidence: Evidence, results: Sequence[Result]) -> Told:
 
 
 def _notes(frame: pd.DataFrame, design: Mapping[str, Any]) -> list[str]:
+    from undertow.measures.detection import cluster_noun
+
     unscored = frame.loc[frame["unscored"] != "", ["unscored", "model", "challenge", "sentence"]].drop_duplicates()
     counts = unscored["unscored"].value_counts()
     paper = [
         "Protocol paper: masses are taken as recorded, zeros included, and compared with the threshold as doubles come."
     ]
+    noun = cluster_noun(frame)
     return [
         *design["notes"],
         *(paper if design["protocol"] == PAPER else []),
@@ -310,11 +340,12 @@ def _notes(frame: pd.DataFrame, design: Mapping[str, Any]) -> list[str]:
         "are in percent of the most they can be.",
         "A sentence counts as undecided by what its writers say that it says. That a model's answer moves does not prove that the "
         "sentence is undecided, and that it does not move does not prove that it is not.",
-        "The intervals come from resampling whole occupations (or what else groups the sentences), because the sentences of one "
-        "are not independent; with fewer than five there are none. Thresholds under 'held out' were chosen, and the score combined "
-        "was fitted, without the occupation they are applied to; the spread from choosing and fitting is not in the interval.",
-        "p and q are of the areas under the ROC curve, and the q of all of them in this run; other intervals are not adjusted for "
-        "their number. Where every sentence is a hit, the interval is an approximate one from the number of occupations.",
+        f"The intervals come from resampling whole {noun}, because the sentences of one are not independent; with fewer than six of "
+        "either kind there is no interval, no test and no claim. Thresholds under 'held out' were chosen, and the score combined was "
+        "fitted, without the ones they are applied to, and anew in every resample and permutation.",
+        "A finding is claimed where q is below .05. q is corrected for all tests of this run: of every area under the ROC curve, and of "
+        "each other number that a finding rests on. The interval stands beside it and is not adjusted. Where every sentence is a hit, the "
+        f"interval is an approximate one from the number of {noun}.",
         "The threshold of 0.5 is the papers' own and was not tuned for this model.",
         *(f"Unscored, {count:,} sentences: {reason}" for reason, count in counts.items()),
     ]
@@ -331,6 +362,7 @@ _TITLES = {
     "hardest_tpr": "True positive rate, hardest sentences",
     "hardest_tnr": "True negative rate, hardest sentences",
     "auroc_by_occupations": "Area under the ROC curve by occupations",
+    "auroc_range": "Range of the areas by occupations",
     "occupation_effect": "Effect of the occupation on the level",
     "interaction": "Effect of the occupation on the movement",
     "w_effect": "Mean movement",
@@ -348,6 +380,7 @@ _GLOSSARY = {
     "hardest_tpr": "a man or a woman is in the sentence, but the pronoun is the professional's: share flagged",
     "hardest_tnr": "the same people, and the pronoun is theirs: share not flagged",
     "auroc_by_occupations": "the area within occupations that employ few, as many, or mostly women",
+    "auroc_range": "largest less smallest of these areas, of parts with six occupations or more; tested by Welch's analysis of variance",
     "occupation_effect": "share of the variance of levels among undecided sentences that lies between occupations",
     "interaction": "share of the variance of movements that lies between occupations; as much as chance where the two only add up",
     "w_effect": "mean of last less first among undecided sentences",
