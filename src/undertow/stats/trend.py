@@ -167,8 +167,8 @@ def trend(x: ArrayLike, parts: SentenceParts, *, level: float = 0.95) -> Trend:
 
 def _weights(x: Floats) -> Floats:
     from_mean: Floats = x - x.mean()
-    weights: Floats = from_mean / (from_mean @ from_mean)
-    return weights
+    squares = np.asarray(from_mean @ from_mean)
+    return np.divide(from_mean, squares, out=np.full_like(from_mean, math.nan), where=squares > 0)
 
 
 def _trend(design: _Design, parts: SentenceParts, level: float) -> tuple[Floats, ...]:

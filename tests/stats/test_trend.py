@@ -1,0 +1,425 @@
+"""Trends, effects and their errors: against numpy, scipy and statsmodels, against enumeration, and by simulation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from undertow.stats import trend as room
+from undertow.stats.trend import (
+    AUTOCORRELATIONS,
+    SentenceParts,
+    any_effect,
+    effect_sd,
+    sentence_parts,
+    trend,
+    trend_of_other_values,
+)
+
+Floats = NDArray[np.float64]
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def crossed(seed: int = 0, shape: tuple[int, ...] = (7, 10), slopes: float = 0.4) -> Floats:
+    """Sentences with levels and slopes of their own, at equally spaced values [..., cluster, value]."""
+    draws = rng(seed)
+    steps = np.arange(shape[-1]) - (shape[-1] - 1) / 2
+    lines = draws.normal(40, 5, (*shape[:-1], 1)) + draws.normal(0.3, slopes, (*shape[:-1], 1)) * steps
+    found: Floats = lines + draws.normal(0, 2, shape)
+    return found
+
+
+def parts_of(y: Floats, x: Floats | None = None) -> SentenceParts:
+    """Of a balanced design with one observation in each cell."""
+    at = np.arange(y.shape[-1], dtype=np.float64) if x is None else x
+    return sentence_parts(at, y, np.ones_like(y))
+
+
+# What the sentences say.
+
+
+def test_of_a_balanced_design_the_error_is_that_of_the_mean_of_the_sentences_slopes() -> None:
+    y, x = crossed(), np.array([0.0, 1, 2, 4, 5, 6, 9, 10, 12, 20])
+    found = parts_of(y[None], x)
+    slopes = np.array([np.polyfit(x, row, 1)[0] for row in y])
+    assert found.slope_variance[0] == pytest.approx(slopes.var(ddof=1) / len(slopes))
+    assert found.means[0] == pytest.approx(y.mean(axis=0))
+    assert found.n_clusters[0] == 7
+    # Two numbers whose kurtosis is that of slopes drawn from a normal distribution, or less: all degrees of freedom are left.
+    assert 2 < found.df[0] <= 6
+
+
+def test_white_noise_is_the_residual_of_sentences_lines_and_values() -> None:
+    """Least squares with a level and a slope for each sentence and a mean for each value."""
+    y = crossed(3)
+    cluster, value = np.indices(y.shape)
+    of_cluster, of_value = np.eye(7)[cluster.ravel()], np.eye(10)[value.ravel()]
+    design = np.hstack([of_cluster, of_cluster * (value.ravel()[:, None] - 4.5), of_value])
+    _, squares, rank, _ = np.linalg.lstsq(design, y.ravel(), rcond=None)
+    fitted = design @ np.linalg.pinv(design) @ y.ravel()
+    df = y.size - rank
+    assert (df, len(squares)) == (6 * 8, 0), "the design says the mean and the line twice"
+    assert parts_of(y[None]).white_variance[0] == pytest.approx(np.sum((y.ravel() - fitted) ** 2) / df / 7)
+
+
+def test_cells_with_several_observations_and_without_any() -> None:
+    """By hand: two sentences at three values; a cell of two observations, and one that is empty."""
+    sums, counts = np.array([[[2.0, 2, 3], [8, 4, 0]]]), np.array([[[1.0, 1, 1], [2, 1, 0]]])
+    found = sentence_parts([0, 1, 2], sums, counts)
+    assert found.means[0].tolist() == pytest.approx([10 / 3, 3, 3])
+    # How far the first sentence moves each mean: (2 - 10/3) / 3, (2 - 3) / 2, 0; the slope weighs them -1/2, 0, 1/2.
+    influence = (2 - 10 / 3) / 3 * -0.5
+    assert found.slope_variance[0] == pytest.approx(2 * 2 * influence**2)
+    assert found.df[0] == pytest.approx(1)
+
+
+def test_a_sentence_without_observations_is_none() -> None:
+    y = crossed()
+    padded, counts = np.vstack([y, np.zeros((3, 10))]), np.ones((10, 10))
+    counts[7:] = 0
+    with_empty, without = sentence_parts(np.arange(10), padded[None], counts[None]), parts_of(y[None])
+    for name in ("means", "white_variance", "slope_variance", "df", "n_clusters"):
+        assert getattr(with_empty, name) == pytest.approx(getattr(without, name))
+
+
+def test_wrong_shapes_are_refused() -> None:
+    with pytest.raises(ValueError, match="cluster, 3"):
+        sentence_parts([0, 1, 2], np.ones((2, 4)), np.ones((2, 4)))
+    with pytest.raises(ValueError, match="no observation"):
+        sentence_parts([0, 1], np.ones((2, 2)), [[1, 0], [1, 0]])
+    with pytest.raises(ValueError, match="means"):
+        trend(np.arange(9), parts_of(crossed()[None]))
+    with pytest.raises(ValueError, match="equal"):
+        trend([0.0, 1, 2, 3, 4, 5, 6, 7, 8, 8], parts_of(crossed()[None]))
+
+
+# A trend.
+
+
+def known(means: Floats, white: float, df: float = 1e6) -> SentenceParts:
+    """Series whose sentences leave white noise of a known variance in each mean."""
+    n_series, n_values = means.shape
+    x = np.arange(n_values) - (n_values - 1) / 2
+    each = np.ones(n_series)
+    return SentenceParts(means, white * each, white / (x @ x) * each, df * each, each * (df + 1))
+
+
+@pytest.mark.parametrize("n_values", [9, 31])
+def test_without_autocorrelation_and_sentences_the_interval_is_students(
+    n_values: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Means with noise of their own alone, whose size is not known: the classical interval of a line."""
+    monkeypatch.setattr(room, "AUTOCORRELATIONS", np.zeros(1))
+    # A list of values that no other test has, because what they decide is kept.
+    x = np.arange(n_values) * 3.25 + 0.125 * n_values
+    means = 0.1 * x + rng(n_values).normal(0, 2, (5, n_values))
+    found = trend(x, known(means, 1e-9))
+    for at, series in enumerate(means):
+        line = stats.linregress(x, series)
+        half = stats.t.ppf(0.975, n_values - 2) * line.stderr
+        assert found.slope[at] == pytest.approx(line.slope)
+        assert found.p[at] == pytest.approx(line.pvalue, abs=0.003)
+        assert (found.high[at] - found.low[at]) / 2 == pytest.approx(half, rel=0.01)
+        squares = np.sum((series - line.intercept - line.slope * x) ** 2)
+        # The mean of a variance whose inverse is a chi square with n - 2 degrees of freedom.
+        assert found.values_sd[at] == pytest.approx(math.sqrt(squares / (n_values - 4)), rel=0.02)
+
+
+def test_with_a_spread_of_sentences_alone_the_interval_is_that_of_their_slopes() -> None:
+    """The sentences' slopes differ so much that what the values add is nothing beside: Student's t over sentences."""
+    y = crossed(5, (6, 12), slopes=40.0)
+    found, parts = trend(np.arange(12), parts_of(y[None])), parts_of(y[None])
+    slopes = np.array([np.polyfit(np.arange(12), row, 1)[0] for row in y])
+    half = stats.t.ppf(0.975, parts.df[0]) * stats.sem(slopes)
+    assert (found.high[0] - found.low[0]) / 2 == pytest.approx(half, rel=0.01)
+    assert found.p[0] == pytest.approx(2 * stats.t.sf(abs(slopes.mean()) / stats.sem(slopes), parts.df[0]), abs=0.002)
+
+
+def test_p_is_below_a_level_where_its_interval_leaves_out_zero() -> None:
+    y = crossed(6, (200, 9, 14), slopes=0.2)
+    y += rng(7).normal(0, 0.6, (200, 1, 14)) - 0.15 * np.arange(14)
+    found = trend(np.arange(14), parts_of(y))
+    out = (found.low > 0) | (found.high < 0)
+    assert 20 < out.sum() < 180
+    assert (out == (found.p < 0.05)).all()
+    wide = trend(np.arange(14), parts_of(y), level=0.99)
+    assert (((wide.low > 0) | (wide.high < 0)) == (found.p < 0.01)).all()
+    assert (wide.high - wide.low > found.high - found.low).all()
+
+
+NUMBERS = ("slope", "low", "high", "p", "autocorrelation", "values_sd", "values_autocorrelation")
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 10**6), factor=st.sampled_from([1e-9, 0.3, 7.0, 1e9]), stretch=st.sampled_from([0.01, 5.0, 1e4])
+)
+def test_units_of_y_and_of_x_are_free(seed: int, factor: float, stretch: float) -> None:
+    y, x = crossed(seed, (6, 9)), np.cumsum(rng(seed).uniform(0.5, 2, 9))
+    plain = trend(x, parts_of(y[None], x))
+    scaled = trend(stretch * x, parts_of(factor * y[None], stretch * x))
+    shifted = trend(x - 3.5, parts_of(y[None] + 100, x - 3.5))
+    turned = trend(x, parts_of(-y[None], x))
+    for name in NUMBERS:
+        by = {"slope": factor / stretch, "low": factor / stretch, "high": factor / stretch, "values_sd": factor}.get(
+            name, 1
+        )
+        assert getattr(scaled, name) == pytest.approx(by * getattr(plain, name), rel=1e-6)
+        assert getattr(shifted, name) == pytest.approx(getattr(plain, name), rel=1e-5, abs=1e-8)
+    assert (turned.low, turned.high, turned.p) == (
+        pytest.approx(-plain.high, rel=1e-6), pytest.approx(-plain.low, rel=1e-6), pytest.approx(plain.p)
+    )  # fmt: skip
+
+
+def test_neither_the_order_of_values_nor_that_of_sentences_matters() -> None:
+    y, x = crossed(2, (6, 9)), np.arange(9.0)
+    plain = trend(x, parts_of(y[None]))
+    order = rng().permutation(9)
+    for other in (trend(x[order], parts_of(y[None, :, order], x[order])), trend(x, parts_of(y[None, ::-1]))):
+        for name in NUMBERS:
+            assert getattr(other, name) == pytest.approx(getattr(plain, name), rel=1e-9)
+
+
+def test_series_are_judged_as_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    y = crossed(4, (5, 6, 11))
+    together = trend(np.arange(11), parts_of(y))
+    monkeypatch.setattr(room, "MOST_CELLS", 1)
+    alone = trend(np.arange(11), parts_of(y))
+    for name in NUMBERS:
+        assert getattr(together, name) == pytest.approx(getattr(alone, name), rel=1e-9)
+        assert getattr(together, name)[2] == pytest.approx(
+            getattr(trend(np.arange(11), parts_of(y[2:3])), name)[0], rel=1e-9
+        )
+
+
+def test_below_eight_values_there_is_a_slope_and_no_claim() -> None:
+    y = crossed(0, (6, 7))
+    found = trend(np.arange(7), parts_of(y[None]))
+    assert found.slope[0] == pytest.approx(np.polyfit(range(7), y.mean(axis=0), 1)[0])
+    assert np.isnan([found.low, found.high, found.p, found.autocorrelation, found.values_sd]).all()
+    assert np.isnan(trend([1.0], parts_of(np.ones((1, 6, 1)), np.ones(1))).slope).all()
+
+
+def test_of_one_sentence_nothing_is_known() -> None:
+    found = trend(np.arange(10), parts_of(crossed(0, (1, 10))[None]))
+    assert np.isfinite(found.slope).all()
+    assert np.isnan([found.low, found.high, found.p]).all()
+
+
+def test_means_on_a_line_exactly_tell_no_error() -> None:
+    line = 0.1 + 0.3 * np.arange(10.0)
+    found = trend(np.arange(10), parts_of(np.tile(line, (1, 6, 1))))
+    assert found.slope[0] == pytest.approx(0.3)
+    assert np.isnan([found.low, found.high, found.p, found.autocorrelation]).all()
+    # A series without noise leaves the others alone.
+    both = trend(np.arange(10), parts_of(np.stack([np.tile(line, (7, 1)), crossed()])))
+    alone = trend(np.arange(10), parts_of(crossed()[None]))
+    assert np.isnan(both.p[0])
+    assert both.p[1] == pytest.approx(alone.p[0])
+
+
+@pytest.mark.parametrize("n_values", [8, 12, 60, 120])
+def test_at_the_end_of_its_interval_a_slope_has_that_p(n_values: int) -> None:
+    """Series that rule most sizes of noise out leave these weights too small to be multiplied, which must not widen the interval."""
+    x = np.arange(n_values) - (n_values - 1) / 2
+    for white in (1e-6, 0.02):
+        means = autoregression(0.4, (40, n_values), rng(0)) + math.sqrt(white) * rng(1).normal(size=(40, n_values))
+        found = trend(x, known(means, white, df=19.0))
+        half = (found.high - found.low) / 2
+        at_end = trend(x, known(means + (half - found.slope)[:, None] * x, white, df=19.0))
+        assert at_end.slope == pytest.approx(half)
+        assert at_end.p == pytest.approx(np.full(40, 0.05), rel=1e-4)
+
+
+def test_autocorrelation_is_found_again() -> None:
+    """Noise of the values alone: of 60 values its estimate lies on average where it was planted; without any it is small."""
+    for rho, least, most in ((0.0, 0.0, 0.25), (0.7, 0.55, 0.8)):
+        noise = autoregression(rho, (200, 60), rng(1))
+        found = trend(np.arange(60), known(noise, 1e-6))
+        assert least <= np.median(found.values_autocorrelation) <= most
+        assert np.median(found.values_sd) == pytest.approx(1, abs=0.2)
+    # White noise of the same size has no neighbours, so that half is left of what means share.
+    mixed = trend(np.arange(60), known(noise + rng(2).normal(size=noise.shape), 1.0))
+    assert np.median(mixed.autocorrelation) == pytest.approx(np.median(found.autocorrelation) / 2, abs=0.1)
+    assert AUTOCORRELATIONS.max() < 0.9
+
+
+# By simulation.
+
+
+def autoregression(rho: float, shape: tuple[int, ...], draws: np.random.Generator) -> Floats:
+    """Noise of variance 1 of which neighbours share rho [..., value]."""
+    found = draws.normal(size=shape)
+    for at in range(1, shape[-1]):
+        found[..., at] = rho * found[..., at - 1] + math.sqrt(1 - rho**2) * found[..., at]
+    return np.asarray(found, dtype=np.float64)
+
+
+def simulated(
+    noise: str, n_values: int, draws: np.random.Generator, n_series: int = 1_000, n_clusters: int = 12
+) -> Floats:
+    """Series without a trend [series, cluster, value]."""
+    steps = (np.arange(n_values) - (n_values - 1) / 2) / n_values
+    y = draws.normal(size=(n_series, n_clusters, n_values)) + draws.normal(size=(n_series, n_clusters, 1))
+    own: dict[str, Callable[[], Floats]] = {
+        "independent": lambda: np.zeros((1, 1, 1)),
+        "of values": lambda: 0.8 * autoregression(0.0, (n_series, 1, n_values), draws),
+        "shared": lambda: 0.8 * autoregression(0.5, (n_series, 1, n_values), draws),
+        "slopes": lambda: 2 * draws.normal(size=(n_series, n_clusters, 1)) * steps,
+    }
+    return np.asarray(y + own[noise](), dtype=np.float64)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_values", [12, 30])
+@pytest.mark.parametrize("noise", ["independent", "of values", "shared", "slopes"])
+def test_a_trend_is_claimed_and_missed_as_often_as_is_said(noise: str, n_values: int) -> None:
+    """At most 7 of 100 false claims, and at least 93 of 100 intervals that hold a planted trend, within two Monte Carlo errors."""
+    planted, x = 0.07, np.arange(n_values)
+    y = simulated(noise, n_values, rng(n_values)) + planted * x
+    found = trend(x, parts_of(y))
+    without = trend(x, parts_of(y - planted * x))
+    rejected, held = np.mean(without.p <= 0.05), np.mean((found.low <= planted) & (planted <= found.high))
+    assert rejected <= 0.07 + 2 * math.sqrt(0.07 * 0.93 / 1_000)
+    assert held >= 0.93 - 2 * math.sqrt(0.07 * 0.93 / 1_000)
+    # And it does find something.
+    assert np.mean(trend(x, parts_of(y + 3.0 / n_values * x)).p <= 0.05) > 0.3
+
+
+@pytest.mark.slow
+def test_a_permutation_would_claim_what_neighbours_share() -> None:
+    """What the test is for: a t test of the line claims a trend in far more than 5 of 100 such series."""
+    y = simulated("shared", 30, rng(30))
+    x = np.arange(30)
+    plain = np.array([stats.linregress(x, means).pvalue for means in y.mean(axis=1)])
+    assert np.mean(plain <= 0.05) > 0.15
+    assert np.mean(trend(x, parts_of(y)).p <= 0.05) < 0.07
+
+
+# Other values.
+
+
+def test_the_error_over_other_values_by_hand() -> None:
+    """White noise of known variance and sentences whose slopes are known: HC3 of the line, clustered both ways."""
+    y = crossed(8, (5, 9), slopes=0.05)
+    y += rng(9).normal(0, 3, (1, 9))
+    x = np.array([0.0, 1, 2, 3, 5, 8, 9, 10, 14])
+    parts = parts_of(y[None], x)
+    means = y.mean(axis=0)
+    design = np.column_stack([np.ones(9), x])
+    hat = design @ np.linalg.inv(design.T @ design) @ design.T
+    residual = means - hat @ means
+    hc3 = np.linalg.inv(design.T @ design) @ design.T @ np.diag((residual / (1 - np.diag(hat))) ** 2) @ design
+    of_values = (hc3 @ np.linalg.inv(design.T @ design))[1, 1]
+    slopes = np.array([np.polyfit(x, row, 1)[0] for row in y])
+    of_sentences, of_cells = slopes.var(ddof=1) / 5, parts.white_variance[0] / ((x - x.mean()) ** 2).sum()
+    variance = max(of_sentences + of_values - of_cells, of_sentences, of_values)
+    df = min(parts.df[0], 7)
+    low, high, p = (one[0] for one in trend_of_other_values(x, parts))
+    slope = np.polyfit(x, means, 1)[0]
+    half = stats.t.ppf(0.975, df) * math.sqrt(variance)
+    assert (low, high) == pytest.approx((slope - half, slope + half))
+    assert p == pytest.approx(2 * stats.t.sf(abs(slope) / math.sqrt(variance), df))
+
+
+@pytest.mark.parametrize("n_values", [4, 12])
+def test_other_values_are_spoken_of_no_more_often_than_is_said(n_values: int) -> None:
+    """Values with independent effects, and sentences with slopes of their own."""
+    x = np.arange(n_values)
+    for noise in ("of values", "slopes"):
+        y = simulated(noise, n_values, rng(4))
+        low, high, p = trend_of_other_values(x, parts_of(y))
+        assert np.mean(p <= 0.05) <= 0.07
+        assert np.mean((low <= 0) & (high >= 0)) >= 0.93
+
+
+# Any effect.
+
+
+def test_the_p_of_any_effect_by_enumeration() -> None:
+    """Six sentences at three values: all 64 ways to give their deviations other signs."""
+    y = rng(1).normal(0, 1, (6, 3)) + np.array([0.9, 0, -0.6])
+    off = y - y.mean(axis=1, keepdims=True)
+    sizes = [np.sum((np.array(signs) @ off) ** 2) for signs in itertools.product((1, -1), repeat=6)]
+    expected = np.mean(np.array(sizes) >= sizes[0] * (1 - 1e-9))
+    assert len(sizes) == 64
+    assert 2 / 64 < expected < 0.5
+    assert any_effect(y, np.ones_like(y)).p == pytest.approx(expected)
+    planted = any_effect(y + np.array([40.0, 0, -40]), np.ones_like(y))
+    assert planted.p == 2 / 64, "no five sentences can have less than 2 of 32"
+
+
+def test_the_size_of_effects_is_that_of_the_values_alone() -> None:
+    """Without bias: its square is, on average over 2,000 audits, the variance of the effects, whatever noise sentences add."""
+    effects = np.array([1.0, -0.5, 0.25, 0.75, -1.5])
+    draws = rng(2)
+    squares = []
+    for _ in range(2_000):
+        y = effects + draws.normal(0, 5, (8, 1)) + draws.normal(0, 0.7, (8, 5))
+        squares.append(effect_sd(y, np.ones_like(y)) ** 2)
+    error = np.std(squares) / math.sqrt(len(squares))
+    assert np.mean(squares) == pytest.approx(effects.var(ddof=1), abs=4 * error)
+    assert error < 0.02
+    # The plain variance of the means has the sentences' noise in it.
+    assert effects.var(ddof=1) + 0.7**2 / 8 > np.mean(squares) + 4 * error
+
+
+def test_the_interval_of_the_size_is_the_jackknife_of_its_square() -> None:
+    """On the scale of logarithms, with the degrees of freedom that the sentences' kurtosis leaves."""
+    y = rng(3).normal(0, 1, (7, 4)) + 2 * np.arange(4)
+    squares = np.array([effect_sd(np.delete(y, at, axis=0), np.ones((6, 4))) ** 2 for at in range(7)])
+    error = math.sqrt(6 / 7 * np.sum((squares - squares.mean()) ** 2))
+    kurtosis = stats.kurtosis(squares, bias=False) + 3
+    df = min(2 * 7 / (kurtosis - 4 / 6), 6)
+    found = any_effect(y, np.ones_like(y))
+    half = stats.t.ppf(0.975, df) * error / found.sd**2
+    assert found.p == 2 / 2**7
+    assert found.sd == effect_sd(y, np.ones_like(y))
+    assert (found.low, found.high) == pytest.approx((found.sd * math.exp(-half / 2), found.sd * math.exp(half / 2)))
+    none = any_effect(rng(4).normal(0, 1, (7, 4)), np.ones((7, 4)))
+    assert none.p > 0.05
+    assert none.low == 0 <= none.sd < none.high
+
+
+def test_effects_keep_their_level_and_their_interval() -> None:
+    """400 audits of 8 sentences with slopes of their own: no effect is claimed in about 5 of 100, and a planted one is held in 93."""
+    draws, effects = rng(5), 0.5 * np.array([1.0, -1, 1, -1, 1, -1, 1, -1, 1, -1])
+    p, held = [], []
+    for y in simulated("slopes", 10, draws, 400, 8):
+        p.append(any_effect(y, np.ones_like(y)).p)
+        found = any_effect(y + effects, np.ones_like(y))
+        held.append(found.low <= effects.std(ddof=1) <= found.high)
+    assert np.mean(np.array(p) <= 0.05) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
+    assert np.mean(held) >= 0.93 - 2 * math.sqrt(0.07 * 0.93 / 400)
+
+
+def test_what_tells_no_effect() -> None:
+    flat = any_effect(np.tile(np.arange(6.0)[:, None], (1, 4)), np.ones((6, 4)))
+    assert (flat.sd, flat.p) == (0.0, 1.0)
+    for shape in ((2, 4), (1, 4), (6, 1)):
+        assert math.isnan(any_effect(np.ones(shape), np.ones(shape)).p)
+    assert effect_sd(np.array([[0.0, 2], [0, 2]]), np.ones((2, 2))) == pytest.approx(math.sqrt(2))
+    assert math.isnan(effect_sd(np.ones((1, 3)), np.ones((1, 3))))
+    empty = np.ones((6, 3))
+    empty[:, 1] = 0
+    assert math.isnan(any_effect(empty, empty).sd)
+
+
+def test_a_parts_field_that_is_unknown_leaves_everything_open() -> None:
+    parts = parts_of(crossed()[None])
+    for name in ("white_variance", "slope_variance", "df"):
+        found = trend(np.arange(10), replace(parts, **{name: np.array([math.nan])}))
+        assert np.isfinite(found.slope).all()
+        assert np.isnan([found.low, found.high, found.p]).all()
