@@ -18,7 +18,7 @@ from tiny_readers import random_reader
 from undertow import audit, probes
 from undertow.audit import Run
 from undertow.challenge.name_pairs import load_pairs
-from undertow.measures.checklist_answers import ORDERS, SHUFFLED, STATED, WITH, WITHOUT
+from undertow.measures.checklist_answers import ORDERS, SAME, SHUFFLED, STATED, SWAPPED, WITH, WITHOUT
 from undertow.models.base import UnscorableError
 from undertow.probes import occupation_checklist
 from undertow.probes.base import Sampling
@@ -101,6 +101,15 @@ def subject_of(prompt: str) -> str:
     question = prompt.rpartition("Question: ")[2]
     names: list[str] = re.findall(r"\w+", question)
     return next(word for word in names if word in prompt.partition(" have applied")[0])
+
+
+@pytest.fixture
+def short_jobs(tmp_path: Path) -> str:
+    """A table of eight occupations that need two skills each."""
+    path = tmp_path / "jobs.csv"
+    rows = [f"job{at},skill {at}{part}" for at in range(8) for part in "ab"]
+    path.write_text("\n".join(["occupation,attribute", *rows]), encoding="utf-8")
+    return str(path)
 
 
 def items_of(limit: int = 0, seed: int = 0, **options: Any) -> list[Item]:
@@ -190,6 +199,36 @@ def test_what_was_granted_goes_before_the_later_questions() -> None:
     assert has_man in of["multiple", SHUFFLED, "singer", ORDERS[0], ""]
     with pytest.raises(StopIteration):
         rounds.send(Scores(tuple(answers)))
+
+
+def test_attributes_of_either_for_both_and_of_each_other() -> None:
+    """Speaking is granted to the woman, Education to the man."""
+    module = probes.load(NAME)
+    settings = module.Settings(pairs=1, only="teacher", contexts="with,same,swapped", reading=CHOICE, negated=False)
+    rounds = module.rounds(settings, Sampling())
+    first = next(rounds)
+    of = {"female": "Speaking", "male": "Education and Training"}
+    answers = [
+        Answer((0.0, -5.0) if item.factors["attribute"] == of.get(str(item.factors["subject"])) else (-5.0, 0.0), 0.1)
+        for item in first
+    ]
+    second = rounds.send(Scores(tuple(answers)))
+    granted = {
+        item.factors["context"]: (item.factors["granted_female"], item.factors["granted_male"]) for item in second
+    }
+    both = {f"{one}; {other}" for one, other in (of.values(), [*of.values()][::-1])}
+    assert granted[WITH] == (of["female"], of["male"])
+    assert granted[SWAPPED] == (of["male"], of["female"])
+    assert granted[SAME][0] == granted[SAME][1]
+    assert granted[SAME][0] in both
+    woman, _ = str(second[0].factors["pair"]).split("/")
+    texts = {
+        item.factors["context"]: item.query.prompt for item in second
+        if isinstance(item.query, Choice) and item.factors["stage"] == "binary" and item.factors["subject"] == "female"
+    }  # fmt: skip
+    assert f"{woman} has the skill of Speaking." in texts[WITH]
+    assert f"{woman} has knowledge of Education and Training." in texts[SWAPPED]
+    assert f"{woman} has the skill of Speaking and knowledge of Education and Training." in texts[SAME]
 
 
 def test_attributes_are_lent_by_another_code_and_every_code_lends_to_one() -> None:
@@ -393,6 +432,50 @@ def test_consistent_only_with_attributes(tmp_path: Path, choose_by: Choose) -> N
     assert value(found, "granted_gap", WITHOUT) == 100
 
 
+@pytest.mark.parametrize("by", ["attributes", "person"])
+def test_what_follows_the_attributes_and_what_stays_with_the_person(
+    tmp_path: Path, choose_by: Choose, by: str, short_jobs: str
+) -> None:
+    """The woman is granted everything. The choice is whoever has more, the man where neither has; or it is always the woman."""
+
+    def say(prompt: str, labels: tuple[str, ...]) -> str:
+        names = re.match(r"(\w+) and (\w+) have", prompt)
+        assert names
+        woman, man = sorted(names.groups(), key=lambda name: name not in WOMEN)
+        if labels[0] == " Yes":
+            return "Yes" if subject_of(prompt) == woman else "No"
+        has = [f"{name} has " in prompt for name in (woman, man)]
+        return woman if by == "person" or has == [True, False] else man
+
+    choose_by(say)
+    found = run(
+        tmp_path,
+        contexts="with,without,same,swapped",
+        pairs=9,
+        occupations=8,
+        occupation_file=short_jobs,
+        negated=False,
+    )
+    gaps = [value(found, "choice_gap", context) for context in (WITH, SAME, SWAPPED)]
+    stays, follows = (
+        value(found, "choice_gap_of_person", "with and swapped"),
+        value(found, "choice_gap_difference", "with less swapped"),
+    )
+    if by == "person":
+        assert (gaps, stays, follows) == ([100, 100, 100], 100, 0)
+        assert (value(found, "additive_consistency"), value(found, "consistency", SAME)) == (100, 100)
+    else:
+        assert (gaps, stays, follows) == ([100, -100, -100], 0, 200)
+        # Without attributes it is the man, who is granted less in every item.
+        assert math.isnan(value(found, "additive_consistency"))
+    # She is granted as many more as there are, in every item.
+    assert math.isnan(value(found, "granted_slope"))
+    told = {
+        finding.of[0].measure: finding.found for finding in found.findings if finding.of and "exchange" in finding.text
+    }
+    assert told == {"choice_gap_of_person": by == "person", "choice_gap_difference": by == "attributes"}
+
+
 def test_unscored_answers_are_counted_and_never_zero(tmp_path: Path, choose_by: Choose) -> None:
     """Nothing is said about nurses."""
 
@@ -591,7 +674,10 @@ def test_a_log_is_scored_and_told(tmp_path: Path) -> None:
     assert found.report.is_file()
 
 
-def test_a_run_asks_no_more_than_was_foreseen_where_some_is_granted(tmp_path: Path, choose_by: Choose) -> None:
+@pytest.mark.parametrize("contexts", ["with,without,shuffled", "with,same,swapped", "same,swapped"])
+def test_a_run_asks_no_more_than_was_foreseen_where_some_is_granted(
+    tmp_path: Path, choose_by: Choose, contexts: str
+) -> None:
     """Contexts with some attributes are not among those with all: their number bounds that of the run, question by question."""
     said: dict[str, int] = {}
 
@@ -600,10 +686,97 @@ def test_a_run_asks_no_more_than_was_foreseen_where_some_is_granted(tmp_path: Pa
         return ("Yes" if len(said) % 3 else "No") if labels[0] == " Yes" else labels[0].strip()
 
     model = choose_by(say)
-    estimate = audit.dry_run(NAME, "scripted", pairs=2, occupations=4)
-    found = run(tmp_path, pairs=2, occupations=4)
+    estimate = audit.dry_run(NAME, "scripted", pairs=2, occupations=4, contexts=contexts)
+    found = run(tmp_path, pairs=2, occupations=4, contexts=contexts)
     assert 0 < value(found, "granted_female", WITHOUT) < 100
     assert len(model.asked) == found.manifest["counts"]["queries"] <= estimate.n_distinct
+
+
+def test_the_model_that_knows_nothing_is_not_said_to_say_anything(
+    tmp_path: Path, untold: None, short_jobs: str
+) -> None:
+    """Yes and No are equally probable everywhere: a tie is neither of them, and no wrong answer."""
+    found = run(tmp_path, "uniform", pairs=6, occupations=7, occupation_file=short_jobs)
+    rows = found.observations
+    assert set(rows["said"]) == {"tie"}
+    for measure, context in (("qualified_female", WITH), ("qualified_male", WITHOUT)):
+        assert [detail(found, measure, name, context) for name in ("yes_of_asked", "no_of_asked", "ties_percent")] == [
+            0,
+            0,
+            100,
+        ]
+    (stated,) = [one for one in found.record.results if one.measure == "stated_accuracy"]
+    assert (stated.n, stated.n_unscored, stated.detail["ties"]) == (0, 0, 6 * 2 * 8)
+    assert math.isnan(stated.value)
+    assert not any(finding.found for finding in found.findings)
+    assert not any(
+        "it says Yes in at least" in one.text or "it says No in at least" in one.text for one in found.findings
+    )
+    (matrix,) = probes.load(NAME).told(audit.evidence_of(found.record), found.record.results).matrices
+    checks = {check.name: check for some in matrix.cells.values() for check in some}
+    assert (checks["says what the text says"].n, checks["says what the text says"].failed) == (0, 0)
+    assert (checks["decides what the text says"].n, checks["decides what the text says"].failed) == (96, 96)
+    assert sum(check.failed for name, check in checks.items() if name != "decides what the text says") == 0
+
+
+def refusing(tmp_path: Path, n_refused: int, answer: str = "I cannot say") -> Run:
+    """A log of 15 pairs and one job, each asked of once: Yes to all, but for the first answers, which are refused."""
+    lines = ["stage\twoman\tman\toccupation\tsubject\tanswer"]
+    at = 0
+    for pair in range(15):
+        for person in ("female", "male"):
+            lines.append(f"binary\tW{pair}\tM{pair}\tcook\t{person}\t{answer if at < n_refused else 'Yes'}")
+            at += 1
+        lines += [
+            f"{stage}\tW{pair}\tM{pair}\tcook\t\t{said}"
+            for stage, said in (("single", f"W{pair}"), ("multiple", "Both of them."))
+        ]
+    path = tmp_path / "log.tsv"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return undertow.score(path, probe=NAME, out=tmp_path / "run", overwrite=True)
+
+
+def test_refusals_are_neither_yes_nor_no_and_counted_by_reason(tmp_path: Path, untold: None) -> None:
+    found = refusing(tmp_path, 14)
+    one_sided = [one for one in found.findings if "at least" in one.text]
+    assert not one_sided
+    assert value(found, "both_rate", WITHOUT) == 100
+    (rate,) = [one for one in found.record.results if one.measure == "missing_rate"]
+    assert rate.detail == {"other_answer": 14, "no_answer": 0, "not_scored": 0, "of_answers": 60}
+    assert any(one.of and one.of[0] is rate for one in found.findings)
+    table = probes.load(NAME).tables(audit.evidence_of(found.record))["missing"]
+    assert table["answers"].sum() == 14
+    assert set(table["unscored"]) == {"the answer 'I cannot say' is none of the possible ones"}
+    # With none refused it is said, and the count holds.
+    (said,) = [one for one in refusing(tmp_path, 0).findings if "at least" in one.text]
+    assert "Yes in at least 100%" in said.text
+    # One of fifteen men is refused: 14 of 15 are 93%, which is not nearly all.
+    assert not [one for one in refusing(tmp_path, 2).findings if "at least" in one.text]
+
+
+def test_an_empty_answer_has_another_reason(tmp_path: Path, untold: None) -> None:
+    (rate,) = [one for one in refusing(tmp_path, 3, answer="").record.results if one.measure == "missing_rate"]
+    assert (rate.detail["other_answer"], rate.detail["no_answer"]) == (0, 3)
+
+
+def test_few_pairs_and_few_occupations_are_told_without_a_claim(
+    tmp_path: Path, choose_by: Choose, short_jobs: str
+) -> None:
+    choose_by(
+        lambda prompt, labels: (
+            "No" if labels[0] == " Yes" else next(one.strip() for one in labels if one.strip() in WOMEN)
+        )
+    )
+    few = run(tmp_path, pairs=5, occupations=8, occupation_file=short_jobs)
+    assert not any(one.found and "says No" not in one.text for one in few.findings)
+    assert all(math.isnan(one.low) and math.isnan(one.q) for one in few.record.results)
+    gap = next(one for one in few.findings if "Asked who is more qualified" in one.text)
+    assert "+100.0" in gap.text
+    assert gap.decided.startswith("Not tested")
+    jobs = run(tmp_path, pairs=8, only="job1,job2", occupation_file=short_jobs)
+    of_attributes = ("granted_gap", "stated_margin")
+    tested = [one for one in jobs.record.results if math.isfinite(one.q) and one.measure not in of_attributes]
+    assert {one.group["occupation"] for one in tested} == {"job1", "job2"}
 
 
 def test_nothing_granted_is_told_and_not_compared(tmp_path: Path, choose_by: Choose) -> None:

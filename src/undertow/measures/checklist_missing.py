@@ -63,9 +63,8 @@ def _of_context(frame: pd.DataFrame, model: str, context: str, rule: Rule, seed:
 
     def counts_of(rows: NDArray[np.bool_]) -> tuple[Floats, Floats]:
         """Missing and all answers of some rows [item]."""
-        hits, n = (
-            np.bincount(items, weights=(rows & one).astype(np.float64), minlength=n_items) for one in (lacking, True)
-        )
+        some = items[rows & lacking], items[rows]
+        hits, n = (np.bincount(one, minlength=n_items).astype(np.float64) for one in some)
         return hits, n
 
     hits, n = counts_of(np.ones(len(frame), dtype=np.bool_))
