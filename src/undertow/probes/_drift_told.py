@@ -19,7 +19,7 @@ ALPHA = 0.05
 FACETS = ("model", "challenge", "prompt", "w_name")
 OVER_PROMPTS = "_over_prompts"
 DRIFTS = ("slope", "slope_gap")
-HIGH_AUTOCORRELATION = 0.7
+HIGH_AUTOCORRELATION = 0.6
 """From here on a slow wave that neighbouring values share is hard to tell from a trend."""
 UNORDERED = "none"
 
