@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from undertow.measures.understanding import ALL, DIAGNOSIS, EXTRACTION, IDENTIFICATION, results, scored
-from undertow.measures.wording_effects import slot_effects, slot_table, slots_of, variance_results
+from undertow.measures.wording_effects import levels_of, slot_effects, slot_table, slots_of, variance_results
 from undertow.types import Result
 
 N = 20
@@ -235,33 +235,40 @@ def test_slots_of_a_class_are_those_that_it_has() -> None:
     }
 
 
-FIRST = [False, False, True, True]
-OTHER = [True, True, True, False]
+FIRST = [False, False, True, True, False, False, False]
+OTHER = [True, True, True, False, True, True, True]
 
 
-def test_an_effect_on_four_documents_by_hand() -> None:
-    """Document by document +100, +100, 0 and -100."""
+def test_an_effect_on_seven_documents_by_hand() -> None:
+    """Document by document +100, +100, 0, -100 and three times +100."""
     frame = together([cell(FIRST, wording="w1", slot_target="bias"), cell(OTHER, wording="w2", slot_target="toxicity")])
     (effect,) = effects(frame)
     assert effect.measure == "slot_effect"
-    assert effect.value == 25.0
-    assert effect.detail["first"] == 50.0
-    assert (effect.n, effect.n_unscored, effect.unit) == (4, 0, "percentage points")
+    assert effect.value == pytest.approx(400 / 7)
+    assert effect.detail["first"] == pytest.approx(200 / 7)
+    assert (effect.n, effect.n_unscored, effect.unit) == (7, 0, "percentage points")
+    assert (effect.detail["n_clusters"], effect.detail["n_differing"], effect.detail["n_agreeing"]) == (7, 6, 5)
     assert effect.group == {
         "model": "m", "task": DIAGNOSIS, "dimension": "all", "description_class": "question", "shots": "0", "sampling": "none",
         "decoding": "greedy", "slot": "target", "levels": "toxicity less bias",
     }  # fmt: skip
-    # Of the eight ways to sign +-100, +-100, +-100, all but two of either sign give a mean as large: |+-1 +-1 +-1| >= 1.
-    assert effect.p == 1.0
-    # Four draws of +100, +100, 0, -100 have means from -100 to 100.
-    assert -100 <= effect.low < 25 < effect.high <= 100
+    # Of the 64 ways to sign six, all but one or none of them alike: 2 * (1 + 6).
+    assert effect.p == pytest.approx(14 / 64, abs=0.01)
+    # Halves of the documents have means of -100 to 100; 0 is among what is not ruled out.
+    assert -100 <= effect.low <= 0 < effect.value < effect.high <= 100
 
 
 @pytest.mark.parametrize(
-    ("differences", "share"), [([1, 1, 1, 1], 2 / 16), ([1, 1, 1, 1, 0, 0, 1], 2 / 32), ([1, 1, 1, -1], 10 / 16)]
+    ("differences", "share"),
+    [
+        ([1] * 6, 2 / 64),
+        ([1, 1, 1, 1, 0, 0, 1, 1, 1], 2 / 128),
+        ([1, 1, 1, 1, 1, -1], 14 / 64),
+        ([1, 1, 1, -1, 1, 1, -1], 58 / 128),
+    ],
 )
 def test_p_is_how_often_signs_at_random_give_as_much(differences: list[int], share: float) -> None:
-    """By counting all signs: for +1 +1 +1 -1, the sum is 2 or more, or -2 or less, in 10 of 16 ways."""
+    """By counting all signs: for +1 +1 +1 +1 +1 -1, all but one of six or more are alike in 2 * (1 + 6) of 64 ways."""
     frame = together(
         [
             cell([one < 0 for one in differences], wording="w1", slot_s="x"),
@@ -293,10 +300,41 @@ def test_p_is_that_of_all_signs_where_differences_are_of_many_sizes() -> None:
     assert effect.p == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 2000))
 
 
-def test_an_effect_of_nothing_has_p_1() -> None:
+def test_an_effect_of_nothing_is_not_tested() -> None:
+    """No signs of no differences say anything; others may differ in as many as all seven leave possible."""
     frame = together([cell(FIRST, wording="w1", slot_s="x"), cell(FIRST, wording="w2", slot_s="y")])
     (effect,) = effects(frame)
-    assert (effect.value, effect.low, effect.high, effect.p) == (0.0, 0.0, 0.0, 1.0)
+    assert (effect.value, effect.detail["n_differing"]) == (0.0, 0)
+    assert math.isnan(effect.p)
+    reach = 100 * (1 - 0.025 ** (1 / 7))
+    assert (effect.low, effect.high) == pytest.approx((-reach, reach))
+
+
+@pytest.mark.parametrize(("n", "n_differing"), [(5, 5), (9, 5)])
+def test_nothing_is_tested_where_no_signs_have_p_below_5_percent(n: int, n_differing: int) -> None:
+    """Five that all agree would have p = 2 / 32; they have no place among the tests that are corrected for."""
+    first, other = [False] * n, [at < n_differing for at in range(n)]
+    frame = together([cell(first, wording="w1", slot_s="x"), cell(other, wording="w2", slot_s="y")])
+    (effect,) = effects(frame)
+    assert effect.value == pytest.approx(100 * n_differing / n)
+    assert math.isnan(effect.p)
+    assert effect.note.startswith("not tested")
+    assert math.isnan(effect.low) == (n < 6)
+    (told,) = [one for one in results(frame, DESIGN, 0) if one.measure == "slot_effect"]
+    assert math.isnan(told.q)
+
+
+def test_documents_that_all_differ_alike_have_an_exact_interval_or_none() -> None:
+    """All of eight by 100 points: 0.025^(1/8) of all may still not. By 50 points: a bootstrap has no width, and there is no other."""
+    wrong, right = [False] * 8, [True] * 8
+    frame = together([cell(wrong, wording="w1", slot_s="x"), cell(right, wording="w2", slot_s="y")])
+    (effect,) = effects(frame)
+    assert (effect.value, effect.high) == (100.0, 100.0)
+    assert effect.low == pytest.approx(-100 + 200 * 0.025 ** (1 / 8))
+    half = together([frame, cell(right, wording="w3", slot_s="x"), cell(right, wording="w4", slot_s="y")])
+    (effect,) = effects(half)
+    assert effect.value == 50.0
+    assert np.isnan([effect.low, effect.high]).all()
 
 
 def test_signs_are_of_documents_and_not_of_answers() -> None:
@@ -305,7 +343,7 @@ def test_signs_are_of_documents_and_not_of_answers() -> None:
         together(
             [
                 cell(right, wording=f"{level} {at}", slot_s=level, slot_n=f"{at}")
-                for level, right in (("x", [False] * 4), ("y", [True] * 4))
+                for level, right in (("x", [False] * 7), ("y", [True] * 6 + [False]))
                 for at in range(n)
             ]
         )
@@ -332,7 +370,7 @@ def test_each_pair_of_levels_is_compared_and_each_averages_over_the_other_slots(
 
 
 def test_q_is_benjamini_hochbergs_over_all_effects_of_the_run() -> None:
-    """p times the number of tests over its rank, and no larger than that of the next rank."""
+    """p times the number of tests over its rank, and no larger than that of the next rank. Each model is tested beside a guess, too."""
     rng = np.random.default_rng(3)
     easy = {"x": 0.2, "y": 0.9, "z": 0.5}
     frame = together(
@@ -343,31 +381,32 @@ def test_q_is_benjamini_hochbergs_over_all_effects_of_the_run() -> None:
             for model in ("m", "n")
         ]
     )
-    found = [one for one in results(frame, DESIGN, 0) if one.measure == "slot_effect"]
-    assert len(found) == 2 * (3 + 1)
-    order = sorted(found, key=lambda one: one.p)
+    told = [one for one in results(frame, DESIGN, 0) if math.isfinite(one.p)]
+    assert len([one for one in told if one.measure == "slot_effect"]) == 2 * (3 + 1)
+    assert len(told) == 10
+    order = sorted(told, key=lambda one: one.p)
     for rank, one in enumerate(order, 1):
-        assert one.q == pytest.approx(min(1.0, *(8 / later * order[later - 1].p for later in range(rank, 9))))
-    assert {one.group["model"] for one in found if one.q < 0.05} == {"m", "n"}
+        assert one.q == pytest.approx(min(1.0, *(10 / later * order[later - 1].p for later in range(rank, 11))))
+    assert {one.group["model"] for one in told if one.measure == "slot_effect" and one.q < 0.05} == {"m", "n"}
 
 
 def test_effects_of_words_that_do_nothing_are_seldom_found() -> None:
     """Forty runs without any effect, three comparisons each: q below 0.05 somewhere in about one of twenty."""
     rng = np.random.default_rng(5)
     n_found = 0
-    for _ in range(40):
+    for _ in range(30):
         easy = rng.beta(1, 1, 25)
         frame = together([cell((rng.random(25) < easy).tolist(), wording=a, slot_a=a) for a in "xyz"])
         n_found += any(one.q < 0.05 for one in results(frame, DESIGN, 0) if one.measure == "slot_effect")
-    assert n_found <= 6
+    assert n_found <= 5
 
 
 def test_an_effect_is_of_documents_that_both_sides_have() -> None:
     first = cell(FIRST, wording="w1", slot_s="x")
     first.loc[3, "unscored"] = "lost"
     (effect,) = effects(together([first, cell(OTHER, wording="w2", slot_s="y")]))
-    assert effect.value == pytest.approx(200 / 3)
-    assert (effect.n, effect.n_unscored) == (3, 1)
+    assert effect.value == pytest.approx(500 / 6)
+    assert (effect.n, effect.n_unscored) == (6, 1)
 
 
 def test_an_effect_of_nothing_scored_says_so() -> None:
@@ -422,3 +461,198 @@ def test_the_table_of_slots_has_means_by_dimension() -> None:
 def test_the_table_of_slots_is_empty_where_no_word_varies() -> None:
     frame = scoring(50)
     assert slot_table(frame, scored(frame, DESIGN), "accuracy").empty
+
+
+# Slots that do not vary alone.
+
+WORDS = (("bias", "text"), ("toxicity", "previous text"))
+
+
+def aliased(n: int = 40, seed: int = 1, pairs: Sequence[tuple[str, str]] = WORDS) -> pd.DataFrame:
+    """Two verbs crossed with pairs of words; toxicity alone lowers the score, and what stands beside it does nothing."""
+    rng = np.random.default_rng(seed)
+    return together(
+        [
+            cell((rng.random(n) < (0.8 if target == "bias" else 0.4)).tolist(), wording=f"{verb} {target} {text}", slot_verb=verb,
+                 slot_target=target, slot_text=text)
+            for verb in ("identify", "generate")
+            for target, text in pairs
+        ]
+    )  # fmt: skip
+
+
+def test_slots_that_always_change_together_are_told_as_a_set() -> None:
+    found = {one.group["slot"]: one for one in effects(aliased())}
+    assert list(found) == ["target + text", "verb"] or list(found) == ["verb", "target + text"]
+    both = found["target + text"]
+    assert both.group["levels"] == "toxicity + previous text less bias + text"
+    assert both.value == pytest.approx(-40, abs=12)
+    assert both.p < 0.001
+    assert "cannot be told apart" in both.note
+    assert found["verb"].note == ""
+    told = [one for one in results(aliased(), DESIGN, 0) if one.measure == "slot_effect"]
+    assert [one.group["slot"] for one in told if one.q < 0.05] == ["target + text"]
+
+
+def test_crossed_slots_are_told_apart() -> None:
+    """The same words in all pairs: the effect is that of toxicity, and none that of where the text stands."""
+    pairs = list(product(("bias", "toxicity"), ("text", "previous text")))
+    told = [one for one in results(aliased(seed=2, pairs=pairs), DESIGN, 0) if one.measure == "slot_effect"]
+    assert [one.group["levels"] for one in told if one.q < 0.05] == ["toxicity less bias"]
+    assert len(told) == 3
+
+
+def test_two_wordings_of_several_slots_are_one_comparison() -> None:
+    """As behind examples, where two of each class are asked."""
+    frame = together(
+        [
+            scoring(30, wording="1", slot_a="x", slot_b="u", slot_c="p"),
+            scoring(70, wording="2", slot_a="y", slot_b="v", slot_c="q"),
+        ]
+    )
+    (effect,) = effects(frame)
+    assert (effect.group["slot"], effect.group["levels"], effect.value) == (
+        "a + b + c",
+        "y + v + q less x + u + p",
+        40.0,
+    )
+    table = slot_table(frame, scored(frame, DESIGN), "accuracy")
+    assert set(table["slot"]) == {"a + b + c"}
+    (answers,) = scored(frame, DESIGN).values()
+    assert levels_of(frame, answers) == {
+        ("question", "1"): {"a + b + c": "x + u + p"}, ("question", "2"): {"a + b + c": "y + v + q"},
+    }  # fmt: skip
+
+
+def test_a_level_that_always_goes_with_another_is_told_with_it() -> None:
+    """z never comes without v: what z does, and what v does, cannot be told apart; that y scores 20 more than x can."""
+    rows = [("x", "u", 20), ("y", "u", 40), ("z", "v", 90)]
+    frame = together([scoring(score, wording=a, slot_a=a, slot_b=b) for a, b, score in rows])
+    found = {one.group["levels"]: (one.group["slot"], one.value) for one in effects(frame)}
+    assert found == {
+        "y + u less x + u": ("a + b", pytest.approx(20)), "z + v less x + u": ("a + b", pytest.approx(70)),
+        "z + v less y + u": ("a + b", pytest.approx(50)),
+    }  # fmt: skip
+
+
+def test_slots_that_too_few_wordings_mix_are_not_told_at_all() -> None:
+    """Three of the four wordings that would tell three slots apart."""
+    rows = [("0", "0", "0", 20), ("0", "1", "1", 50), ("1", "0", "1", 80)]
+    frame = together([scoring(score, wording=a + b + c, slot_a=a, slot_b=b, slot_c=c) for a, b, c, score in rows])
+    (effect,) = effects(frame)
+    assert effect.group["slot"] == "a + b + c"
+    assert math.isnan(effect.value)
+    assert "too few wordings" in effect.note
+    assert not [one for one in results(frame, DESIGN, 0) if one.measure == "slot_effect" and math.isfinite(one.value)]
+    # The fourth tells them apart.
+    whole = together([frame, scoring(60, wording="110", slot_a="1", slot_b="1", slot_c="0")])
+    assert {one.group["slot"] for one in effects(whole)} == {"a", "b", "c"}
+
+
+def test_a_slot_has_no_effect_of_words_that_come_with_it_more_often() -> None:
+    """Only b does anything, 60 points; its word v stands with y in one of two wordings, and with x in none.
+
+    The means of x and y differ by 30; in a fit of both slots, by nothing.
+    """
+    rows = [("x", "u", 20), ("y", "u", 20), ("y", "v", 80)]
+    frame = together([scoring(score, wording=a + b, slot_a=a, slot_b=b) for a, b, score in rows])
+    found = {one.group["slot"]: one.value for one in effects(frame)}
+    assert found == {"a": pytest.approx(0), "b": pytest.approx(60)}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_effects_are_those_of_least_squares(seed: int) -> None:
+    """Statsmodels' fit of the scores of each document, averaged; seven wordings of a factorial of twelve."""
+    from statsmodels.formula.api import ols
+
+    rng = np.random.default_rng(seed)
+    rows = [("x", "u"), ("y", "u"), ("z", "v"), ("z", "u"), ("x", "v"), ("y", "w"), ("x", "w")]
+    right = rng.random((len(rows), 12)) < 0.5
+    frame = together(
+        [cell(some.tolist(), wording=a + b, slot_a=a, slot_b=b) for (a, b), some in zip(rows, right, strict=True)]
+    )
+    found = {one.group["levels"]: one.value for one in effects(frame)}
+    scores = pd.DataFrame(
+        [{"a": a, "b": b, "score": 100.0 * one} for (a, b), some in zip(rows, right, strict=True) for one in some]
+    )
+    fitted = ols("score ~ a + b", scores).fit().params
+    assert found["y less x"] == pytest.approx(fitted["a[T.y]"])
+    assert found["z less y"] == pytest.approx(fitted["a[T.z]"] - fitted["a[T.y]"])
+    assert found["w less v"] == pytest.approx(fitted["b[T.w]"] - fitted["b[T.v]"])
+
+
+def test_shares_of_slots_that_change_together_are_of_them_together() -> None:
+    """Half of the wordings 20 points above the others: all of it of both slots, and none of one of them."""
+    frame = together(
+        [
+            scoring(40 + 20 * a, wording=f"{a}{b}", slot_a=f"a{a}", slot_c=f"c{a}", slot_b=f"b{b}")
+            for a, b in product((0, 1), repeat=2)
+        ]
+    )
+    ((_, found),) = ((key, some) for key, some in shares(frame).items() if "question" in key)
+    assert found == {
+        "slot a + c": pytest.approx(100), "slot b": pytest.approx(0, abs=1e-9), "slots together": pytest.approx(0, abs=1e-9),
+    }  # fmt: skip
+
+
+# By dimension.
+
+
+def by_dimension(n: int, moved: str = "politics") -> pd.DataFrame:
+    """The paper's own case: of one dimension all texts are right with one word and none with the other; of the others it does nothing."""
+    rng = np.random.default_rng(2)
+    names = ["politics", "race", "age", "gender"]
+    dimensions = [name for name in names for _ in range(n)]
+    frames = []
+    for word, verb in product(("type", "dimension"), map(str, range(6))):
+        right = [word == "type" if name == moved else rng.random() < 0.4 for name in dimensions]
+        answers = [name if one else "nothing" for name, one in zip(dimensions, right, strict=True)]
+        frames.append(
+            cell(right, wording=word + verb, slot_word=word, slot_verb=verb).assign(
+                answer=answers, gold=dimensions, dimension=dimensions
+            )
+        )
+    return together(frames)
+
+
+OF_DIMENSIONS = {"task": IDENTIFICATION, "labels": ["politics", "race", "age", "gender"]}
+
+
+def test_an_effect_on_one_dimension_is_found_there() -> None:
+    found = [
+        one for one in results(by_dimension(16), OF_DIMENSIONS, 0) if one.measure == "slot_effect" and one.q < 0.05
+    ]
+    of_word = {one.group["dimension"]: one for one in found if one.group["slot"] == "word"}
+    assert set(of_word) <= {"politics", ALL}
+    assert (of_word["politics"].value, of_word["politics"].detail["first"], of_word["politics"].n) == (
+        -100.0,
+        100.0,
+        16,
+    )
+
+
+def test_an_effect_is_tested_over_all_texts_and_by_dimension() -> None:
+    told = [one for one in results(by_dimension(8), OF_DIMENSIONS, 0) if one.measure == "slot_effect"]
+    assert len(told) == (1 + 15) * (1 + 4)
+    tested = [one for one in told if math.isfinite(one.p)]
+    assert all(math.isfinite(one.q) for one in tested)
+    assert {one.group["dimension"] for one in tested} == {ALL, "politics", "race", "age", "gender"}
+    whole = next(one for one in told if one.group["slot"] == "word" and one.group["dimension"] == ALL)
+    parts = [one for one in told if one.group["slot"] == "word" and one.group["dimension"] != ALL]
+    assert whole.value == pytest.approx(np.mean([one.value for one in parts]))
+
+
+def test_a_dimension_of_all_texts_is_told_once() -> None:
+    frame = by_dimension(8)
+    frame["dimension"] = "politics"
+    assert {one.group["dimension"] for one in effects(frame, OF_DIMENSIONS, "exact_match")} == {ALL}
+
+
+def test_clusters_of_texts_flip_together() -> None:
+    """Twenty-four texts in six clusters that agree: p of six."""
+    frame = together(
+        [cell([False] * 24, wording="w1", slot_s="x"), cell([True] * 23 + [False], wording="w2", slot_s="y")]
+    ).assign(cluster=[f"c{at % 6}" for at in [*range(24)] * 2])
+    (effect,) = effects(frame)
+    assert (effect.n, effect.detail["n_clusters"]) == (24, 6)
+    assert effect.p == pytest.approx(2 / 64, abs=0.005)
