@@ -348,6 +348,7 @@ class Answer:
         unseen_prob: probability that was not shown, or that is of tokens which may be the first piece of an option; all
             options together cannot have more than that beyond what was seen.
         n_dropped: examples that had no room before the prompt, and were left out.
+        n_tokens: tokens that each option takes in its place, but those that all options end with [option]; () where that is not known.
     """
 
     logprobs_nats: tuple[float, ...]
@@ -357,6 +358,7 @@ class Answer:
     ceilings_prob: tuple[float, ...] = ()
     unseen_prob: float = 0.0
     n_dropped: int = 0
+    n_tokens: tuple[int, ...] = ()
 
     @classmethod
     def none(cls, reason: str) -> Answer:

@@ -247,7 +247,7 @@ def test_a_word_that_the_tokenizer_does_not_know_is_unscored(bert: Trained, tmp_
     known = blank("In 1801, ", " was Ω.", "she", "he")
     unknown = blank("In 1801, ", " was a child.", "she", "Ωe")
     found = answers(bert.model, [unknown, known], tmp_path / "s")
-    assert found[0].unscored == "an option holds a character or word that this tokenizer does not know"
+    assert found[0].unscored == "an option holds a character or word that this tokenizer does not know: 'Ωe'"
     assert found[1].unscored == ""  # what stands around the blank may be unknown
     assert found[1].logprobs_nats == pytest.approx(by_hand(bert.model, known), abs=TOLERANCE_NATS)
 

@@ -57,3 +57,14 @@ def test_a_number_that_is_none_is_unscored() -> None:
     assert answer.unscored
     assert answer.logprobs_nats == ()
     assert math.isnan(answer.unclaimed_prob)
+
+
+def test_tokens_of_an_option_are_those_of_its_place() -> None:
+    """Of whole texts the words behind the blank (9, 3) are none of the option's; a masked model reads nothing but the option."""
+    in_text = Encoded((path(1, 7, 9, 3, start=1), path(1, 8, 5, 6, 9, 3, start=1), path(1, 8, 2, 9, 3, start=1)))
+    assert in_text.n_tokens == (1, 3, 2)
+    assert _answer(in_text, [logs(*[0.5] * len(one.reads)) for one in in_text.paths]).n_tokens == (1, 3, 2)
+    chains = (path(1, 7, start=1), path(1, 8, start=1), path(1, 8, 9, start=2))
+    assert Encoded(chains, options=((0,), (1, 2)), sees_all=True).n_tokens == (1, 2)
+    assert Encoded((path(1, 9, start=1), path(1, 8, 9, start=1))).n_tokens == (1, 2), "an option has one at least"
+    assert Encoded((path(1, 7, 9, start=1),) * 2, frozenset({1})).n_tokens == (), "nothing tells one from the other"

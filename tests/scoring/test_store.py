@@ -45,6 +45,17 @@ def test_many_queries_at_once(tmp_path: Path) -> None:
         assert store.get(CARD.key("exact"), list(answers)) == answers
 
 
+def test_how_options_are_spelled_is_kept(tmp_path: Path) -> None:
+    path, spelled = tmp_path / "s.sqlite", dataclasses.replace(ANSWER, n_tokens=(1, 3))
+    with AnswerStore(path) as store:
+        store.put(CARD, "exact", {"q1": spelled, "q2": ANSWER, "q3": spelled})
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE answers SET spelled = x'00ff' WHERE query = 'q3'")
+    database.close()
+    with AnswerStore(path) as store:
+        assert store.get(CARD.key("exact"), ["q1", "q2", "q3"]) == {"q1": spelled, "q2": ANSWER}
+
+
 def test_all_or_none_of_a_batch_is_kept(tmp_path: Path) -> None:
     with AnswerStore(tmp_path / "s.sqlite") as store:
         broken = {"q1": ANSWER, "q2": dataclasses.replace(ANSWER, unscored=None)}  # type: ignore[arg-type]

@@ -99,6 +99,20 @@ class Encoded:
         """The paths of each option [option][path]."""
         return self.options or tuple((path,) for path in range(len(self.paths)))
 
+    @property
+    def n_tokens(self) -> tuple[int, ...]:
+        """Tokens that each option takes in its place [option]; () where all are spelled alike, so that nothing tells them apart.
+
+        Where the words behind the blank are read too, the tokens that all options end with are not counted: they are these words.
+        """
+        read = [tuple(token for path in parts for _, token in self.paths[path].reads) for parts in self.parts]
+        if len(set(read)) < 2:
+            return ()
+        # A masked model reads nothing but the options.
+        behind = 0 if self.sees_all else min(shared_length(read[0][::-1], tokens[::-1]) for tokens in read)
+        behind = min(behind, min(map(len, read)) - 1)
+        return tuple(len(tokens) - behind for tokens in read)
+
 
 def shared_length(one: Sequence[int], other: Sequence[int]) -> int:
     """How many tokens two paths have in common from the start."""

@@ -52,6 +52,7 @@ from undertow.models.running import (
     explain_memory,
     ran_out,
     repeats_of,
+    unknown_words,
 )
 from undertow.models.tree_attention import KEYWORD, WIDEST, Blocks, attend_in_blocks
 from undertow.models.tree_cache import sight
@@ -193,9 +194,11 @@ class CausalModel:
                 return UnscorableError("an option adds nothing to the text before it")
             if len(tokens) - 1 > self.context_tokens:
                 return UnscorableError(f"the text is longer than the {self.context_tokens} tokens that the model reads")
-            unknown = self.tokenizer.unk_token_id
-            if unknown is not None and unknown in tokens[start:]:
-                return UnscorableError("an option holds a character that this tokenizer cannot spell")
+        unknown = [option for option, tokens in enumerate(options) if self.tokenizer.unk_token_id in tokens[start:]]
+        if unknown:
+            # What all of them hold is in the text behind the blank.
+            behind = "the text behind the blank holds a character that this tokenizer does not know"
+            return UnscorableError(behind) if len(unknown) == len(options) else unknown_words(query, unknown)
         repeats = repeats_of(query, [tuple(tokens) for tokens in options])
         if isinstance(repeats, UnscorableError):
             return repeats

@@ -54,6 +54,6 @@ def placed(
         for at in own:
             start, stop = offsets[at] or (first, end)
             if stop > end or text[start:first].strip():
-                return UnscorableError("this tokenizer joins an option with the word beside it")
+                return UnscorableError(f"this tokenizer joins an option with the word beside it: {text[first:end]!r}")
         places += own
     return Filled(ids, tuple(places))

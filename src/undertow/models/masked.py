@@ -38,7 +38,7 @@ from undertow.models.devices import affordable_tokens, logits_at_once, on_device
 from undertow.models.fills import Filled, placed, spans
 from undertow.models.heads import answering, in_slices, places_of, read_at, stands_alone
 from undertow.models.packing import opened_packed, weight_bytes
-from undertow.models.running import chosen_device, context_tokens, explain_memory, repeats_of
+from undertow.models.running import chosen_device, context_tokens, explain_memory, repeats_of, unknown_words
 from undertow.models.weights import Weights, check_whole, explain_loading, find_weights
 from undertow.types import BLANK, Blank, Floats, ModelCard, TextQuery, UndertowError
 
@@ -148,10 +148,14 @@ class MaskedModel:
                 return one
             if len(one.tokens) > self.context_tokens:
                 return UnscorableError(f"the text is longer than the {self.context_tokens} tokens that the model reads")
-            unknown = self.tokenizer.unk_token_id
-            if unknown is not None and any(one.tokens[place] == unknown for place in one.places):
-                return UnscorableError("an option holds a character or word that this tokenizer does not know")
             whole.append(one)
+        unknown = [
+            option
+            for option, one in enumerate(whole)
+            if any(one.tokens[place] == self.tokenizer.unk_token_id for place in one.places)
+        ]
+        if unknown:
+            return unknown_words(query, unknown)
         repeats = repeats_of(query, [one.tokens for one in whole])
         if isinstance(repeats, UnscorableError):
             return repeats

@@ -5,7 +5,7 @@ Knows torch, imported when it is needed; knows no family.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +118,18 @@ def repeats_of(query: TextQuery, spellings: Sequence[tuple[int, ...]]) -> frozen
         if spelling in spellings[:option]:
             repeats.add(option)
     return frozenset(repeats)
+
+
+UNKNOWN = "an option holds a character or word that this tokenizer does not know"
+
+
+def unknown_words(query: TextQuery, options: Iterable[int]) -> UnscorableError:
+    """Why a query cannot be asked: its options of these numbers hold what the tokenizer has no token for."""
+    words = (
+        " ".join(query.options[option].fills) if isinstance(query, Blank) else query.continuations[option].strip()
+        for option in options
+    )
+    return UnscorableError(f"{UNKNOWN}: {', '.join(map(repr, dict.fromkeys(words)))}")
 
 
 def unused_positions(network: Any) -> int:

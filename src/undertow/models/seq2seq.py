@@ -42,11 +42,13 @@ from undertow.models.fills import placed, spans
 from undertow.models.heads import answering, in_slices, places_of, read_at, stands_alone
 from undertow.models.packing import opened_packed, weight_bytes
 from undertow.models.running import (
+    UNKNOWN,
     among_top,
     chosen_device,
     ends_of,
     explain_memory,
     repeats_of,
+    unknown_words,
 )
 from undertow.models.seq2seq_writing import SourcePrompter, SourceWriter, batches_of
 from undertow.models.steps import Step, answer_of
@@ -249,6 +251,10 @@ class _Target:
         return TokenPath(fed + (padding,) * (length - len(fed)), self.reads, self.source)
 
 
+class _UnknownError(UnscorableError):
+    """An option holds what the tokenizer has no token for."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Prompt:
     """A prompt to be answered.
@@ -388,7 +394,7 @@ class Seq2SeqModel:
                 return filled
             fills.append(filled.places)
         if any(ids[place] == self.tokenizer.unk_token_id for places in fills for place in places):
-            return UnscorableError("an option holds a character or word that this tokenizer does not know")
+            return _UnknownError(UNKNOWN)
         if set(marks) & set(ids):
             return UnscorableError("the text holds what stands for a blank in this model's texts")
         target = _fills_alone(ids, fills, marks) if self.marks.sentinels else _whole_text(ids, fills, marks)
@@ -399,6 +405,8 @@ class Seq2SeqModel:
     def _encoded(self, query: Blank, targets: Sequence[_Target | UnscorableError]) -> Encoded | UnscorableError:
         whole: list[_Target] = []
         for target in targets:
+            if isinstance(target, _UnknownError):
+                return unknown_words(query, [at for at, one in enumerate(targets) if isinstance(one, _UnknownError)])
             if isinstance(target, UnscorableError):
                 return target
             if max(len(target.source), len(target.tokens) - 1) > self.context_tokens:

@@ -91,8 +91,9 @@ class Vocabulary:
             owner |= dict.fromkeys(tokens, option.group)
         for group in dict.fromkeys(option.group for option in options):
             if group not in owner.values():
+                words = ", ".join(option.fills[0] for option in options if option.group == group)
                 return UnscorableError(
-                    f"no word of {group} is a single token, so none can be seen in the steps of an answer"
+                    f"no word of {group} is a single token, so none can be seen in the steps of an answer: {words}"
                 )
         return OptionTokens(tuple(ids))
 

@@ -486,7 +486,7 @@ def _answer(query: Encoded, reads_nats: Sequence[Floats]) -> Answer:
     if any(math.isnan(value) or value == math.inf for value in logprobs):
         return Answer.none("the model gave a probability that is not a number")
     counted = tuple(math.nan if option in query.repeats else value for option, value in enumerate(logprobs))
-    return Answer(counted, _unclaimed(query, reads_nats))
+    return Answer(counted, _unclaimed(query, reads_nats), n_tokens=query.n_tokens)
 
 
 def _unclaimed(query: Encoded, reads_nats: Sequence[Floats]) -> float:

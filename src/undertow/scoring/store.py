@@ -24,7 +24,7 @@ from undertow.types import Answer, ModelCard, UndertowError
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 TRY_S = 0.5
 """How long SQLite waits for another process by itself: meanwhile it hears no Ctrl-C."""
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -45,6 +45,7 @@ CREATE TABLE IF NOT EXISTS models (
 CREATE TABLE IF NOT EXISTS answers (
     model TEXT NOT NULL, query TEXT NOT NULL, numbers BLOB NOT NULL, unscored TEXT NOT NULL,
     written TEXT NOT NULL DEFAULT '', hidden BLOB NOT NULL DEFAULT x'', dropped INTEGER NOT NULL DEFAULT 0,
+    spelled BLOB NOT NULL DEFAULT x'',
     PRIMARY KEY (model, query)
 ) WITHOUT ROWID;
 """
@@ -166,7 +167,8 @@ class AnswerStore:
                 asked = queries[start : start + ASK_AT_ONCE]
                 marks = ",".join("?" * len(asked))
                 rows = self._rows(
-                    f"SELECT query, numbers, unscored, written, hidden, dropped FROM answers WHERE model = ? AND query IN ({marks})",  # noqa: S608
+                    "SELECT query, numbers, unscored, written, hidden, dropped, spelled FROM answers "  # noqa: S608 - marks alone
+                    f"WHERE model = ? AND query IN ({marks})",
                     (model_key, *asked),
                 )
                 for query, *columns in rows:
@@ -217,8 +219,8 @@ class AnswerStore:
                 ),
             )
             self._database.executemany(
-                "INSERT OR REPLACE INTO answers (model, query, numbers, unscored, written, hidden, dropped) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO answers (model, query, numbers, unscored, written, hidden, dropped, spelled) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 [
                     (
                         key,
@@ -228,6 +230,7 @@ class AnswerStore:
                         _whole(answer.text),
                         _pack_hidden(answer),
                         answer.n_dropped,
+                        _pack_tokens(answer),
                     )
                     for query, answer in answers.items()
                 ],
@@ -318,14 +321,17 @@ class AnswerStore:
             ) from error
 
     def _unpack(self, query: str, columns: Sequence[Any]) -> Answer:
-        numbers, unscored, text, hidden, dropped = columns
+        numbers, unscored, text, hidden, dropped, spelled = columns
         if not isinstance(numbers, bytes) or len(numbers) % 8 or len(numbers) < (8 if unscored else 16):
             raise sqlite3.DatabaseError(f"answer {query[:12]} is cut short")
         if not isinstance(hidden, bytes) or len(hidden) not in (0, len(numbers)):
             raise sqlite3.DatabaseError(f"what answer {query[:12]} does not show is cut short")
+        if not isinstance(spelled, bytes) or len(spelled) not in (0, len(numbers) - 8):
+            raise sqlite3.DatabaseError(f"how the options of answer {query[:12]} are spelled is cut short")
         unclaimed, *logprobs = np.frombuffer(numbers, dtype="<f8").tolist()
         unseen, *ceilings = np.frombuffer(hidden, dtype="<f8").tolist() if hidden else [0.0]
-        return Answer(tuple(logprobs), unclaimed, unscored, text, tuple(ceilings), unseen, int(dropped))
+        n_tokens = tuple(np.frombuffer(spelled, dtype="<i8").tolist())
+        return Answer(tuple(logprobs), unclaimed, unscored, text, tuple(ceilings), unseen, int(dropped), n_tokens)
 
 
 def _parsed(text: object) -> Any:
@@ -348,6 +354,10 @@ def _pack_hidden(answer: Answer) -> bytes:
     if not answer.ceilings_prob:
         return b""
     return np.array([answer.unseen_prob, *answer.ceilings_prob], dtype="<f8").tobytes()
+
+
+def _pack_tokens(answer: Answer) -> bytes:
+    return np.array(answer.n_tokens, dtype="<i8").tobytes()
 
 
 def _unusable(path: Path, error: sqlite3.Error) -> str:
