@@ -416,6 +416,10 @@ def test_a_line_leaves_out_what_is_missing_and_needs_an_x_that_varies() -> None:
         assert all(
             math.isnan(one.value) and math.isnan(one.p) for one in parts_of(crossed_line(level, y, rows, columns))
         )
+    # A line that all items lie on says nothing of how far others may be from it.
+    exact = crossed_line(x, 2 * x + 1, rows, columns)
+    assert (exact.slope.value, exact.intercept.value) == pytest.approx((2, 1))
+    assert np.isnan([exact.slope.low, exact.slope.p, exact.intercept.low]).all()
     # A line that hangs on one row is a line, of which nothing can be told about others.
     alone = crossed_line((rows == 0).astype(float), y, rows, columns)
     assert math.isfinite(alone.slope.value)

@@ -40,13 +40,15 @@ def reason_of(unscored: str) -> str:
 
 
 def missing(frame: pd.DataFrame, rule: Rule, seed: int) -> Iterator[Result]:
-    """Share of missing answers to the questions about occupations, by context; nothing where none is missing.
+    """Share of missing answers to the questions about occupations, by context; nothing where none is missing, or all are.
 
     Items are pairs and occupations, and each question about one, in each order of the names, is an answer. The gap is between the
     questions whether she and whether he is qualified.
     """
     asked = frame[frame["occupation"] != ""]
     for model, of_model in asked.groupby("model", sort=False):
+        if missing_answers(frame[frame["model"] == model], rule).all():
+            continue
         for context in CONTEXTS:
             some = of_model[of_model["context"] == context]
             some = some[some["wording"] == some["wording"].min()]

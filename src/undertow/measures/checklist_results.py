@@ -113,5 +113,5 @@ def _too_few(found: Estimate, columns: str) -> str:
         else f"{found.n_columns} {columns}"
     )
     if min(found.n_rows, found.n_columns) >= FEWEST_CLUSTERS:
-        return "no interval: it hangs on one cluster"
+        return "no interval: it hangs on one cluster, or no item differs from it"
     return f"no interval: {few} count here, and {FEWEST_CLUSTERS} are needed"

@@ -184,6 +184,7 @@ def findings(evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
         told += _grants_told(model)
         told += _correlations_told(model)
         told += _missing_told(model)
+        told += _silent_told(evidence.frame[evidence.frame["model"] == name], model.who)
         told += _readable(model)
     n_tests = sum(math.isfinite(one.q) for one in results)
     told = [finding if finding.decided else _decided(finding, n_tests) for finding in told]
@@ -471,6 +472,16 @@ def _missing_told(of: _Model) -> Iterator[Finding]:
             f"{man.value:.1f}% of those about the man. {differs} {_points(gap)}{of.scope(gap)}."
         )
         yield Finding(text, found=gap.q < ALPHA, strength=SECOND + abs(gap.value), of=(gap, woman, man))
+
+
+def _silent_told(frame: pd.DataFrame, who: str) -> Iterator[Finding]:
+    """Where no answer at all can be counted, which leaves every measure without a number."""
+    if not (frame["unscored"] == "").any():
+        reasons = frame["unscored"].value_counts()
+        text = (
+            f"{who}None of its {len(frame):,} answers can be counted. The most frequent reason is: {reasons.index[0]}."
+        )
+        yield Finding(text, found=False, strength=FOREMOST, decided="Not tested: a count.")
 
 
 def _readable(of: _Model) -> Iterator[Finding]:

@@ -32,6 +32,8 @@ FEWEST_COLUMNS = 4
 # Numbers that are equal on paper and were summed in another order differ by some 1e-16 of their size. What is nearer than this
 # share of their size is a tie, and counts as "at least as extreme".
 ROUNDING_SHARE = 1e-12
+EXACT_SHARE = 1e-9
+"""Of the largest y: items that all lie nearer than this to a line are on it, and say nothing of how far others may be from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +253,7 @@ def crossed_line(x: ArrayLike, y: ArrayLike, rows: ArrayLike, columns: ArrayLike
 
     Returns:
         The line over the items that have both. NaN where x does not vary; no interval and no p where the side that decides has
-        fewer than `FEWEST_CLUSTERS` clusters, or the line hangs on one of them.
+        fewer than `FEWEST_CLUSTERS` clusters, where the line hangs on one of them, or where all items lie on it.
 
     Raises:
         ValueError: shapes differ, codes are not whole numbers, or a number is infinite.
@@ -268,7 +270,8 @@ def crossed_line(x: ArrayLike, y: ArrayLike, rows: ArrayLike, columns: ArrayLike
     values = _line_of(_moments(xs - centre, ys, np.zeros(len(xs), dtype=np.int64)), centre)[:, 0]
     items = _items(np.zeros(len(xs)), ones[seen] / len(xs), row, column)
     plain = [_without_interval(float(value), items) for value in values]
-    if only_points() or plain[0].n_clusters < FEWEST_CLUSTERS:
+    beside = np.abs(ys - values[1] - values[0] * xs).max()
+    if only_points() or plain[0].n_clusters < FEWEST_CLUSTERS or beside <= EXACT_SHARE * np.abs(ys).max():
         return CrossedLine(*plain)
     parts = _line_parts(xs - centre, ys, items, centre)
     found = []
