@@ -133,8 +133,8 @@ def test_without_autocorrelation_and_sentences_the_interval_is_students(
         assert found.p[at] == pytest.approx(line.pvalue, abs=0.003)
         assert (found.high[at] - found.low[at]) / 2 == pytest.approx(half, rel=0.01)
         squares = np.sum((series - line.intercept - line.slope * x) ** 2)
-        # The mean of a variance whose inverse is a chi square with n - 2 degrees of freedom.
-        assert found.values_sd[at] == pytest.approx(math.sqrt(squares / (n_values - 4)), rel=0.02)
+        # The median of a variance whose inverse is a chi square with n - 2 degrees of freedom.
+        assert found.values_sd[at] == pytest.approx(math.sqrt(squares / stats.chi2.median(n_values - 2)), rel=0.02)
 
 
 def test_with_a_spread_of_sentences_alone_the_interval_is_that_of_their_slopes() -> None:

@@ -70,9 +70,9 @@ def simulated_errors(
 
 
 def found_share(errors: tuple[Floats, Floats], slope: float) -> float:
-    """The share of series in which a slope of this size is told from 0."""
+    """The share of series in which a slope of this size is told from 0; of each series and of the one that mirrors it."""
     slopes, half = errors
-    return float(np.mean(np.abs(slope + slopes) > half))
+    return float(np.mean([np.abs(slope + slopes) > half, np.abs(slope - slopes) > half]))
 
 
 def slope_found_in(errors: tuple[Floats, Floats], power: float = POWER) -> float:

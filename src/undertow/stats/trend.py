@@ -54,8 +54,8 @@ class Trend:
         low, high: 95% interval of the slope, for other sentences and other noise of the values.
         p: two-sided, of no trend.
         autocorrelation: of the noise of neighbouring means, as estimated, 0 to 1.
-        values_sd: standard deviation of the noise of the values themselves, in units of y, as estimated.
-        values_autocorrelation: of that noise alone, as estimated.
+        values_sd: standard deviation of the noise of the values themselves, in units of y: the median of what the series leaves open.
+        values_autocorrelation: of that noise alone, the mean of what the series leaves open.
     """
 
     slope: Floats
@@ -198,19 +198,27 @@ def _trend(design: _Design, parts: SentenceParts, level: float) -> tuple[Floats,
     n = len(ys)
     errors = _Mixture.of(weights.reshape(n, -1), (of_values + spread[:, None, None]).reshape(n, -1), spread, df)
     half = errors.quantile(1 - level)
-    size = (weights * sizes[:, None]).sum(axis=(1, 2))
-    neighbours = np.divide(
-        (weights * sizes[:, None] * design.neighbours[:, None]).sum(axis=(1, 2)), size, out=np.zeros(n), where=size > 0
-    )
     found = (
         slope - half,
         slope + half,
         errors.beyond(np.abs(slope)),
         (weights * shared).sum(axis=(1, 2)),
-        np.sqrt(size),
-        neighbours,
+        np.sqrt(np.maximum(np.exp(_medians(weights.sum(axis=1), np.log(totals))) - white, 0.0)),
+        (weights * design.neighbours[:, None]).sum(axis=(1, 2)),
     )
     return slope, *(np.where(judged, one, math.nan) for one in found)
+
+
+def _medians(weights: Floats, values: Floats) -> Floats:
+    """Medians of rising values [series, cell] with weights that sum to 1 [series]; the first cell is a point, the others stretches."""
+    until = np.cumsum(weights, axis=1) - weights / 2
+    until[:, 0] = weights[:, 0]
+    after, rows = np.minimum((until < 0.5).sum(axis=1), values.shape[1] - 1), np.arange(len(values))
+    before = np.maximum(after - 1, 0)
+    width = until[rows, after] - until[rows, before]
+    along = np.divide(0.5 - until[rows, before], width, out=np.zeros(len(values)), where=width > 0)
+    found: Floats = values[rows, before] + np.clip(along, 0, 1) * (values[rows, after] - values[rows, before])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
