@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from typing import Any, TypeAlias
 
@@ -48,6 +49,7 @@ OVER_PROMPTS_KEYS = ("model", "challenge", "w_name")
 BOUNDS = (".low", ".high")
 """Endings of the columns that bound a group's mass, where a model did not show all of it."""
 
+ALPHA, LEVEL = 0.05, 0.95
 MIN_W_VALUES = 3
 """Two points always lie on a line."""
 SURELY_FOUND = 0.01
@@ -86,12 +88,14 @@ def correlate(
     there is no interval and no test, below eight W values no test of the order. Numbers that the table cannot give are NaN, with
     the reason in `note`.
 
-    `detail` of slopes and gaps: `sentences_low`, `sentences_high`, `sentences_df` (interval at these W values, for other sentences
-    alone: Student's t with these degrees of freedom), `values_low`, `values_high`, `values_p`, `values_q` (for other sentences and
-    other, independent W values), `ols_low`, `ols_high` (classical t interval), `intercept` (at W = 0 of its scale),
-    `detectable_slope` (power .8 of the deciding test at alpha .05; where p is .01 or more), `autocorrelation` (of neighbouring means,
-    estimated), `values_sd` (of the W values' own noise, estimated), `n_w`, `n_clusters`, `first`, `last` (the line at the lowest and
-    the highest W with data).
+    `detail` of slopes and gaps: `corrected_low`, `corrected_high` (the interval at the level at which q decides, so that it
+    leaves out 0 where q is below .05 and nowhere else: Benjamini and Yekutieli 2005, "False Discovery Rate-Adjusted Multiple
+    Confidence Intervals"), `sentences_low`, `sentences_high`, `sentences_df` (interval at these W values, for other sentences
+    alone: Student's t with these degrees of freedom), `values_low`, `values_high`, `values_p`, `values_q` (for other sentences
+    and other, independent W values), `ols_low`, `ols_high` (classical t interval), `intercept` (at W = 0 of its scale),
+    `detectable_slope` (power .8 of the deciding test at alpha .05; where p is .01 or more), `autocorrelation` (of neighbouring
+    means, estimated), `values_sd` (of the W values' own noise, estimated), `n_w`, `n_clusters`, `first`, `last` (the line at the
+    lowest and the highest W with data).
 
     Where a group has columns `NAME.low` and `NAME.high` (a model that shows the most probable tokens only), its mass lies
     anywhere between them, and its own column is the middle. Means, slopes and gaps then have `bound_low` and `bound_high`
@@ -115,14 +119,33 @@ def correlate(
     table = _table(observations, groups)
     asked = _Asked({}, groups, gaps, {}, seed)
     several = table.groupby(["model", "challenge", "w_name"], sort=False)["prompt"].transform("nunique") > 1
-    of_prompts = [result for facet in _facets(table, asked, covariates or {}) for result in _measured(*facet)]
+    of_prompts = [one for facet in _facets(table, asked, covariates or {}) for one in _measured(*facet)]
     pooled = table[several].assign(prompt="")
     over_prompts = [
-        _over_prompts(result) for facet in _facets(pooled, asked, covariates or {}) for result in _measured(*facet)
+        _Measured(_over_prompts(one.result), one.again)
+        for facet in _facets(pooled, asked, covariates or {})
+        for one in _measured(*facet)
     ]
-    averaged = {tuple(result.group[key] for key in OVER_PROMPTS_KEYS) for result in over_prompts}
-    decided = [tuple(result.group[key] for key in OVER_PROMPTS_KEYS) not in averaged for result in of_prompts]
+    averaged = {_about(one.result) for one in over_prompts}
+    decided = [_about(one.result) not in averaged for one in of_prompts]
     return _with_q([*of_prompts, *over_prompts], [*decided, *(True for _ in over_prompts)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A result, and how to have it with an interval of another level.
+
+    Attributes:
+        result: with a 95% interval.
+        again: the result at a level; None where its interval decides nothing.
+    """
+
+    result: Result
+    again: Callable[[float], Result] | None = None
+
+
+def _about(result: Result) -> tuple[str, ...]:
+    return tuple(result.group[key] for key in OVER_PROMPTS_KEYS)
 
 
 def _facets(
@@ -244,7 +267,7 @@ class _Cells:
         return replace(self, sums=sums)
 
 
-def _measured(asked: _Asked, rows: pd.DataFrame) -> list[Result]:
+def _measured(asked: _Asked, rows: pd.DataFrame) -> list[_Measured]:
     """Everything that is said of one (model, challenge, prompt, w_name)."""
     values: dict[tuple[str, str], Floats] = {("group", group): rows[group].to_numpy() for group in asked.groups}
     values["unclaimed", UNCLAIMED] = rows[UNCLAIMED].to_numpy()
@@ -263,14 +286,23 @@ def _measured(asked: _Asked, rows: pd.DataFrame) -> list[Result]:
         effects.append(_bounded_effect(series, within, asked.seed))
         if not asked.ordered:
             continue
-        slope = _bounded_slope(series, within, _slope)
+        measure = "slope_gap" if kind == "gap" else "slope"
+        slope = _Measured(
+            replace(_bounded_slope(series, within, _slope), measure=measure), partial(_slope_at, series, within)
+        )
         if kind == "gap":
-            slope_gaps.append(replace(slope, measure="slope_gap"))
+            slope_gaps.append(slope)
             continue
         slopes.append(slope)
         correlations.append(_pearson_r(series))
         log_odds.append(_bounded_slope(series, within, _log_odds_slope))
-    return [*means, *effects, *slopes, *correlations, *log_odds, *slope_gaps]
+    untested = map(_Measured, [*means, *effects])
+    return [*untested, *slopes, *map(_Measured, [*correlations, *log_odds]), *slope_gaps]
+
+
+def _slope_at(series: _Series, within: _Ends | None, level: float) -> Result:
+    """A slope with an interval of another level."""
+    return _bounded_slope(replace(series, level=level, at_end=True), within, _slope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,12 +314,14 @@ class _Series:
         cells: what was observed.
         step: what a slope is per.
         at_end: whether these are the least or the greatest that masses can be, of which no power is asked.
+        level: of intervals of slopes.
     """
 
     about: dict[str, str]
     cells: _Cells
     step: str
     at_end: bool = False
+    level: float = LEVEL
 
     def result(self, measure: str, **numbers: Any) -> Result:
         """A result about this series, with its counts filled in."""
@@ -455,7 +489,7 @@ def _slope(series: _Series) -> Result:
     flat = math.isnan(line.r)
     if series.enough and not flat:
         parts = sentence_parts(cells.x, cells.sums[None], cells.counts[None])
-        found = trend(cells.x, parts)
+        found = trend(cells.x, parts, level=series.level)
         low, high, p = float(found.low[0]), float(found.high[0]), float(found.p[0])
         detail |= _beside(cells, parts, line.slope)
         if p >= SURELY_FOUND and not series.at_end:
@@ -506,17 +540,25 @@ def _line(x: Floats, means: Floats) -> Line:
     return fit_line(x[seen], means[seen]) if seen.sum() >= MIN_W_VALUES else fit_line([], [])
 
 
-def _with_q(results: Sequence[Result], decided: Sequence[bool]) -> list[Result]:
+def _with_q(measured: Sequence[_Measured], decided: Sequence[bool]) -> list[Result]:
     """Adjust each p that decides something over the tests of its kind: any effect of W, the order of W, other values of W."""
-    found = list(results)
+    found = [one.result for one in measured]
     for measures in (("w_effect",), ("slope", "slope_gap")):
         tested = [
             at
             for at, result in enumerate(found)
-            if decided[at] and result.measure.removesuffix(OVER_PROMPTS) in measures
+            if decided[at] and result.measure.removesuffix(OVER_PROMPTS) in measures and math.isfinite(result.p)
         ]
-        for at, q in zip(tested, benjamini_hochberg([found[at].p for at in tested]), strict=True):
-            found[at] = replace(found[at], q=float(q))
+        q_values = benjamini_hochberg([found[at].p for at in tested])
+        n_claimed = int(np.count_nonzero(q_values < ALPHA))
+        for at, q in zip(tested, q_values, strict=True):
+            again, detail = measured[at].again, dict(found[at].detail)
+            if again is not None:
+                # One more test than was claimed would have been needed to claim this one.
+                n_selected = n_claimed if q < ALPHA else n_claimed + 1
+                widened = again(1 - ALPHA * n_selected / len(tested))
+                detail |= {"corrected_low": widened.low, "corrected_high": widened.high}
+            found[at] = replace(found[at], q=float(q), detail=detail)
     others = [at for at, result in enumerate(found) if decided[at] and "values_p" in result.detail]
     for at, q in zip(others, benjamini_hochberg([found[at].detail["values_p"] for at in others]), strict=True):
         found[at] = replace(found[at], detail={**found[at].detail, "values_q": float(q)})

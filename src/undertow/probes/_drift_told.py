@@ -225,11 +225,14 @@ class _Telling:
         return "; ".join([*parts, f"q {_p(result.q)}"])
 
     def _interval(self, *, signed: bool = True) -> str:
+        """The interval at the level that decides: corrected for the number of tests, where there are several."""
         result = self.result
-        if math.isnan(result.low):
+        low, high = (result.detail.get(f"corrected_{end}", getattr(result, end)) for end in ("low", "high"))
+        if math.isnan(low):
             return "no interval"
-        ends_told = [self._points(end) if signed else _amount(end) for end in (result.low, result.high)]
-        return f"95% interval {ends_told[0]} to {ends_told[1]}"
+        ends_told = [self._points(end) if signed else _amount(end) for end in (low, high)]
+        name = "corrected interval" if (low, high) != (result.low, result.high) else "95% interval"
+        return f"{name} {ends_told[0]} to {ends_told[1]}"
 
     def _points(self, value: float) -> str:
         """With a sign and two significant digits of half the interval."""

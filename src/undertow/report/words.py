@@ -48,6 +48,8 @@ GROUP_KEYS = {
 DETAILS = {
     "ols_low": "OLS low",
     "ols_high": "OLS high",
+    "corrected_low": "corrected, low",
+    "corrected_high": "corrected, high",
     "sentences_low": "these values, low",
     "sentences_high": "these values, high",
     "values_low": "other values, low",
@@ -114,6 +116,8 @@ COLUMNS = {
     "n": "how many sentences the number rests on",
     "unscored": "how many more should have counted and have no answer",
     "OLS low": "with OLS high: the 95% interval of the straight line alone, the band of the figure, over the values of W",
+    "corrected, low": "with corrected, high: the interval at the level at which q decides, which leaves out 0 where q is below .05 "
+    "and nowhere else",
     "these values, low": "with these values, high: the 95% interval at these values of W, for other sentences alone",
     "other values, low": "with other values, high: the 95% interval for other sentences and other values of W, "
     "if these were a sample of independent ones",
