@@ -87,23 +87,35 @@ def test_what_is_claimed_is_what_the_interval_says(task: str) -> None:
         results = probe.measure(given, 0)
         compared = [one for one in results if "above_low" in one.detail]
         (headline,) = [one for one in compared if one.measure == measures.get(task, "token_f1")]
+        # Dimensions are compared, too, where they have texts enough: this one interval is wider for them.
+        n_tests = sum(np.isfinite(one.q) for one in results)
         (finding,) = [one for one in probe.findings(given, results) if "the best answer without a model" in one.text]
-        low, high = headline.detail["above_low"], headline.detail["above_high"]
+        low, high = headline.detail["claim_low"], headline.detail["claim_high"]
+        if n_tests == 1:
+            assert (low, high) == (headline.detail["above_low"], headline.detail["above_high"])
         expected = "better than" if low > 0 else "worse than" if high < 0 else "not told apart from"
         assert verdict(finding.text) == expected
-        assert finding.found == (low > 0 or high < 0)
+        assert finding.found == (low > 0 or high < 0) == (headline.q < 0.05)
         assert low <= headline.detail["above_baseline"] <= high
         assert headline.detail["above_baseline"] == pytest.approx(headline.value - headline.neutral, abs=0.01)
         seen.add(expected)
     assert seen == {"better than", "worse than", "not told apart from"}
 
 
-def test_two_right_answers_of_two_are_no_evidence() -> None:
-    (finding,) = findings_of(DIAGNOSIS, said(["Yes", "No"], ["Yes", "No"]))
-    assert "15.8 to 100.0" in finding.text
-    (alone,) = findings_of(DIAGNOSIS, said(["Yes"], ["Yes"]))
-    assert "interval" not in alone.text
-    assert not finding.found | alone.found
+@pytest.mark.parametrize("n", [1, 2, 4, 5])
+def test_right_answers_to_fewer_than_six_texts_are_no_evidence(n: int) -> None:
+    golds = ["Yes", "No", "Yes", "No", "Yes"][:n]
+    (finding,) = findings_of(DIAGNOSIS, said(golds, golds))
+    assert not finding.found
+    assert "interval" not in finding.text
+    assert (finding.n_tests, finding.decided) == (0, "Not tested.")
+
+
+def test_a_guess_of_four_texts_is_not_worse_than_the_best_answer_without_a_model() -> None:
+    """A most frequent label of four different ones would be right in one of four, in sample."""
+    (finding,) = findings_of(IDENTIFICATION, said(["age", "race", "gender", "religion"], ["disability"] * 4))
+    assert not finding.found
+    assert finding.of[0].neutral == 9.09
 
 
 def test_a_run_of_one_class_has_its_finding_too() -> None:
@@ -126,6 +138,18 @@ def test_a_habit_is_told() -> None:
     assert any(
         "50%" in one.text for one in findings_of(REPHRASING, said(golds, ["", "three"] * 5, passage="one three"))
     )
+
+
+@pytest.mark.parametrize("unscored", ["", "the answer is none of the labels"])
+def test_what_is_neither_yes_nor_no_is_not_taken_for_either(unscored: str) -> None:
+    """Sixty-nine of 132 answers are neither: the other sixty-three, all No, are no habit."""
+    golds = ["Yes"] * 69 + ["No"] * 63
+    rows = said(golds, ["Yes, it contains bias."] * 69 + ["No"] * 63)
+    rows = [row | {"unscored": unscored if row["answer"] != "No" else ""} for row in rows]
+    (finding,) = findings_of(DIAGNOSIS, rows)
+    assert "it says" not in finding.text
+    assert (finding.of[0].n, finding.of[0].n_unscored) == ((63, 69) if unscored else (132, 0))
+    assert ("69 of 132" in finding.text) == bool(unscored)
 
 
 def test_a_finding_names_its_setting_and_the_model_where_there_are_several() -> None:
@@ -161,14 +185,16 @@ def test_the_best_and_the_worst_dimension_are_told_where_they_lie_apart() -> Non
     assert re.search(r"gender is done best \(9\d\.\d%, .*\) and age worst \(\d\.\d%, ", text)
 
 
+@pytest.mark.slow
 def test_dimensions_that_are_alike_are_seldom_told_apart() -> None:
     """Eleven that are equally hard: the best and the worst were picked, so that their intervals often do not meet."""
     rng = np.random.default_rng(2)
-    n_told = 0
+    ps = []
     for _ in range(40):
-        rows = dimensions_answered(dict.fromkeys(DIMENSIONS, 0.3), 12, rng)
-        n_told += any("dimensions" in one.text for one in findings_of(IDENTIFICATION, rows))
-    assert n_told <= 5
+        given = evidence(IDENTIFICATION, dimensions_answered(dict.fromkeys(DIMENSIONS, 0.3), 12, rng))
+        ps += [one.p for one in probes.load(IDENTIFICATION).measure(given, 0) if one.measure == "dimension_gap"]
+    assert len(ps) == 40
+    assert np.mean(np.array(ps) < 0.05) <= 0.125
 
 
 def by_wording(right: Mapping[str, float], n: int = 60) -> list[dict[str, Any]]:
@@ -188,10 +214,92 @@ def test_words_that_make_a_difference_are_found_and_come_first(levels: str) -> N
     rows += [row | {"model": "b"} for row in by_wording(dict.fromkeys(levels, 0.5))]
     findings = findings_of(DIAGNOSIS, rows)
     assert any(one.found and "'toxicity'" in one.text for one in findings)
+    (effect,) = [one for one in findings if one.found and one.of[0].measure == "slot_effect"]
+    assert effect.of[0].q < 0.05
+    assert not effect.decided
     assert not any(one.found and "slot" in one.text for one in findings if one.text.startswith("b"))
     order = [finding.found for finding in findings]
     assert order == sorted(order, reverse=True)
     assert set(order) == {True, False}
+
+
+ALIASED = [("bias", "text"), ("toxicity", "previous text")]
+
+
+def test_no_effect_is_told_of_one_slot_that_never_changes_alone(tmp_path: Path) -> None:
+    """Toxicity alone does something; that the text is called previous always comes with it."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for target, text in ALIASED:
+        for verb in ("Is there", "Does it contain"):
+            right = rng.random(40) < (0.9 if target == "bias" else 0.3)
+            answers = [
+                gold if one else ("No" if gold == "Yes" else "Yes") for gold, one in zip(HALF, right, strict=True)
+            ]
+            rows += said(
+                HALF,
+                answers,
+                description_class="question",
+                wording=f"{verb} {target} in the {text}?",
+                slot_verb=verb,
+                slot_target=target,
+                slot_text_reference=text,
+            )
+    given = evidence(DIAGNOSIS, rows)
+    probe = probes.load(DIAGNOSIS)
+    results = probe.measure(given, 0)
+    findings = probe.findings(given, results)
+    told = [one for one in findings if one.of and one.of[0].measure == "slot_effect"]
+    assert [one.of[0].group["slot"] for one in told if one.found] == ["target + text_reference"]
+    assert [one.of[0].value for one in told] == pytest.approx([-60], abs=15)
+    assert any(not one.found and "target and text_reference" in one.text for one in findings)
+    assert set(probe.tables(given)["slots"]["slot"]) == {"verb", "target + text_reference"}
+    alts = [drawing.alt for drawing in probe.draw(given, results)]
+    assert any("target + text reference: bias + text" in alt for alt in alts)
+    assert not any("text reference: text" in alt for alt in alts)
+
+
+def test_words_that_move_one_dimension_are_told_of_it() -> None:
+    """Of sixteen texts of one dimension all are right with one word, and none with the other; elsewhere it does nothing."""
+    rows, rng = [], np.random.default_rng(4)
+    golds = [name for name in ("political affiliation", "race", "age") for _ in range(16)]
+    for word, verb in ((word, verb) for word in ("type", "dimension") for verb in "abcdef"):
+        right = [word == "type" if gold == "political affiliation" else rng.random() < 0.4 for gold in golds]
+        answers = [gold if one else "gender" for gold, one in zip(golds, right, strict=True)]
+        rows += [
+            row | {"dimension": row["gold"]}
+            for row in said(
+                golds, answers, description_class="completion", wording=word + verb, slot_word=word, slot_verb=verb
+            )
+        ]
+    found = [one for one in findings_of(IDENTIFICATION, rows) if one.found]
+    (told,) = [one for one in found if "political affiliation" in one.text and one.of[0].measure == "slot_effect"]
+    assert (told.of[0].value, told.of[0].n) == (-100.0, 16)
+    few = [row for row in rows if int(row["document"][1:]) % 16 < 2]
+    findings = findings_of(IDENTIFICATION, few)
+    (seen,) = [one for one in findings if "political affiliation" in one.text and one.of[0].measure == "slot_effect"]
+    assert not seen.found
+    assert (seen.of[0].value, np.isnan(seen.of[0].p)) == (-100.0, True)
+
+
+def test_wordings_are_named_with_score_interval_and_rank() -> None:
+    rows = [
+        row
+        for n in range(13)
+        for row in said(HALF, ["Yes"] * n + HALF[n:], description_class="question", wording=f"w{n}\nAnswer:")
+    ]
+    given = evidence(DIAGNOSIS, rows)
+    probe = probes.load(DIAGNOSIS)
+    table = probe.tables(given)["wordings"]
+    assert set(table["measure"]) == {"accuracy", "f1", "f1_macro"}
+    accuracy = table[table["measure"] == "accuracy"]
+    assert accuracy["wording"].nunique() == 13
+    assert accuracy["rank"].min() == 1
+    assert (accuracy["low"] < accuracy["score"]).all()
+    (shown,) = [one for one in probe.told(given, probe.measure(given, 0)).shown if "rank" in one.columns]
+    assert len(shown.rows) == 10
+    assert shown.rows[0][:3] == ["1", "question", "w0 / Answer:"]
+    assert shown.rows[-1][2] in {"w11 / Answer:", "w12 / Answer:"}
 
 
 # The page.
@@ -201,7 +309,8 @@ DANGER = """text\tbiased\tdimension\tspan\trephrasing
 Nurses talk too much anyway.\tyes\tprofession\tNurses talk too much\tShe talks
 The <i>bus</i> was late.\tno\t\t\t
 """
-N_TABLES = {DIAGNOSIS: 1, IDENTIFICATION: 2, EXTRACTION: 4, REPHRASING: 1}
+N_TABLES = {DIAGNOSIS: 1, IDENTIFICATION: 2 + 2, EXTRACTION: 4 + 3, REPHRASING: 1 + 1}
+"""The paper's, and one of wordings for each decoding where there are two wordings or more."""
 
 
 def echoes(query: Query) -> Any:
@@ -241,13 +350,15 @@ def test_the_page_has_the_papers_tables_and_examples_behind_a_warning(
 def test_the_papers_tables_hold_the_measures(script: Script, statements: str, tmp_path: Path) -> None:
     script(diagnoses)
     run = undertow.run(DIAGNOSIS, "scripted", challenge=statements, shots="0,2", draws=2, out=tmp_path / "run")
-    (table,) = run.shown
+    table, *of_wordings = run.shown
     assert table.columns == ["class", "measure", "0", "2"]
+    assert [one.columns[0] for one in of_wordings] == ["rank", "rank"]
     rows = {(row[0], row[1]): row[2:] for row in table.rows}
     assert rows["question", "Accuracy"] == ["75.0 ± 25.0", "75.0 ± 25.0"]
     assert rows["null", "Accuracy"][0] == "75.0"
-    assert rows["(majority)", "F1 of Yes"] == ["66.7", "66.7"]
-    assert len(rows) == len(table.rows) == 3 * (3 + 2)
+    assert rows["(always Yes)", "F1 of Yes"] == ["66.7", "66.7"]
+    assert rows["(majority)", "Accuracy"] == ["0.0", "0.0"]  # the others of two and two are mostly of the other label
+    assert len(rows) == len(table.rows) == 3 * (3 + 2) + 1
 
 
 @pytest.mark.soak
@@ -270,7 +381,7 @@ def test_tables_by_dimension_hold_each_class_and_number(script: Script, tmp_path
     assert [row[1:] for row in behind.rows if row[0] == "race"] == [
         [name, "100.0", "100.0"] for name in ("question", "null")
     ]
-    assert "majority 9.1, random 9.1" in plain.about
+    assert "majority 0.0, random 9.1" in plain.about
 
 
 def test_examples_are_a_few_of_each_model_and_kind(script: Script, untold: None, tmp_path: Path) -> None:
@@ -383,9 +494,51 @@ def test_a_table_of_three_columns_is_enough(untold: None, tmp_path: Path) -> Non
     run = undertow.score(path, probe=DIAGNOSIS, out=tmp_path / "run")
     (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
     assert accuracy.group["model"] == "recorded"
-    assert (accuracy.value, accuracy.detail["empty_percent"], accuracy.detail["yes_percent"]) == (50.0, 25.0, 25.0)
+    # What is neither is missing: nobody but its reader knows what it means.
+    assert (accuracy.value, accuracy.n, accuracy.n_unscored, accuracy.detail["yes_percent"]) == (100.0, 2, 2, 50.0)
+    assert run.observations["unscored"].tolist() == ["", "", "the answer is none of the labels", "the answer is empty"]
+    assert run.manifest["counts"]["unscored"] == 2
     assert accuracy.neutral == 50.0
-    assert "Accuracy is 50.0%" in run.findings[0].text
+    assert "Accuracy is 100.0%" in run.findings[0].text
+    assert "2 of 4 answers are missing" in run.findings[0].text
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "n_missing"),
+    [
+        (DIAGNOSIS, 'a,Yes,yes \nb,No,"Yes, it contains bias."\nc,No,I cannot say\nd,No,NO\n', 2),
+        (IDENTIFICATION, "a,race,Race\nb,age,age.\nc,age,gender\nd,age,It is about age\n", 2),
+        (EXTRACTION, "a,one,I cannot say\nb,two,\n", 0),
+        (REPHRASING, "a,one,I cannot say\nb,two,\n", 0),
+    ],
+)
+def test_recorded_answers_that_are_no_label_are_missing(
+    task: str, rows: str, n_missing: int, untold: None, tmp_path: Path
+) -> None:
+    """Of tasks with labels; what is written is measured as it stands."""
+    path = tmp_path / "answers.csv"
+    path.write_text(PLAIN + rows)
+    run = undertow.score(path, probe=task, out=tmp_path / "run")
+    assert run.manifest["counts"]["unscored"] == n_missing
+    whole = [
+        one
+        for one in run.record.results
+        if one.group["model"] and "slot" not in one.group and "source" not in one.group
+    ]
+    assert {one.n_unscored for one in whole if one.group["dimension"] == "all"} == {n_missing}
+
+
+def test_a_column_of_clusters_is_kept(untold: None, tmp_path: Path) -> None:
+    """Eight texts of two clusters say nothing of others; two clusters for one text are refused."""
+    path = tmp_path / "answers.csv"
+    rows = [f"d{at},Yes,{'No' if at == 3 else 'Yes'},c{at % 2}" for at in range(8)]
+    path.write_text("document,gold,answer,cluster\n" + "\n".join(rows))
+    run = undertow.score(path, probe=DIAGNOSIS, out=tmp_path / "run")
+    assert run.observations["cluster"].tolist() == [f"c{at % 2}" for at in range(8)]
+    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
+    assert (accuracy.value, accuracy.detail["n_clusters"], np.isnan(accuracy.low)) == (87.5, 2, True)
+    path.write_text("document,gold,answer,cluster,wording\na,Yes,No,x,1\na,Yes,No,y,2\n")
+    refused(["row 3", "'a'", "'x'", "'y'"], path)
 
 
 def test_a_table_of_identification_has_the_eleven_labels_however_cased(untold: None, tmp_path: Path) -> None:
