@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
 import undertow
@@ -21,8 +22,10 @@ from undertow import audit, probes
 from undertow.comparing import Comparison, compare, differences
 from undertow.comparing.pairing import Names, pair
 from undertow.comparing.replicates import by_key, point_results
-from undertow.comparing.runs import JSON, PAGE, TABLE, Runs
+from undertow.comparing.runs import JSON, PAGE, TABLE, Asked, Runs
 from undertow.comparing.runs import compare as compare_folders
+from undertow.comparing.verdicts import CANNOT_BE_TOLD, DIFFERS, EQUIVALENT, VERDICTS, Margins, is_found, verdict
+from undertow.measures.correlation import correlate
 from undertow.probes.base import Evidence
 from undertow.records import Record, read_record, write_record
 from undertow.stats import point_estimates
@@ -41,11 +44,18 @@ ASKED: Mapping[str, dict[str, Any]] = {
     "task-specification": {"limit": 80},
     "bias-diagnosis": {"limit": 60},
     "bias-identification": {"limit": 60, "wordings": 2},
-    "bias-extraction": {"limit": 120},
-    "bias-rephrasing": {"limit": 60},
-    "occupation-checklist": {"pairs": 3, "only": "nurse,pilot,cook", "contexts": "without", "negated": False},
+    "bias-extraction": {"limit": 160, "wordings": 2},
+    "bias-rephrasing": {"limit": 90, "wordings": 2},
+    "occupation-checklist": {
+        "pairs": 6,
+        "only": "nurse,pilot,cook,lawyer,teacher,tailor",
+        "contexts": "without",
+        "negated": False,
+    },
 }
 """Every audit, asked little."""
+OF_DIFFERENCE = "w_effect_of_difference"
+"""What has no sign."""
 RunOf = Callable[..., Record]
 
 
@@ -106,6 +116,12 @@ def record(frame: pd.DataFrame, **changed: Any) -> Record:
 
 FIRST: dict[str, list[float]] = {"a": [40.0, 50, 60], "b": [40, 50, 60]}
 SECOND: dict[str, list[float]] = {"a": [40.0, 52, 64], "b": [40, 54, 68]}
+SIX = "abcdef"
+LEVELS: dict[str, list[float]] = {name: [40.0 + at, 50, 60] for at, name in enumerate(SIX)}
+HIGHER: dict[str, list[float]] = {
+    name: [one + by for one in LEVELS[name]] for name, by in zip(SIX, (2, 4, 3, 1, 5, 3), strict=True)
+}
+"""Higher by 3 on average, with a variance of 2 between six clusters."""
 
 
 def difference(of: Comparison, measure: str, pronoun: str = "female", **group: str) -> Result:
@@ -126,58 +142,82 @@ def numbers(result: Result) -> list[float]:
 
 
 def test_a_difference_by_hand() -> None:
-    """Slopes are 10 and 13; without a they are 10 and 14, without b 10 and 12."""
-    of = compare(record(table(FIRST)), record(table(SECOND, "two")))
-    found = difference(of, "slope")
-    half = stats.t.ppf(0.975, 1)
-    assert numbers(found) == pytest.approx([3, 3 - half, 3 + half, 0.5])
-    assert found.detail == {"baseline": pytest.approx(10), "candidate": pytest.approx(13), "n_clusters": 2}
-    assert (found.n, found.n_unscored, found.neutral, found.unit) == (6, 0, 0.0, "percentage points per step")
+    """Two of 64 flips of what lies beyond 0.05 are as far; 2.5706 and 2.0150 are t's quantiles of five degrees of freedom."""
+    of = compare(record(table(LEVELS)), record(table(HIGHER, "two")))
+    found = difference(of, "mean_mass")
+    error = math.sqrt(2 / 6)
+    assert numbers(found) == pytest.approx([3, 3 - 2.570582 * error, 3 + 2.570582 * error, 2 / 64])
+    inner = [found.detail["inner_low"], found.detail["inner_high"]]
+    assert inner == pytest.approx([3 - 2.015048 * error, 3 + 2.015048 * error])
+    first = np.mean([one for values in LEVELS.values() for one in values])
+    assert [found.detail[name] for name in ("baseline", "candidate", "n_clusters", "margin")] == pytest.approx(
+        [first, first + 3, 6, 0.05]
+    )
+    assert (found.n, found.n_unscored, found.neutral, found.unit) == (18, 0, 0.0, "percentage points")
     assert found.group == {"challenge": "set", "prompt": "", "w_name": "date", "pronoun": "female"}
     tested = [one for one in of.differences if math.isfinite(one.p)]
     expected = stats.false_discovery_control([one.p for one in tested], method="bh")
     assert [one.q for one in tested] == pytest.approx(expected)
-    gap = difference(of, "slope_gap", "female-male")
-    assert numbers(gap) == pytest.approx([6, 6 - 2 * half, 6 + 2 * half, 0.5])
+
+
+def drawn(n: int = 7, n_w: int = 9, seed: int = 0) -> list[Record]:
+    """Two runs of n clusters at so many values, each cell drawn anew."""
+    rng = np.random.default_rng(seed)
+    return [
+        record(table({str(at): rng.uniform(20, 80, n_w).tolist() for at in range(n)}, name)) for name in ("one", "two")
+    ]
 
 
 def test_the_other_way_round_it_is_the_negative() -> None:
-    rng = np.random.default_rng(0)
-    sides = [
-        record(table({str(at): rng.uniform(20, 80, 5).tolist() for at in range(7)}, name)) for name in ("one", "two")
-    ]
+    sides = drawn()
     there, back = compare(*sides), compare(*sides[::-1])
     assert (there.baseline, there.candidate) == (back.candidate, back.baseline) == ("one", "two")
     for one, other in zip(there.differences, back.differences, strict=True):
-        assert [one.value, one.low, one.high, one.p, one.q] == pytest.approx(
-            [-other.value, -other.high, -other.low, other.p, other.q], nan_ok=True
+        signs = [one.value, one.low, one.high] if one.measure == OF_DIFFERENCE else [-one.value, -one.high, -one.low]
+        assert [*signs, one.p, one.q] == pytest.approx(
+            [other.value, other.low, other.high, other.p, other.q], nan_ok=True
         )
+        assert verdict(one) == verdict(other)
 
 
-def test_equal_numbers_of_other_answers_have_no_interval() -> None:
+def test_equal_numbers_of_other_answers_are_a_tie_without_an_interval() -> None:
     """The mean mass that was not claimed is 10 in both, in every cluster: that is no promise for others."""
-    found = difference(compare(record(table(FIRST)), record(table(SECOND, "two"))), "mean_mass", "unclaimed")
-    assert (found.value, found.p) == (0.0, 1.0)
-    assert math.isnan(found.low)
-    assert "says little about others" in found.note
+    for by in (0.0, 4e-15):
+        second = record(table(HIGHER, "two"))
+        second = replace(second, observations=second.observations.assign(unclaimed=10.0 + by))
+        found = difference(compare(record(table(LEVELS)), second), "mean_mass", "unclaimed")
+        assert found.value == 0.0
+        assert np.isnan([found.low, found.high, found.p, found.q]).all()
+        assert (verdict(found), is_found(found)) == (CANNOT_BE_TOLD, False)
+        assert "says little about others" in found.note
 
 
-def test_the_same_difference_everywhere_is_found_without_an_interval() -> None:
+def test_the_same_difference_everywhere_has_no_interval_and_is_not_claimed() -> None:
     rng = np.random.default_rng(1)
     values = {str(at): rng.integers(20, 60, 4).astype(float) for at in range(12)}
     first = record(table({name: own.tolist() for name, own in values.items()}))
     second = record(table({name: (own + 8.0).tolist() for name, own in values.items()}, "two"))
     found = difference(compare(first, second), "mean_mass")
     assert found.value == pytest.approx(8.0)
-    assert found.p == pytest.approx(2 / 2**12)
-    assert math.isnan(found.low)
+    assert np.isnan([found.low, found.p]).all()
+    assert verdict(found) == CANNOT_BE_TOLD
 
 
-def test_one_cluster_has_no_interval_and_says_why() -> None:
-    found = difference(compare(record(table({"a": FIRST["a"]})), record(table({"a": SECOND["a"]}, "two"))), "slope")
-    assert found.value == pytest.approx(2)
-    assert np.isnan([found.low, found.high, found.p]).all()
-    assert "single cluster" in found.note
+def test_below_six_clusters_nothing_is_claimed_and_the_note_says_why() -> None:
+    for n in (1, 2, 5):
+        sides = [
+            record(table({name: one[name] for name in SIX[:n]}, model))
+            for one, model in ((LEVELS, "one"), (HIGHER, "two"))
+        ]
+        for one in compare(*sides).differences:
+            assert np.isnan([one.low, one.high, one.p, one.q]).all()
+            assert verdict(one) == CANNOT_BE_TOLD
+        found = difference(compare(*sides), "mean_mass")
+        assert math.isfinite(found.value)
+        assert "single cluster" in found.note if n == 1 else "at least 6" in found.note
+        same = compare(sides[0], sides[0])
+        assert same.identical
+        assert {verdict(one) for one in same.differences} == {CANNOT_BE_TOLD}
 
 
 def test_what_is_unscored_in_one_is_left_out_of_both() -> None:
@@ -207,7 +247,7 @@ def test_results_that_one_run_has_alone_are_listed() -> None:
     first, second = record(both, limit=12), record(table(SECOND, "two"), challenge_sha256="less", limit=6)
     of = compare(first, second)
     place = [one for one in of.differences if one.group["w_name"] == "place"]
-    assert {one.measure for one in place} == {one.measure for one in first.results}
+    assert {one.measure for one in place} == {one.measure for one in first.results} - {"w_effect"}
     assert all(math.isnan(one.value) and "two has no such number" in one.note for one in place)
     assert of.n_alone == (6, 0)
     assert any("6 items that only one was asked were left out" in note for note in of.notes)
@@ -223,11 +263,8 @@ def test_a_number_that_one_of_them_cannot_have_says_why() -> None:
 
 def test_many_clusters_are_dealt_into_groups_by_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(differences, "MOST_GROUPS", 8)
-    rng = np.random.default_rng(2)
-    sides = [
-        record(table({str(at): rng.uniform(20, 80, 3).tolist() for at in range(20)}, name)) for name in ("one", "two")
-    ]
-    one, same, other = (difference(compare(*sides, seed=seed), "slope") for seed in (0, 0, 1))
+    sides = drawn(20, 3, 2)
+    one, same, other = (difference(compare(*sides, seed=seed), "mean_mass") for seed in (0, 0, 1))
     assert one.detail["n_clusters"] == 8
     assert numbers(one) == numbers(same)
     assert one.value == other.value
@@ -345,7 +382,12 @@ def test_ways_of_reading_do_not_matter_where_shares_are_measured(run_of: RunOf) 
 def test_point_estimates_are_the_values_of_every_audit(run_of: RunOf, probe: str) -> None:
     run = run_of(probe)
     evidence = Evidence(run.observations, run.manifest["design"])
-    plain = {key: one for key, one in by_key(run.results).items() if one.group.get("model") != ""}
+    plain = {
+        key: one
+        for key, one in by_key(run.results).items()
+        # Effects of wordings by dimension are many, and told with their tests only.
+        if one.group.get("model") != "" and not (one.measure == "slot_effect" and one.group["dimension"] != "all")
+    }
     with point_estimates():
         quick = by_key(point_results(probes.load(probe), evidence, 0))
     assert list(quick) == list(plain)
@@ -365,7 +407,9 @@ def test_every_audit_differs_from_itself_in_nothing(run_of: RunOf, probe: str) -
     assert (of.baseline, of.candidate) == ("toy (baseline)", "toy (candidate)")
     finite = [one for one in of.differences if math.isfinite(one.value)]
     assert finite
-    assert {(one.value, one.low, one.high, one.p) for one in finite} == {(0.0, 0.0, 0.0, 1.0)}
+    assert {(one.value, one.low, one.high) for one in finite} == {(0.0, 0.0, 0.0)}
+    assert np.isnan([one.p for one in finite]).all()
+    assert {verdict(one) for one in finite} == {EQUIVALENT}
     assert all(one.note for one in of.differences if math.isnan(one.value))
 
 
@@ -406,8 +450,9 @@ def test_other_answers_differ_in_every_audit(run_of: RunOf, probe: str) -> None:
     assert len(finite) > 3
     for one in finite:
         assert one.low <= one.value <= one.high
+        assert one.low <= one.detail["inner_low"] <= one.detail["inner_high"] <= one.high
         assert one.value == pytest.approx(one.detail["candidate"] - one.detail["baseline"])
-        assert 0 < one.p <= 1
+        assert 0 < one.p <= 1 or (one.value == 0 and math.isnan(one.p))
     assert not any(one.group.get("description_class", "").startswith("(") for one in of.differences), (
         "baselines are of nobody"
     )
@@ -440,7 +485,7 @@ def test_a_part_of_a_run_is_compared_on_the_items_of_both(run_of: RunOf, untold:
 def test_recorded_tables_are_compared_by_what_was_asked(untold: None, tmp_path: Path) -> None:
     """Their models stand in the names of their items, which are therefore not looked at."""
     rows = "".join(
-        f"{{model}},date,{at},{1900 + at},s{s},{30 + 5 * at + s},{60 - 5 * at}\n" for at in range(4) for s in range(5)
+        f"{{model}},date,{at},{1900 + at},s{s},{30 + 5 * at + s},{60 - 5 * at}\n" for at in range(4) for s in range(6)
     )
     for name, more in (("one", 0), ("two", 2)):
         text = "model,w_name,w_index,w,text,female,male\n" + rows.format(model=name)
@@ -449,9 +494,9 @@ def test_recorded_tables_are_compared_by_what_was_asked(untold: None, tmp_path: 
         (tmp_path / f"{name}.csv").write_text(text)
         undertow.score(tmp_path / f"{name}.csv", probe=PROBE, out=tmp_path / name)
     of = compare_folders(tmp_path / "one", tmp_path / "two").comparisons[0]
-    assert (of.baseline, of.candidate, of.n_items) == ("one", "two", 20)
+    assert (of.baseline, of.candidate, of.n_items) == ("one", "two", 24)
     found = difference(of, "mean_mass")
-    assert found.value == pytest.approx((7 + 3) / 20)
+    assert found.value == pytest.approx((7 + 3) / 24)
     assert found.low < found.value < found.high
 
 
@@ -475,6 +520,8 @@ def load_outside(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
             @staticmethod
             def measure(evidence: Evidence, seed: int) -> list[Result]:
+                if needed == "threshold":
+                    return [Result("share", {}, float((evidence.frame["score"] >= 0.5).mean()), n=len(evidence.frame))]
                 if not set(evidence.frame["cluster"]) >= set(needed.split()):
                     raise UndertowError("there is too little to be measured; ask more")
                 return [Result("mean", {}, float(evidence.frame["score"].mean()), n=len(evidence.frame))]
@@ -489,6 +536,7 @@ def test_a_probe_from_outside_is_compared_too(load_outside: Callable[[str], None
     rng = np.random.default_rng(3)
     first, second = rng.normal(size=10), rng.normal(1.0, size=10)
     (found,) = compare(outside(first.tolist(), "x"), outside(second.tolist(), "y")).differences
+    assert found.detail["margin"] == 0
     expected = stats.ttest_rel(second, first)
     assert found.value == pytest.approx((second - first).mean())
     assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
@@ -497,8 +545,8 @@ def test_a_probe_from_outside_is_compared_too(load_outside: Callable[[str], None
 
 def test_what_cannot_be_measured_without_a_cluster_has_no_interval(load_outside: Callable[[str], None]) -> None:
     load_outside("c3")
-    (found,) = compare(outside([1.0, 2, 3, 4, 5]), outside([2.0, 2, 4, 4, 5])).differences
-    assert found.value == pytest.approx(0.4)
+    (found,) = compare(outside([1.0, 2, 3, 4, 5, 6]), outside([2.0, 2, 4, 4, 5, 6])).differences
+    assert found.value == pytest.approx(1 / 3)
     assert math.isnan(found.low)
     assert "Without some of its clusters" in found.note
 
@@ -507,58 +555,262 @@ def test_what_cannot_be_measured_without_a_cluster_has_no_interval(load_outside:
 def test_float32_and_bfloat16_differ_a_little(network: Callable[[str], str], untold: None, tmp_path: Path) -> None:
     folder = network("tiny_llama")
     for dtype in ("float32", "bfloat16"):
-        undertow.run(PROBE, folder, dtype=dtype, w="date", date_count=3, limit=18, out=tmp_path / dtype)
+        undertow.run(PROBE, folder, dtype=dtype, w="date", date_count=3, limit=24, out=tmp_path / dtype)
     compared = compare_folders(tmp_path / "float32", tmp_path / "bfloat16")
     (of,) = compared.comparisons
     assert (of.baseline, of.candidate) == ("float32", "bfloat16")
     assert not of.identical
     slopes = [one for one in of.differences if one.measure in ("slope", "slope_gap")]
-    assert all(0 < abs(one.value) < 0.5 and one.low < one.value < one.high for one in slopes)
-    assert all(one.high - one.low < 1.0 for one in slopes)
+    assert all(0 < abs(one.value) < 0.5 for one in slopes)
+    masses = [one for one in of.differences if one.measure == "mean_mass" and math.isfinite(one.low)]
+    assert masses
+    assert all(one.low < one.value < one.high and one.high - one.low < 1.0 for one in masses)
 
 
-# Coverage.
+# Margins and verdicts.
 
 
-def simulated(rng: np.random.Generator, n: int, planted: float, model: str, sentences: pd.DataFrame) -> pd.DataFrame:
-    """Many small audits in one table: the sentences' own slopes are shared by both runs, what the models make of them is not."""
-    clusters, levels = sentences["cluster"].nunique(), sentences["w_index"].nunique()
-    own = rng.normal(planted, 1.0, size=(n, clusters, 1)) * np.arange(levels) + rng.normal(0, 3, size=(n, clusters, 1))
-    masses = sentences["female"].to_numpy() + (own + rng.normal(0, 1, size=(n, clusters, levels))).ravel()
-    return sentences.assign(model=model, female=masses, male=100 - masses)
+def leaning(by: float, spread: float, model: str = "two", n: int = 12) -> Record:
+    """The run of a model whose share of female words lies higher by `by` on average, not by the same in each cluster."""
+    own = np.random.default_rng(8).normal(0, 1, n)
+    own = by + spread * (own - own.mean()) / own.std(ddof=1)
+    values = {str(at): np.random.default_rng(at).uniform(30, 60, 4) for at in range(n)}
+    return record(table({name: (one + own[int(name)]).tolist() for name, one in values.items()}, model), run_key=model)
+
+
+@pytest.mark.parametrize(
+    ("by", "spread", "margin", "expected"),
+    [
+        # With 12 clusters the 95% interval is by +- 2.201 spread / sqrt(12), the 90% interval +- 1.796 spread / sqrt(12).
+        (1.0, 1.0, 0.3, DIFFERS),  # 0.365 to 1.635
+        (1.0, 1.0, 0.4, CANNOT_BE_TOLD),
+        (1.0, 1.0, 1.5, CANNOT_BE_TOLD),  # 90%: 0.482 to 1.518
+        (1.0, 1.0, 1.55, EQUIVALENT),
+        (-1.0, 1.0, 0.3, DIFFERS),
+        (0.0, 0.05, 0.0, CANNOT_BE_TOLD),
+        (0.0, 0.05, None, EQUIVALENT),  # 90%: 0.026 to either side
+        (0.04, 0.05, None, CANNOT_BE_TOLD),
+        (0.09, 0.05, None, DIFFERS),  # 0.058 to 0.122
+    ],
+)
+def test_verdicts_by_hand(by: float, spread: float, margin: float | None, expected: str) -> None:
+    of = compare(leaning(0, 0, "one"), leaning(by, spread), margin=None if margin is None else {"mean_mass": margin})
+    found = difference(of, "mean_mass")
+    assert found.value == pytest.approx(by, abs=1e-12)
+    # The correction is for tests of other measures too; this one's own q is what is asked here.
+    assert (found.p < 0.05) == (expected == DIFFERS)
+    assert verdict(replace(found, q=found.p)) == expected
+    assert verdict(replace(found, q=0.06)) != DIFFERS
+    assert found.detail["margin"] == (0.05 if margin is None else margin)
+
+
+def test_margins_are_of_their_units() -> None:
+    sides = drawn(8, 11)
+    margins = {one.measure: one.detail["margin"] for one in compare(*sides).differences}
+    # Eleven values are ten steps: 0.1 points and odds times 1.01 over the list.
+    assert margins == {
+        "mean_mass": 0.05, "slope": 0.01, "slope_gap": 0.01, "slope_log_odds": 0.001, "pearson_r": 0.0, OF_DIFFERENCE: 0.05,
+    }  # fmt: skip
+    given = {one.measure: one.detail["margin"] for one in compare(*sides, margin={"": 2.0, "slope": 0.5}).differences}
+    assert given == dict.fromkeys(margins, 2.0) | {"slope": 0.5}
+    assert {one.detail["margin"] for one in compare(*sides, margin=0.25).differences} == {0.25}
+    for wrong in (-1.0, math.nan, {"slope": math.inf}):
+        with pytest.raises(UndertowError, match="0 or more"):
+            compare(*sides, margin=wrong)
+    with pytest.raises(UndertowError, match=r"'slop'.*'slope'"):
+        compare(*sides, margin={"slop": 1.0})
+
+
+def test_margins_of_a_command_line() -> None:
+    read = Margins.read(["0.1", "slope=0.01,mean_mass = 2"])
+    assert (read.of_all, read.of) == (0.1, {"slope": 0.01, "mean_mass": 2.0})
+    assert Margins.read(read.texts) == read
+    assert Margins.given(eval(read.python)) == read
+    assert (Margins.read([]).texts, Margins.read([]).python) == ([], "")
+    for wrong in (["x"], ["slope=x"], ["=1"], ["1", "2"], ["slope=1,slope=2"], ["-1"], ["slope=-1"], [""]):
+        with pytest.raises(UndertowError, match="margin"):
+            Margins.read(wrong)
+
+
+def test_slopes_are_judged_by_the_differences_of_the_answers() -> None:
+    """The slope of the differences is the difference of the slopes, and interval and p are those of `correlate` of the differences."""
+    sides = drawn(10, 12, 4)
+    of = compare(*sides, margin=0)
+    frame = sides[0].observations.copy()
+    for name in ("female", "male"):
+        frame[name] = sides[1].observations[name] - sides[0].observations[name]
+    alone = correlate(frame, ["female", "male"], [("female", "male")], seed=0)
+    for measure, pronoun in (("slope", "female"), ("slope", "male"), ("slope_gap", "female-male")):
+        found = difference(of, measure, pronoun)
+        (expected,) = [one for one in alone if one.measure == measure and one.group["pronoun"] == pronoun]
+        assert numbers(found) == pytest.approx(numbers(expected))
+        assert found.value == pytest.approx(found.detail["candidate"] - found.detail["baseline"])
+        assert found.detail["autocorrelation"] == pytest.approx(expected.detail["autocorrelation"])
+    effect = difference(of, OF_DIFFERENCE)
+    (expected,) = [one for one in alone if one.measure == "w_effect" and one.group["pronoun"] == "female"]
+    assert numbers(effect) == pytest.approx(numbers(expected))
+    assert not any(one.measure == "w_effect" for one in of.differences)
+    odds = difference(of, "slope_log_odds")
+    assert odds.value == pytest.approx(odds.detail["candidate"] - odds.detail["baseline"])
+    assert odds.low < odds.value < odds.high
+    r = difference(of, "pearson_r")
+    assert np.isnan([r.low, r.p]).all()
+    assert verdict(r) == CANNOT_BE_TOLD
+
+
+def test_of_several_prompts_the_mean_decides() -> None:
+    def run(model: str, by: float) -> Record:
+        frames = []
+        for prompt in ("A", "B"):
+            values = {str(at): np.random.default_rng(at).uniform(30, 50, 9) for at in range(8)}
+            noise = np.random.default_rng(len(model + prompt) + int(by))
+            moved = {name: (one + by + noise.normal(0, 1, 9)).tolist() for name, one in values.items()}
+            frame = table(moved, model)
+            frames.append(frame.assign(prompt=prompt, item=prompt + frame["item"]))
+        return record(pd.concat(frames, ignore_index=True))
+
+    of = compare(run("one", 0.0), run("two", 9.0))
+    by_prompt = [one for one in of.differences if not one.measure.endswith("_over_prompts")]
+    assert np.isnan([one.q for one in by_prompt]).all()
+    assert any(math.isfinite(one.p) for one in by_prompt)
+    assert verdict(difference(of, "mean_mass_over_prompts")) == DIFFERS
+    tested = [one for one in of.differences if math.isfinite(one.p) and one.measure.endswith("_over_prompts")]
+    assert [one.q for one in tested] == pytest.approx(
+        stats.false_discovery_control([one.p for one in tested], method="bh")
+    )
+    assert math.isfinite(difference(of, "slope_over_prompts").low)
+
+
+# What is claimed of runs that hardly differ.
+
+
+def perturbed(run: Record, by: float, model: str = "two") -> Record:
+    """The run of weights that are perturbed a little, which moves each answer by about so many points."""
+    frame, rng = run.observations.copy(), np.random.default_rng(6)
+    for name in ("female", "male"):
+        frame[name] = frame[name] + rng.normal(by, by, len(frame))
+    return record(frame.assign(model=model))
+
+
+@pytest.mark.parametrize("by", [0.0, 1e-12, 1e-9, 1e-6, 1e-4])
+def test_runs_that_hardly_differ_have_no_claimed_difference(by: float) -> None:
+    first = drawn(12, 10)[0]
+    of = compare(first, perturbed(first, by))
+    assert of.identical == (by < 1e-8)
+    assert not any(map(is_found, of.differences))
+    own = [one for one in of.differences if one.measure != "pearson_r" or of.identical]
+    moved = [one for one in own if one.group["pronoun"] != "unclaimed"]
+    assert {verdict(one) for one in moved} == {EQUIVALENT}
+    if of.identical:
+        assert {one.value for one in of.differences} == {0.0}
+        assert {verdict(one) for one in of.differences} == {EQUIVALENT}
+
+
+def test_what_a_rounding_decides_is_not_claimed(load_outside: Callable[[str], None]) -> None:
+    """Answers alike to nine digits, on both sides of a threshold."""
+    load_outside("threshold")
+    scores = np.full(8, 0.5)
+    (found,) = compare(outside((scores - 1e-12).tolist(), "x"), outside((scores + 1e-12).tolist(), "y")).differences
+    assert found.value == 1.0
+    assert math.isnan(found.low)
+    assert verdict(found) == CANNOT_BE_TOLD
+
+
+def test_what_a_server_hides_widens_the_interval() -> None:
+    """Masses known within 3 points on one side: the interval of the middles, and 3 to either side; nothing within that is claimed."""
+    first, second = leaning(0, 0, "one"), leaning(2, 1)
+    wide = {}
+    for name in ("female", "male"):
+        wide |= {f"{name}.low": second.observations[name] - 3, f"{name}.high": second.observations[name] + 3}
+    shown, hidden = (
+        compare(first, second),
+        compare(first, replace(second, observations=second.observations.assign(**wide))),
+    )
+    one, other = (difference(of, "mean_mass") for of in (shown, hidden))
+    assert [other.value, other.low, other.high] == pytest.approx([one.value, one.low - 3, one.high + 3])
+    assert (verdict(one), verdict(other)) == (DIFFERS, CANNOT_BE_TOLD)
+    assert other.p == 1.0
+
+
+def test_equal_models_of_two_names_have_equal_numbers() -> None:
+    """No draw depends on what a model is called."""
+    frame = drawn(8, 10)[0].observations
+    both = record(pd.concat([frame.assign(model="x"), frame.assign(model="another")], ignore_index=True))
+    of_model = {
+        name: [
+            (one.measure, one.value, one.low, one.high, one.p, *one.detail.values())
+            for one in both.results
+            if one.group["model"] == name
+        ]
+        for name in ("x", "another")
+    }
+    assert of_model["x"]
+    for one, other in zip(of_model["x"], of_model["another"], strict=True):
+        assert one[0] == other[0]
+        assert one[1:] == pytest.approx(other[1:], rel=0, abs=0, nan_ok=True)
+
+
+# How often it errs.
+
+
+def noisy(rng: np.random.Generator, n: int, shape: tuple[int, int], noise: tuple[float, float]) -> NDArray[np.float64]:
+    """Answers of n models without drift [model, sentence, value], each with noise of its own at each value: sd, autocorrelation."""
+    (n_sentences, n_values), (sd, shared) = shape, noise
+    of_values = rng.normal(0, sd, (n, n_values))
+    for at in range(1, n_values):
+        of_values[:, at] = shared * of_values[:, at - 1] + math.sqrt(1 - shared**2) * of_values[:, at]
+    of_cells = rng.normal(0, 2, (n, n_sentences, 1)) + rng.normal(0, 2, (n, n_sentences, n_values))
+    return 50 + of_values[:, None] + of_cells
 
 
 @pytest.mark.soak
 @pytest.mark.slow
-@pytest.mark.parametrize("planted", [pytest.param(0.0, marks=pytest.mark.soak), 1.5])
-def test_a_planted_difference_is_held_by_95_of_100_intervals(planted: float) -> None:
-    """240 pairs of runs of 10 sentence patterns at 4 dates each, through the measures of the audit, as sets of one run."""
-    rng, n, clusters, levels = np.random.default_rng(11), 240, 10, 4
-    base = rng.normal(50, 8, size=(n, clusters, 1)) + rng.normal(1, 1, size=(n, clusters, 1)) * np.arange(levels)
-    index = pd.MultiIndex.from_product([range(n), range(clusters), range(levels)], names=["set", "cluster", "w_index"])
-    sentences = index.to_frame(index=False)
-    sentences = sentences.assign(
-        item=["/".join(map(str, one)) for one in index], challenge="set " + sentences["set"].astype(str), prompt="", w_name="date",
-        w=sentences["w_index"].astype(str), cluster="c" + sentences["cluster"].astype(str), unclaimed=0.0, unscored="",
-        female=base.ravel(),
+@pytest.mark.parametrize("shared", [0.0, 0.5, 0.8])
+@pytest.mark.parametrize("sd", [0.25, 0.5, 1.0, 2.0])
+def test_models_without_drift_seldom_differ_in_it(sd: float, shared: float) -> None:
+    """100 pairs of runs of 50 sentences at 20 values, as sets of one run; two standard errors are allowed.
+
+    Leaving out sentences alone claimed 13, 35, 57 and 77 in 100, and held the truth in 87, 66, 43 and 23.
+    """
+    rng, n, shape = np.random.default_rng(int(100 * sd + 10 * shared)), 100, (50, 20)
+    index = pd.MultiIndex.from_product(
+        [range(n), range(shape[0]), range(shape[1])], names=["set", "cluster", "w_index"]
+    )
+    base = index.to_frame(index=False)
+    base = base.assign(
+        item=["/".join(map(str, one)) for one in index], challenge="set " + base["set"].astype(str), prompt="", w_name="date",
+        w=base["w_index"].astype(str), cluster="c" + base["cluster"].astype(str), unclaimed=0.0, unscored="",
     )  # fmt: skip
-    design = {"groups": ["female"], "gaps": []}
-    runs = []
-    for at, name in enumerate(("one", "two")):
-        frame = simulated(rng, n, planted * at, name, sentences)
-        runs.append(replace(record(table(FIRST, name), design=design), observations=frame, results=[]))
-    slopes = [one for one in compare(*runs).differences if one.measure == "slope"]
-    assert len(slopes) == n
-    held = np.mean([one.low <= planted <= one.high for one in slopes])
-    error = math.sqrt(0.95 * 0.05 / n)
-    assert abs(held - 0.95) < 3 * error, held
-    p = np.array([one.p for one in slopes])
-    if planted:
-        assert np.mean([one.value for one in slopes]) == pytest.approx(planted, abs=4 * 0.45 / math.sqrt(n))
-        assert np.mean(p < 0.05) > 0.7
-    else:
-        for level in (0.05, 0.2, 0.5):
-            assert abs(np.mean(p <= level) - level) < 3 * math.sqrt(level * (1 - level) / n), level
+    frames = [base.assign(model=name, female=noisy(rng, n, shape, (sd, shared)).ravel()) for name in ("one", "two")]
+    found = [
+        one
+        for one in probes.load(PROBE).differences(  # type: ignore[attr-defined]
+            *(Evidence(frame, {"groups": ["female"], "gaps": []}) for frame in frames), lambda _: 0.0, 0
+        )
+        if one.measure == "slope"
+    ]
+    assert len(found) == n
+    rejected, held = (
+        np.mean([test(one) for one in found])
+        for test in (lambda one: one.p <= 0.05, lambda one: one.low <= 0 <= one.high)
+    )
+    most = 0.10 if shared > 0.5 else 0.07
+    assert rejected <= most + 2 * math.sqrt(most * (1 - most) / n)
+    assert held >= (0.90 if shared > 0.5 else 0.93) - 2 * math.sqrt(most * (1 - most) / n)
+
+
+def test_a_planted_difference_of_slopes_is_claimed_and_held() -> None:
+    """Slopes 0.3 points a step apart, with noise of sd .5 at each value: about five standard errors."""
+    rng, shape = np.random.default_rng(9), (20, 20)
+    answers = [noisy(rng, 1, shape, (0.5, 0.0))[0] + slope * np.arange(shape[1]) for slope in (0.0, 0.3)]
+    runs = [
+        record(table({f"c{at}": row.tolist() for at, row in enumerate(of)}, name))
+        for of, name in zip(answers, ("one", "two"), strict=True)
+    ]
+    found = difference(compare(*runs), "slope")
+    assert verdict(found) == DIFFERS
+    assert found.low < 0.3 < found.high
+    assert found.detail["margin"] == pytest.approx(0.1 / 19)
 
 
 # Folders.
@@ -622,17 +874,72 @@ def test_names_are_models_or_folders_and_never_alike(tmp_path: Path) -> None:
     other = written(record(table(SECOND, "two")), tmp_path / "c")
     assert Runs.read([places[0], other]).names == ["one", "two"]
     assert Runs.read([places[0], other, places[1]]).names[1] == "two"
-    assert Runs.read([places[0], other]).folder(0).name.startswith("comparison_run_c_")
+    assert Runs.read([places[0], other]).folder(Asked()).name.startswith("comparison_run_c_")
 
 
-def test_more_runs_are_held_against_the_first(two_runs: list[Path], tmp_path: Path) -> None:
+def test_every_pair_of_runs_is_compared(two_runs: list[Path], tmp_path: Path) -> None:
     third = written(record(table(FIRST, "three"), run_key="three"), tmp_path / "c")
     compared = compare_folders(*two_runs, third)
-    assert [(one.baseline, one.candidate) for one in compared.comparisons] == [("one", "two"), ("one", "three")]
-    assert [one.identical for one in compared.comparisons] == [False, True]
-    assert set(compared.table()["candidate_run"]) == {"two", "three"}
-    assert any("three against one" in one.text for one in compared.findings)
-    assert "three" in compared.write(tmp_path / "out").read_text(encoding="utf-8")
+    pairs = [("one", "two"), ("one", "three"), ("two", "three")]
+    assert [(one.baseline, one.candidate) for one in compared.comparisons] == pairs
+    assert [one.identical for one in compared.comparisons] == [False, True, False]
+    told = compared.table()
+    assert list(dict.fromkeys(zip(told["baseline_run"], told["candidate_run"], strict=True))) == pairs
+    assert set(told["verdict"]) <= set(VERDICTS)
+    plain = json.loads((compared.write(tmp_path / "out").parent / JSON).read_text(encoding="utf-8"))
+    assert [(one["baseline"]["name"], one["candidate"]["name"]) for one in plain["comparisons"]] == pairs
+    assert [one["verdict"] for of in plain["comparisons"] for one in of["differences"]] == told["verdict"].tolist()
+
+
+def several(names: str, shift: float = 0.0) -> Record:
+    """A run of several models, the later ones higher."""
+    frames = [
+        table(
+            {
+                key: [one + 3 * at * (1 + place / 9) + shift for one in row]
+                for place, (key, row) in enumerate(LEVELS.items())
+            },
+            name,
+        )
+        for at, name in enumerate(names)
+    ]
+    return record(pd.concat(frames, ignore_index=True), run_key=f"{names}{shift}")
+
+
+def test_models_of_one_run_are_compared_with_each_other(tmp_path: Path) -> None:
+    run = written(several("xyz"), tmp_path / "all")
+    compared = compare_folders(run)
+    assert [(one.baseline, one.candidate) for one in compared.comparisons] == [("x", "y"), ("x", "z"), ("y", "z")]
+    frame = several("xyz").observations
+    apart = compare(*(record(frame[frame["model"] == name].reset_index(drop=True)) for name in ("x", "z")))
+    for one, other in zip(compared.comparisons[1].differences, apart.differences, strict=True):
+        assert (one.measure, dict(one.group)) == (other.measure, dict(other.group))
+        assert numbers(one) == pytest.approx(numbers(other), nan_ok=True)
+    sizes = [difference(of, "mean_mass").value for of in compared.comparisons]
+    assert sizes == pytest.approx([3 * (1 + 2.5 / 9), 6 * (1 + 2.5 / 9), 3 * (1 + 2.5 / 9)])
+    assert not any("left out" in note for one in compared.comparisons for note in one.notes)
+    tested = [one for of in compared.comparisons for one in of.differences if math.isfinite(one.p)]
+    assert [one.q for one in tested] == pytest.approx(
+        stats.false_discovery_control([one.p for one in tested], method="bh")
+    )
+    with pytest.raises(UndertowError, match="several models"):
+        compare_folders(written(several("x"), tmp_path / "x"))
+
+
+def test_models_that_only_one_run_has_are_compared_too(tmp_path: Path) -> None:
+    """A: 10, B: 14 in review: nobody is left out."""
+    places = [written(several("xy"), tmp_path / "a"), written(several("yv", 1.0), tmp_path / "b")]
+    pairs = [(one.baseline, one.candidate) for one in compare_folders(*places).comparisons]
+    assert pairs == [("y (a)", "y (b)"), ("x (a)", "y (b)"), ("x (a)", "v (b)"), ("y (a)", "v (b)")]
+    within = compare_folders(*places, within=True)
+    assert [(one.baseline, one.candidate) for one in within.comparisons] == [
+        ("x (a)", "y (a)"), *pairs, ("y (b)", "v (b)")
+    ]  # fmt: skip
+    apart = [written(several("xy"), tmp_path / "c"), written(several("uv", 1.0), tmp_path / "d")]
+    assert len(compare_folders(*apart).comparisons) == 4
+    same = compare_folders(places[0], written(several("xy", 1.0), tmp_path / "e")).comparisons
+    assert [(one.baseline, one.candidate) for one in same] == [("a", "e")]
+    assert {one.group["model"] for one in same[0].differences} == {"x", "y"}
 
 
 def test_a_notebook_shows_a_table(two_runs: list[Path], tmp_path: Path) -> None:

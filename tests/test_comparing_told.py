@@ -21,9 +21,10 @@ import undertow
 from test_comparing import DESIGN, FIRST, SECOND, difference, record, table, written
 from undertow import probes
 from undertow.comparing import Comparison, compare, differences
-from undertow.comparing.runs import JSON, PAGE, TABLE, Runs
+from undertow.comparing.runs import JSON, PAGE, TABLE, Runs, counts_of
 from undertow.comparing.runs import compare as compare_folders
 from undertow.comparing.told import ALL_ALIKE, HOW_FOUND, drawings, findings, told_of
+from undertow.comparing.verdicts import DIFFERS, VERDICTS
 from undertow.probes.base import Evidence
 from undertow.records import UNFINISHED, Record
 from undertow.types import Finding, Result, UndertowError
@@ -69,7 +70,7 @@ def test_each_finding_names_the_difference_that_it_tells() -> None:
         (result,) = one.of
         assert any(result is given for given in of.differences)
         assert (one.n_tests, one.decided, result.q < 0.05) == (n_tests, "", True)
-        assert not result.low <= 0 <= result.high
+        assert result.low > result.detail["margin"] or result.high < -result.detail["margin"]
     assert found == sorted(found, key=lambda one: -one.strength)
 
 
@@ -78,11 +79,13 @@ def plain(model: str = "one", values: Mapping[str, list[float]] = FIRST, **chang
 
 
 def test_what_is_not_found_names_the_nearest_first() -> None:
-    (left,) = [one for one in told(compare(plain(), plain("two", SECOND))) if one.of]
+    rng = np.random.default_rng(3)
+    sides = [plain(name, {str(at): rng.uniform(30, 60, 9).tolist() for at in range(8)}) for name in ("one", "two")]
+    (left,) = [one for one in told(compare(*sides)) if one.of]
     assert not left.found
     assert left.decided == HOW_FOUND
     assert {one.measure for one in left.of} >= {"slope", "mean_mass"}
-    sizes = [abs(one.value) / (one.high - one.low) for one in left.of if math.isfinite(one.low)]
+    sizes = [abs(one.value) / (one.high - one.low) for one in left.of if one.high > one.low]
     assert sizes == sorted(sizes, reverse=True)
 
 
@@ -154,19 +157,47 @@ def test_several_runs_are_corrected_for_all_of_their_tests(tmp_path: Path) -> No
     assert [one.q for one in tested] == pytest.approx(expected)
     assert {one.n_tests for one in compared.findings if one.n_tests} == {len(tested)}
     html = compared.write(tmp_path / "out").read_text(encoding="utf-8")
-    named_rows = {name for one in folds(html) for name in one if "candidate " in name}
-    assert {name.split("candidate ")[1].split(",")[0] for name in named_rows} == {"two", "three"}
+    named_rows = {name for one in folds(html) for name in one if "runs " in name}
+    pairs = {"two less one", "three less one", "three less two"}
+    assert {name.split("runs ")[1].split(",")[0] for name in named_rows} == pairs
+    assert all(text in html for text in ("Every pair", *VERDICTS))
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_many_pairs_are_summed_up_in_one_sentence_and_counted_in_a_table(tmp_path: Path) -> None:
+    places = [written(leaning(by, model=name), tmp_path / name) for name, by in zip("abcd", (0, 1, 2, 9), strict=True)]
+    compared = compare_folders(*places)
+    assert len(compared.comparisons) == 6
+    left = [one for one in compared.findings if not one.found]
+    assert len(left) <= 2
+    html = compared.write(tmp_path / "out").read_text(encoding="utf-8")
+    counts = counts_of(compared.comparisons)
+    assert [sum(int(row[name]) for name in VERDICTS) for row in counts] == [
+        sum(math.isfinite(one.value) for one in of.differences) for of in compared.comparisons
+    ]
+    assert html.count("<td") > 6
+
+
+def test_page_tells_margin_and_verdict_of_each_difference(out: Path) -> None:
+    html = (out / PAGE).read_text(encoding="utf-8")
+    told = json.loads((out / JSON).read_text(encoding="utf-8"))["comparisons"][0]["differences"]
+    assert {one["verdict"] for one in told} >= {DIFFERS}
+    heads = set(re.findall(r"<th[^>]*>([^<]*)</th>", html))
+    assert {"verdict", "margin"} <= heads
+    assert not {"inner low", "w span"} & heads
+    assert html.count(f">{DIFFERS}<") >= sum(one["found"] for one in told)
 
 
 # Figures.
 
 
 def test_figures_show_the_differences_by_name_and_count_what_they_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = compare(plain(), plain("two", SECOND))
+    by_hand = {name: [one + 2 * at for one in FIRST["a"]] for at, name in enumerate("abcdef")}
+    moved = {name: [one + 3 + at for one in row] for at, (name, row) in enumerate(by_hand.items())}
+    of = compare(plain("one", by_hand), plain("two", moved))
     made = {one.name: one for one in drawings([of], {})}
     said = {name: {text.get_text() for text in one.figure.texts} for name, one in made.items()}
     assert {"female", "male", "unclaimed (no interval)"} <= said["difference_mean_mass"]
-    assert any("female-male" in text for text in said["difference_slope_gap"])
     assert "unclaimed 0.00 (no interval)" in made["difference_mean_mass"].alt
     assert "of 3" not in made["difference_mean_mass"].caption
     still = [replace(one, value=0.0) for one in of.differences]
@@ -283,13 +314,16 @@ def test_answers_that_are_lists_are_looked_at(monkeypatch: pytest.MonkeyPatch) -
         return record(frame, probe="outside", design={"groups": []})
 
     measured_by(measure, monkeypatch)
-    first = [[1.0, 2.0], [3.0], [0.5, 1.0]]
-    of = compare(run(first), run([[2.0, 2.0], [5.0], [0.5, 1.5]]))
+    first = [[1.0, 2.0], [3.0], [0.5, 1.0]] * 2
+    of = compare(run(first), run([[2.0, 2.0], [5.0], [0.5, 1.5]] * 2))
     assert not of.identical
     (found,) = of.differences
     assert found.value == pytest.approx(3.5 / 3)
     assert found.low < found.value < found.high
     assert compare(run(first), run(first)).identical
+    nearly = [[one * (1 + 1e-12) for one in row] for row in first]
+    assert compare(run(first), run(nearly)).identical
+    assert not compare(run(first), run([row[:1] for row in first])).identical
 
 
 def test_groups_that_stand_for_many_clusters_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,20 @@ import math
 import numpy as np
 from matplotlib.colors import to_hex
 
-from undertow.report.differences import FOUND_COLOUR, DrawnDifference, describe_differences, draw_differences
+from undertow.report.differences import (
+    BAND,
+    FOUND_COLOUR,
+    OTHER_COLOUR,
+    DrawnDifference,
+    describe_differences,
+    draw_differences,
+)
 
 ROWS = [
     DrawnDifference("date, female", 0.25, 0.1, 0.4, found=True),
     DrawnDifference("date, male", -0.1, -0.3, 0.1, found=False),
     DrawnDifference("place, female", 0.05, math.nan, math.nan, found=False),
+    DrawnDifference("place, male", 0.01, -0.01, 0.03, found=False, equivalent=True, margin=0.05),
 ]
 
 
@@ -23,9 +31,14 @@ def test_each_row_has_its_mark_its_interval_and_its_name() -> None:
     assert [0.1, 0.4] in lines
     assert [-0.3, 0.1] in lines
     marks = [line for line in axes.lines if line.get_linestyle() == "None"]
-    assert [float(np.asarray(mark.get_xdata())[0]) for mark in marks] == [0.25, -0.1, 0.05]
-    assert [to_hex(mark.get_markerfacecolor()) for mark in marks] == [FOUND_COLOUR.lower(), "#ffffff", "#ffffff"]
-    assert len({mark.get_marker() for mark in marks}) == 2, "not by colour alone"
+    assert [float(np.asarray(mark.get_xdata())[0]) for mark in marks] == [0.25, -0.1, 0.05, 0.01]
+    assert [to_hex(mark.get_markerfacecolor()) for mark in marks] == [
+        FOUND_COLOUR.lower(), "#ffffff", "#ffffff", OTHER_COLOUR.lower(),
+    ]  # fmt: skip
+    assert [mark.get_marker() for mark in marks] == ["o", "D", "D", "s"], "not by colour alone"
+    (band,) = [one for one in axes.collections if to_hex(one.get_facecolor()[0]) == BAND]
+    corners = band.get_paths()[0].vertices[:, 0]
+    assert (corners.min(), corners.max()) == (-0.05, 0.05)
     said = [text.get_text() for text in figure.texts]
     assert {"date, female", "date, male", "place, female (no interval)"} <= set(said)
     assert "difference, percentage points per step" in said
@@ -36,8 +49,8 @@ def test_each_row_has_its_mark_its_interval_and_its_name() -> None:
 
 def test_the_alternative_says_what_is_seen() -> None:
     told = describe_differences(ROWS, "Slope", "points")
-    assert "Differences of Slope, in points: 1 of 3 told from zero." in told
+    assert "Differences of Slope, in points: 1 of 4 more than the margin, 1 equivalent." in told
     assert "date, female 0.25 (0.10 to 0.40)" in told
     assert "date, male \N{MINUS SIGN}0.10" in told
-    assert "place, female 0.050 (no interval)." in told
+    assert "place, female 0.050 (no interval);" in told
     assert "And 8 more." in describe_differences([ROWS[0]] * 20, "Slope", "points")

@@ -19,23 +19,38 @@ if TYPE_CHECKING:
 SHOWN_ROWS = 10
 
 
-def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders of one audit, the baseline first.")],
+def compare(  # noqa: PLR0913 - an option for each choice
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders of one audit, the baseline first; or one run of several models.")
+    ],
     *,
-    seed: Annotated[int, typer.Option(help="Seed of permutations, and of groups of clusters.")] = 0,
+    margin: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Smallest difference of interest: a number, in the unit of each measure, or measure=number pairs with commas; "
+            "0.05 points, 0.1 points over a W list for slopes, .005 for shares, if not given."
+        ),
+    ] = None,
+    within: Annotated[
+        bool,
+        typer.Option("--within", help="Compare the models of each run with each other, too; of a single run always."),
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of flipped signs, and of groups of clusters.")] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for page, table and JSON; chosen from the runs if not given.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what differs between runs: paired by item, with intervals, and refused where runs are not comparable."""
+    """Say what differs between each pair of runs: paired by item, with intervals, and refused where runs are not comparable."""
     from undertow.comparing import runs as comparing
+    from undertow.comparing.verdicts import Margins
 
-    asked = comparing.Runs.read(runs)
-    folder = out if out is not None else asked.folder(seed)
-    comparing.check_folder(folder, asked.key(seed))
+    named = comparing.Runs.read(runs)
+    asked = comparing.Asked(seed, Margins.read(margin or ()), within)
+    folder = out if out is not None else named.folder(asked)
+    comparing.check_folder(folder, named.key(asked))
     with stoppable("nothing was written"), progress_bar(as_json, "comparing", "measuring") as progress:
-        compared = asked.compared(seed, progress)
+        compared = named.compared(asked, progress)
         page = compared.write(folder)
     if as_json:
         answer = {"folder": str(folder), "report": str(page), **comparing.plain_of(compared)}
@@ -46,8 +61,8 @@ def compare(
 
 
 def _say(compared: Compared) -> None:
-    """The strongest differences as sentences and as a table, and how many cannot be told from zero."""
-    from undertow.comparing.runs import rows_of
+    """The strongest differences as sentences and as a table, and how many are equivalent or cannot be told."""
+    from undertow.comparing.runs import counts_of, rows_of
 
     told = compared.findings
     found, others = [one.text for one in told if one.found], [one.text for one in told if not one.found]
@@ -59,8 +74,12 @@ def _say(compared: Compared) -> None:
         typer.echo(f"- {text}")
     for note in compared.notes:
         typer.echo(note)
-    for one in compared.comparisons:
-        rows = [] if one.identical else rows_of(one)[:SHOWN_ROWS]
-        if rows:
-            typer.echo(f"\nThe strongest differences of {one.candidate} and {one.baseline}")
-            say_table(rows)
+    several = [one for one in compared.comparisons if not one.identical]
+    if len(compared.comparisons) > 1:
+        typer.echo("\nEvery pair")
+        say_table(counts_of(compared.comparisons))
+    rows = rows_of(compared.comparisons)[:SHOWN_ROWS] if several else []
+    if rows:
+        names = " and ".join(dict.fromkeys((several[0].candidate, several[0].baseline)))
+        typer.echo(f"\nThe strongest differences{'' if len(compared.comparisons) > 1 else f' of {names}'}")
+        say_table(rows)

@@ -1,7 +1,8 @@
-"""The differences of two runs: every measure on the items that both answered, with clustered intervals and a test by exchange.
+"""The differences of two runs: every measure on the items that both answered, with an interval, and a test against a margin.
 
 Both runs are measured without each group of clusters, and lose the same ones; docs/decisions/023 says why, and how well it covers.
-Knows probes by their `measure`; knows nothing about what is measured, or how differences are told.
+An audit that knows more of its measures than their clusters judges the differences of these itself (`differences` of a probe).
+Knows probes by their `measure` and `differences`; knows nothing about what is measured, or how differences are told.
 """
 
 from __future__ import annotations
@@ -14,16 +15,25 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from undertow import probes
-from undertow.comparing.pairing import Names, Paired, pair
+from undertow.comparing.pairing import Matched, Names, Paired, pair
 from undertow.comparing.replicates import (
     Key,
     by_key,
     columns_known,
     groups_of,
+    key_of,
     lacking_told,
     point_results,
     quick,
     without_each,
+)
+from undertow.comparing.verdicts import (
+    INNER_HIGH,
+    INNER_LOW,
+    MARGIN,
+    OVER_PROMPTS,
+    Margins,
+    unit_of_difference,
 )
 from undertow.probes.base import DamagedRunError, Evidence, Probe
 from undertow.records import Record
@@ -44,13 +54,16 @@ MOST_CROSSED = 30
 """The same of items that are in clusters in two ways, and of their cells."""
 CROSSED = ("pair", "soc_code")
 """Columns of an audit whose items share a pair of names with some and an occupation with others."""
-SAME_SHARE = 1e-12
-"""Values that are nearer than this share of their size differ in the last digits only."""
-POINTS: Mapping[str, str] = {"percent": "percentage points", "percent per step": "percentage points per step"}
-"""Units of differences, by those of what they are the difference of."""
+TIE_SHARE = 1e-9
+"""Values that are nearer than this share of their size differ by rounding only: a tie, which is not tested."""
+CHANGED_SHARE = 1e-12
+"""A group that moves a value by no more than this share of it has nothing of it."""
 ONE_CLUSTER = "All items are in a single cluster, so there is no interval."
 NO_SPREAD = "No cluster differs from the others here, which says little about others: there is no interval."
 HANGS = "Without some of its clusters the number cannot be had, so there is no interval."
+ROUNDED = "The answers differ by rounding only, which decides this number: there is no interval."
+BY_PROMPT = "The mean over prompts decides what is claimed."
+HIDDEN = "The models do not show all probabilities: the interval covers whatever was not shown."
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +73,17 @@ class Comparison:
     Attributes:
         baseline: what the baseline run is called: its model, or more where both have one name.
         candidate: what the other run is called.
-        differences: of each measure and group, candidate less baseline, with a 95% interval, permutation p and Benjamini-Hochberg q over
-            all that are tested, in other comparisons that are told with it too; `detail` has the value of either on the items of both,
-            and on how many clusters it rests.
+        differences: of each measure and group, candidate less baseline, with a 95% interval, p of a difference no larger than the margin,
+            and Benjamini-Hochberg q over all that are tested, in other comparisons that are told with it too; `detail` has the value of
+            either on the items of both, `margin`, `inner_low` and `inner_high` (90% interval), and on how many clusters it rests.
+            `comparing.verdicts.verdict` says what follows.
         notes: what was left out, and what to keep in mind.
         probe: the audit.
-        seed: of groups and permutations.
+        seed: of groups and of flipped signs.
         n_items: items that both were asked.
         n_answered: of these, items that both have an answer to.
         n_alone: items that only the baseline was asked, and only the candidate.
-        identical: whether all answers are the same.
+        identical: whether all answers are the same, to nine digits.
         runs: both, as they were recorded.
         shared: both, with nothing but the items of both; a row that one has no answer to is unscored in either.
     """
@@ -98,43 +112,51 @@ def silent(done: int, total: int) -> None:
     """No progress is shown."""
 
 
-def compare(
+def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
     baseline: Record,
     candidate: Record,
     *,
     seed: int = 0,
     names: tuple[str, str] = ("", ""),
     progress: Progress = silent,
+    margin: float | Mapping[str, float] | Margins | None = None,
+    models: Matched = (),
 ) -> Comparison:
     """Compare two runs of one audit, item by item.
 
     Args:
         baseline: the run that the other is held against.
-        candidate: the other.
-        seed: of the groups that clusters are dealt into where there are many, and of permutations.
+        candidate: the other; or the same, of which other models are compared.
+        seed: of the groups that clusters are dealt into where there are many, and of flipped signs.
         names: what the runs are called; their models if not given.
         progress: called with (tables measured, tables in all).
+        margin: the smallest difference of interest, in the unit of each measure; or by measure; the defaults of
+            `undertow.comparing.verdicts` if not given.
+        models: pairs of models to compare, the baseline's first; one with one, or those with the same names, if not given.
 
     Raises:
-        UndertowError: the runs are not comparable, and why; or the seed is negative.
+        UndertowError: the runs are not comparable, and why; or the seed is negative, or a margin.
     """
     # Statistics take most of a second to load, and runs that are made import this room too.
     from undertow.stats.points import point_estimates
 
     if seed < 0:
         raise UndertowError(f"seed {seed} is negative; use 0 or more")
+    margins = margin if isinstance(margin, Margins) else Margins.given(margin)
     called = Names(*(given or own for given, own in zip(names, _names(baseline, candidate), strict=True)))
     probe = probes.load(str(baseline.manifest["probe"]))
-    paired = pair(baseline, candidate, probe, called)
+    paired = pair(baseline, candidate, probe, called, models)
     columns = columns_known(str(baseline.manifest["probe"]), (paired.baseline, paired.candidate))
     with point_estimates():  # one context, so that what measures keep serves all tables
         measured = _Measured.of(probe, paired, seed, called, columns)
-        errors = _errors(measured, progress)
-    rows = _Rows(measured, errors, (baseline, candidate), called)
+    judged = _judged(measured, margins)
+    with point_estimates():
+        errors = _errors(measured, judged, margins, progress)
+    rows = _Rows(measured, errors, judged, margins, (baseline, candidate), called)
     comparison = Comparison(
         baseline=called.baseline,
         candidate=called.candidate,
-        differences=rows.all(),
+        differences=rows.all(chosen=bool(models)),
         notes=[*_notes(paired, called), *_of_groups(paired), *_of_precision((baseline, candidate), called)],
         probe=str(baseline.manifest["probe"]),
         seed=seed,
@@ -148,18 +170,26 @@ def compare(
             replace(candidate, observations=paired.candidate.frame, results=()),
         ),
     )
+    margins.check(one.measure for one in comparison.differences)
     return corrected([comparison])[0]
 
 
 def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Comparisons that are told together, each q for the tests of all of them."""
+    """Comparisons that are told together, each q for the tests of all of them.
+
+    Where masses were averaged over several prompts, a result by prompt has p and no q: the average decides what is claimed.
+    """
     from undertow.stats.multiplicity import benjamini_hochberg
 
-    q_values = iter(benjamini_hochberg([result.p for one in comparisons for result in one.differences]))
+    decided = [[math.nan if _is_by_prompt(one, of) else one.p for one in of.differences] for of in comparisons]
+    q_values = iter(benjamini_hochberg([p for of in decided for p in of]))
     return [
-        replace(one, differences=[replace(result, q=float(next(q_values))) for result in one.differences])
-        for one in comparisons
+        replace(of, differences=[replace(one, q=float(next(q_values))) for one in of.differences]) for of in comparisons
     ]
+
+
+def _is_by_prompt(difference: Result, of: Comparison) -> bool:
+    return BY_PROMPT in difference.note and any(one.measure.endswith(OVER_PROMPTS) for one in of.differences)
 
 
 def _names(baseline: Record, candidate: Record) -> tuple[str, str]:
@@ -184,7 +214,7 @@ class _Measured:
     Attributes:
         probe: the audit.
         paired: the items.
-        seed: of groups and permutations.
+        seed: of groups and of flipped signs.
         baseline, candidate: results by what they are.
         keys: of all that either run has, in order.
     """
@@ -237,6 +267,15 @@ class _Measured:
         counts = [np.array([float(one[key].n) if key in one else 0.0 for key in self.keys]) for one in found]
         return values, counts
 
+    def open_by(self, key: Key) -> float:
+        """How far a difference may lie from its value, since the models did not show all probabilities; 0 where they did."""
+        found = [one[key] for one in (self.baseline, self.candidate) if key in one]
+        return sum(
+            max(one.value - one.detail["bound_low"], one.detail["bound_high"] - one.value)
+            for one in found
+            if math.isfinite(one.value) and {"bound_low", "bound_high"} <= set(one.detail)
+        )
+
 
 def _shared_names(results: Sequence[Result], paired: Paired, at: int) -> list[Result]:
     """Results under names that both runs share: where one model is compared with one, without any."""
@@ -252,7 +291,24 @@ def _without_model(result: Result, own: str) -> Result:
     return replace(result, group={name: level for name, level in result.group.items() if name != "model"})
 
 
-def _errors(measured: _Measured, progress: Progress) -> PairedErrors | None:
+def _judged(measured: _Measured, margins: Margins) -> dict[Key, Result]:
+    """Differences that the audit judges itself, by what they are; {} where it judges none."""
+    differences = getattr(measured.probe, "differences", None)
+    if differences is None:
+        return {}
+    paired = measured.paired
+
+    def margin(result: Result) -> float:
+        (named,) = _shared_names([result], paired, 0)
+        return margins.margin(result) + measured.open_by(key_of(named))
+
+    found: list[Result] = differences(paired.baseline, paired.candidate, margin, measured.seed)
+    return by_key(_shared_names(found, paired, 0))
+
+
+def _errors(
+    measured: _Measured, judged: Mapping[Key, Result], margins: Margins, progress: Progress
+) -> PairedErrors | None:
     """Of the differences [result]; None where all answers are the same, so that nothing can differ."""
     from undertow.stats.paired import Left, paired_errors
 
@@ -279,8 +335,20 @@ def _errors(measured: _Measured, progress: Progress) -> PairedErrors | None:
             progress(done, total)
         return Left(np.array(without), np.array(counting))
 
-    difference = whole[0][1] - whole[0][0]
-    return paired_errors(difference, [left(one) for one in groups], left(cells) if cells else None, seed=measured.seed)
+    return paired_errors(
+        whole[0][1] - whole[0][0],
+        [left(one) for one in groups],
+        left(cells) if cells else None,
+        seed=measured.seed,
+        margins=[_margin(measured, margins, key) + measured.open_by(key) for key in measured.keys],
+        sizes=np.nan_to_num(np.abs(whole[0]).max(axis=0)),
+    )
+
+
+def _margin(measured: _Measured, margins: Margins, key: Key) -> float:
+    """The margin of a measured difference that the audit does not judge itself."""
+    one = measured.baseline.get(key) or measured.candidate[key]
+    return margins.margin(replace(one, unit=unit_of_difference(one.unit)))
 
 
 def _changed(whole: tuple[list[Floats], list[Floats]], left: tuple[list[Floats], list[Floats]]) -> NDArray[np.bool_]:
@@ -289,7 +357,7 @@ def _changed(whole: tuple[list[Floats], list[Floats]], left: tuple[list[Floats],
     for before, after in zip(whole[1], left[1], strict=True):
         changed |= before != after
     for before, after in zip(whole[0], left[0], strict=True):
-        changed |= ~(np.abs(after - before) <= SAME_SHARE * np.abs(before))  # a value that is gone has changed
+        changed |= ~(np.abs(after - before) <= CHANGED_SHARE * np.abs(before))  # a value that is gone has changed
     return changed
 
 
@@ -315,29 +383,48 @@ class _Rows:
     Attributes:
         measured: both runs, on the items of both.
         errors: of the differences; None where all answers are the same.
+        judged: differences that the audit judges itself.
+        margins: smallest differences of interest.
         runs: as they were recorded.
         names: what they are called.
     """
 
     measured: _Measured
     errors: PairedErrors | None
+    judged: Mapping[Key, Result]
+    margins: Margins
     runs: tuple[Record, Record]
     names: Names
 
-    def all(self) -> list[Result]:
-        """Of each result that either run has."""
-        own = [by_key(_shared_names(run.results, self.measured.paired, at)) for at, run in enumerate(self.runs)]
+    def all(self, *, chosen: bool) -> list[Result]:
+        """Of each result that either run has; of those of other models too, unless it was chosen whom to compare."""
+        paired = self.measured.paired
+        own = [by_key(_shared_names(self._recorded(at, chosen), paired, at)) for at in (0, 1)]
         measured = [self._difference(at, key, own) for at, key in enumerate(self.measured.keys)]
-        seen = set(self.measured.keys)
+        seen = {*self.measured.keys, *self.judged}
+        added = [self._added(result) for key, result in self.judged.items() if key not in set(self.measured.keys)]
         others = [key for key in dict.fromkeys([*own[0], *own[1]]) if key not in seen]
-        return measured + [self._missing(key, own) for key in others if not _of_no_model(own, key)]
+        missing = [self._missing(key, own) for key in others if not _of_no_model(own, key)]
+        found = [one for one in [*measured, *added, *missing] if not _is_replaced(one, self.judged)]
+        return _with_notes_by_prompt(found)
+
+    def _recorded(self, at: int, chosen: bool) -> list[Result]:
+        compared = {one[at] for one in self.measured.paired.models}
+        return [
+            result
+            for result in self.runs[at].results
+            if not chosen or result.group.get("model", "") in ("", "all", *compared)
+        ]
 
     def _difference(self, at: int, key: Key, own: Sequence[Mapping[Key, Result]]) -> Result:
         found = [one.get(key) for one in (self.measured.baseline, self.measured.candidate)]
         one = next(result for result in found if result is not None)
         values = [math.nan if result is None else result.value for result in found]
+        judged = self.judged.get(key)
         value = values[1] - values[0]
-        if abs(value) <= SAME_SHARE * max(map(abs, values)):
+        if judged is not None and math.isfinite(judged.value):
+            value = judged.value if math.isfinite(value) else value
+        if abs(value) <= TIE_SHARE * max(map(abs, values)):
             value = 0.0
         n = min(0 if result is None else result.n for result in found)
         result = Result(
@@ -346,37 +433,72 @@ class _Rows:
             value=value,
             n=n,
             n_unscored=max(0, (one.n + one.n_unscored - n) + self._alone(key, one.n + one.n_unscored, own)),
-            unit=POINTS.get(one.unit, one.unit),
+            unit=unit_of_difference(one.unit),
             neutral=0.0,
             detail={"baseline": values[0], "candidate": values[1]},
         )
         if not math.isfinite(value):
             return replace(result, value=math.nan, note=self._why_not(found))
-        return self._with_errors(result, at)
+        errors = self._own_errors(judged) if judged is not None else self._clustered(at, result)
+        margin = self.margins.margin(replace(result, detail=errors.detail))
+        errors = _of_identical(result, errors, self._n_clusters) if self.errors is None else errors
+        errors = _widened(errors, self.measured.open_by(key))
+        detail = {**result.detail, MARGIN: margin, **errors.detail}
+        # A tie is not tested, and what has no interval is not either: without one nothing is claimed.
+        p = errors.p if value != 0.0 and math.isfinite(errors.low) else math.nan
+        return replace(result, low=errors.low, high=errors.high, p=p, detail=detail, note=errors.note)
+
+    @property
+    def _n_clusters(self) -> int:
+        """Clusters that both runs were asked; where items are in clusters in two ways, of the way that has fewer."""
+        counts = [len(set(labels)) for labels in _ways(self.measured.paired.baseline.frame)[0]]
+        return min((count for count in counts if count > 1), default=1)
 
     def _alone(self, key: Key, n_shared: int, own: Sequence[Mapping[Key, Result]]) -> int:
         """Items behind a result that one run has alone, by what the runs themselves have recorded."""
         asked = [one[key].n + one[key].n_unscored for one in own if key in one]
         return sum(max(0, number - n_shared) for number in asked)
 
-    def _with_errors(self, result: Result, at: int) -> Result:
+    def _own_errors(self, judged: Result) -> _Errors:
+        return _Errors(judged.low, judged.high, judged.p, judged.detail, judged.note)
+
+    def _clustered(self, at: int, result: Result) -> _Errors:
+        """Errors by leaving out clusters."""
+        from undertow.stats import FEWEST_CLUSTERS
+
         if self.errors is None:
-            return replace(result, low=0.0, high=0.0, p=1.0)
-        low, high, p = (float(one[at]) for one in (self.errors.low, self.errors.high, self.errors.p))
+            return _Errors()
+        low, high, inner_low, inner_high, p = (
+            float(one[at])
+            for one in (
+                self.errors.low, self.errors.high, self.errors.inner_low, self.errors.inner_high, self.errors.p,
+            )
+        )  # fmt: skip
         n_clusters = int(self.errors.n_clusters[at])
         size = max(abs(number) for number in (*result.detail.values(), 0.0))
-        detail = {**result.detail, "n_clusters": float(n_clusters)}
+        none = _Errors(detail={"n_clusters": float(n_clusters)})
         if n_clusters < 2:
             # Nothing changes where no cluster has anything else than the others, as where all were answered rightly.
-            note = NO_SPREAD if n_clusters == 0 else ONE_CLUSTER
-            return replace(
-                result, p=1.0 if result.value == 0 and n_clusters == 0 else math.nan, detail=detail, note=note
-            )
+            return replace(none, note=NO_SPREAD if n_clusters == 0 else ONE_CLUSTER)
+        if n_clusters < FEWEST_CLUSTERS:
+            return replace(none, note=too_few(n_clusters))
         if math.isnan(low):
-            return replace(result, detail=detail, note=HANGS)
-        if high - low <= SAME_SHARE * size:
-            return replace(result, p=p, detail=detail, note=NO_SPREAD)
-        return replace(result, low=low, high=high, p=p, detail=detail)
+            return replace(none, note=HANGS)
+        if high - low <= TIE_SHARE * size:
+            return replace(none, note=NO_SPREAD)
+        return _Errors(low, high, p, {**none.detail, INNER_LOW: inner_low, INNER_HIGH: inner_high})
+
+    def _added(self, judged: Result) -> Result:
+        """A difference that no run has by itself."""
+        result = replace(judged, group=_shown_group(judged.group, self.measured.paired))
+        margin = self.margins.margin(result)
+        errors = self._own_errors(judged)
+        if self.errors is None:
+            result = replace(result, value=0.0 if result.value == 0 else math.nan)
+            errors = _of_identical(result, errors, self._n_clusters)
+        detail = {"baseline": math.nan, "candidate": math.nan, MARGIN: margin, **errors.detail}
+        p = errors.p if math.isfinite(errors.low) else math.nan
+        return replace(result, low=errors.low, high=errors.high, p=p, detail=detail, note=errors.note)
 
     def _missing(self, key: Key, own: Sequence[Mapping[Key, Result]]) -> Result:
         """A result that was recorded, and cannot be measured on the items of both."""
@@ -387,10 +509,10 @@ class _Rows:
             group=_shown_group(one.group, self.measured.paired),
             value=math.nan,
             n_unscored=max(result.n + result.n_unscored for result in found if result is not None),
-            unit=POINTS.get(one.unit, one.unit),
+            unit=unit_of_difference(one.unit),
             neutral=0.0,
             detail={"baseline": math.nan, "candidate": math.nan},
-            note=self._why_not(found) if None in found else "It cannot be measured on the items that both have.",
+            note=self._why_not(found) if None in found else "It is not measured on the items that both have.",
         )
 
     def _why_not(self, found: Sequence[Result | None]) -> str:
@@ -402,6 +524,78 @@ class _Rows:
             elif not math.isfinite(result.value):
                 said.append(f"{name}: {result.note or 'it has no value.'}")
         return " ".join(said)
+
+
+@dataclass(frozen=True, slots=True)
+class _Errors:
+    """The errors of one difference.
+
+    Attributes:
+        low, high: 95% interval; NaN where there is none.
+        p: of a difference no larger than the margin; NaN where it is not tested.
+        detail: `inner_low`, `inner_high` and further numbers.
+        note: why there is no interval.
+    """
+
+    low: float = math.nan
+    high: float = math.nan
+    p: float = math.nan
+    detail: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+
+
+def too_few(n_clusters: int) -> str:
+    """Why so few clusters have no interval."""
+    from undertow.stats import FEWEST_CLUSTERS
+
+    return f"There is no interval and no test with {n_clusters} clusters; both need at least {FEWEST_CLUSTERS}."
+
+
+def _of_identical(result: Result, errors: _Errors, n_clusters: int) -> _Errors:
+    """Where all answers are the same, nothing differs by anything, if there are clusters enough to say so of others."""
+    from undertow.stats import FEWEST_CLUSTERS
+
+    detail = {name: number for name, number in errors.detail.items() if name in ("n_clusters", "n_w", "w_span")}
+    if result.value != 0.0:
+        return _Errors(detail=detail, note=ROUNDED)
+    if n_clusters < FEWEST_CLUSTERS:
+        return _Errors(detail={**detail, "n_clusters": float(n_clusters)}, note=too_few(n_clusters))
+    return _Errors(0.0, 0.0, detail={**detail, INNER_LOW: 0.0, INNER_HIGH: 0.0})
+
+
+def _widened(errors: _Errors, by: float) -> _Errors:
+    """An interval that covers what was not shown, too."""
+    if by == 0 or math.isnan(errors.low):
+        return errors
+    inner = {name: errors.detail[name] + sign * by for name, sign in ((INNER_LOW, -1), (INNER_HIGH, 1))}
+    return replace(
+        errors,
+        low=errors.low - by,
+        high=errors.high + by,
+        detail={**errors.detail, **inner},
+        note=" ".join(filter(None, [errors.note, HIDDEN])),
+    )
+
+
+def _is_replaced(one: Result, judged: Mapping[Key, Result]) -> bool:
+    """Whether the audit has a measure for differences in place of this one, named so with the ending `_of_difference`."""
+    measure, ending = one.measure.removesuffix(OVER_PROMPTS), OVER_PROMPTS if one.measure.endswith(OVER_PROMPTS) else ""
+    return any(of == f"{measure}_of_difference{ending}" for of, _ in judged)
+
+
+def _with_notes_by_prompt(differences: Sequence[Result]) -> list[Result]:
+    """Results by prompt say that those over prompts decide, where there are such."""
+
+    def facet(one: Result) -> tuple[str, tuple[tuple[str, str], ...]]:
+        return one.measure, tuple(sorted((name, level) for name, level in one.group.items() if name != "prompt"))
+
+    averaged = {facet(one) for one in differences if one.measure.endswith(OVER_PROMPTS)}
+    return [
+        replace(one, note=" ".join(filter(None, [one.note, BY_PROMPT])))
+        if (f"{one.measure}{OVER_PROMPTS}", facet(one)[1]) in averaged
+        else one
+        for one in differences
+    ]
 
 
 def _shown_group(group: Mapping[str, str], paired: Paired) -> dict[str, str]:

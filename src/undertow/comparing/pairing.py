@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from undertow.probes.base import Design, Evidence, Probe
 from undertow.records import Record
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 NOT_OF_QUESTIONS = frozenset(
     {
         "models", "readouts", "readout", "normalised", "title", "source", "notes", "document_notes", "protocol", "words", "prompts",
-        "prompt_masks",
+        "prompt_masks", "w_notes",
     }
 )  # fmt: skip
 """Facts of a design that are about models or for a reader, or that the texts tell; all others must be the same in both runs."""
 SHARES_HOWEVER_READ = ("task-specification",)
 """Audits whose measures take shares between the word groups, so that it does not matter how masses were read."""
 ASKED = (
-    "text", "passage", "gold", "expected", "well_specified", "w_name", "w_index", "w", "template", "wording", "decoding",
+    "text", "passage", "gold", "expected", "well_specified", "w_name", "w_index", "w_value", "w", "template", "wording", "decoding",
     "given_shots", "lender", "options", "cluster",
 )  # fmt: skip
 """Columns that say what was asked: they are the same for an item of both, or it is not the same item."""
@@ -41,6 +41,10 @@ FACTORS = (
 NAMED_BY = ("document", "pair", "sentence")
 """One of these says which text a row is of; where there is none, its cluster does."""
 NO_ANSWER = "the other run has no answer to it"
+SAME_SHARE = 1e-9
+"""Numbers of a column that are nearer than this share of its largest are the same: another processor rounds otherwise."""
+Matched: TypeAlias = Sequence[tuple[str, str]]
+"""Models of the baseline and those of the candidate that they are compared with."""
 
 
 class Names(NamedTuple):
@@ -60,13 +64,13 @@ class Paired:
         n_items: rows.
         n_answered: of these, with an answer in both.
         n_alone: rows of compared models that one run has alone: the baseline, the candidate.
-        identical: whether all answers are the same.
-        others: models of the baseline, and of the candidate, that are not compared.
+        identical: whether all answers are the same, to nine digits.
+        others: models of the baseline, and of the candidate, that are not compared, where nobody chose who is.
     """
 
     baseline: Evidence
     candidate: Evidence
-    models: Sequence[tuple[str, str]]
+    models: Matched
     n_items: int
     n_answered: int
     n_alone: tuple[int, int]
@@ -74,8 +78,15 @@ class Paired:
     others: tuple[Sequence[str], Sequence[str]]
 
 
-def pair(baseline: Record, candidate: Record, probe: Probe, names: Names) -> Paired:
+def pair(baseline: Record, candidate: Record, probe: Probe, names: Names, matched: Matched = ()) -> Paired:
     """Put the answers of two runs beside each other.
+
+    Args:
+        baseline: the run that the other is held against.
+        candidate: the other; or the same, of which other models are compared.
+        probe: their audit.
+        names: what they are called.
+        matched: who is compared with whom; found by `matched_models` if not given.
 
     Raises:
         UndertowError: they are not comparable; says what differs, in both, and how to mend it.
@@ -85,7 +96,7 @@ def pair(baseline: Record, candidate: Record, probe: Probe, names: Names) -> Pai
         if record.observations.empty:
             raise UndertowError(f"{name}: the run has no items, so that nothing can be compared; run the audit again")
     designs = [_design(record, probe, name) for record, name in zip((baseline, candidate), names, strict=True)]
-    models = matched_models(baseline, candidate, names)
+    models = matched or matched_models(baseline, candidate, names)
     _check_readouts(baseline.manifest, candidate.manifest, models, names)
     same_texts = True
     for one in models:
@@ -116,7 +127,7 @@ def pair(baseline: Record, candidate: Record, probe: Probe, names: Names) -> Pai
         n_answered=int(answered.sum()),
         n_alone=n_alone,
         identical=_identical(first[answered], second[answered]),
-        others=(_others(baseline, models, 0), _others(candidate, models, 1)),
+        others=([], []) if matched else (_others(baseline, models, 0), _others(candidate, models, 1)),
     )
 
 
@@ -185,7 +196,7 @@ def matched_models(baseline: Record, candidate: Record, names: Names) -> list[tu
     Raises:
         UndertowError: several models, and no name that both runs have.
     """
-    first, second = (_models(record) for record in (baseline, candidate))
+    first, second = (models_of(record) for record in (baseline, candidate))
     if len(first) == len(second) == 1:
         return [(first[0], second[0])]
     shared = [name for name in first if name in second]
@@ -195,9 +206,25 @@ def matched_models(baseline: Record, candidate: Record, names: Names) -> list[tu
     return [(name, name) for name in shared]
 
 
-def _others(record: Record, models: Sequence[tuple[str, str]], at: int) -> list[str]:
+def matchings(baseline: Record, candidate: Record) -> list[Matched]:
+    """Every comparison of the models of two runs.
+
+    One model is compared with one, whatever their names; of several those of one name together, and each that only one run has with
+    each of the other.
+    """
+    first, second = models_of(baseline), models_of(candidate)
+    if len(first) == len(second) == 1:
+        return [[(first[0], second[0])]]
+    if not first or not second:
+        return [[]]  # a run without items, which `pair` refuses
+    shared = [(name, name) for name in first if name in second]
+    apart = [(one, other) for one in first for other in second if one not in second or other not in first]
+    return [*([shared] if shared else []), *([one] for one in apart)]
+
+
+def _others(record: Record, models: Matched, at: int) -> list[str]:
     """Models of a run that are not compared."""
-    return [name for name in _models(record) if name not in {one[at] for one in models}]
+    return [name for name in models_of(record) if name not in {one[at] for one in models}]
 
 
 def _listed(models: Sequence[str]) -> str:
@@ -205,7 +232,8 @@ def _listed(models: Sequence[str]) -> str:
     return ", ".join(models[:3]) + more
 
 
-def _models(record: Record) -> list[str]:
+def models_of(record: Record) -> list[str]:
+    """The models of a run, in its order."""
     if "model" not in record.observations:
         return [str(record.manifest["model"])]
     return list(dict.fromkeys(record.observations["model"].astype(str)))
@@ -221,9 +249,7 @@ KINDS = {
 }
 
 
-def _check_readouts(
-    first: Mapping[str, Any], second: Mapping[str, Any], models: Sequence[tuple[str, str]], names: Names
-) -> None:
+def _check_readouts(first: Mapping[str, Any], second: Mapping[str, Any], models: Matched, names: Names) -> None:
     """Masses of word groups are on one scale; of recorded ones it is known that they are no shares."""
     if "groups" not in first["design"] or first["probe"] in SHARES_HOWEVER_READ:
         return
@@ -446,9 +472,35 @@ def _identical(first: pd.DataFrame, second: pd.DataFrame) -> bool:
 
 
 def _same(first: pd.Series[Any], second: pd.Series[Any]) -> bool:
-    """Whether two columns hold the same; lists by what is in them."""
-    sides = [one if _is_plain(one) else _as_text(one) for one in (first, second)]
-    return bool(sides[0].reset_index(drop=True).equals(sides[1].reset_index(drop=True)))
+    """Whether two columns hold the same: numbers to nine digits, lists by what is in them."""
+    import numpy as np
+
+    numbers, others = _flat_numbers(first), _flat_numbers(second)
+    if numbers is None or others is None:
+        sides = [one if _is_plain(one) else _as_text(one) for one in (first, second)]
+        return bool(sides[0].reset_index(drop=True).equals(sides[1].reset_index(drop=True)))
+    (one, lengths), (other, of_other) = numbers, others
+    if not np.array_equal(lengths, of_other):
+        return False
+    finite = np.abs(one[np.isfinite(one)])
+    near = SAME_SHARE * finite.max() if len(finite) else 0.0
+    return bool(np.allclose(one, other, rtol=0, atol=near, equal_nan=True))
+
+
+def _flat_numbers(column: pd.Series[Any]) -> tuple[Any, Any] | None:
+    """All numbers of a column, and how many each cell has; None where it holds something else, or whole numbers."""
+    import numpy as np
+    import pandas as pd
+
+    if pd.api.types.is_float_dtype(column):
+        return column.to_numpy(dtype=np.float64, na_value=np.nan), np.ones(len(column), dtype=np.int64)
+    if pd.api.types.is_numeric_dtype(column) or _is_plain(column):
+        return None
+    cells = [np.asarray(cell) if hasattr(cell, "__len__") else np.asarray([cell]) for cell in column]
+    if not all(one.ndim == 1 and one.dtype.kind in "fiu" for one in cells if one.size):
+        return None
+    lengths = np.array([one.size for one in cells], dtype=np.int64)
+    return np.concatenate([*cells, np.empty(0)]).astype(np.float64), lengths
 
 
 def _is_plain(column: pd.Series[Any]) -> bool:

@@ -12,14 +12,17 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from undertow.comparing.differences import Comparison, Progress, corrected, silent
 from undertow.comparing.differences import compare as compare_records
-from undertow.comparing.told import drawings, findings, is_found, page_of, strongest_first, told_of
+from undertow.comparing.pairing import Matched, matchings, models_of
+from undertow.comparing.told import drawings, findings, notes_of, page_of, pair_name, strongest_first, told_of
+from undertow.comparing.verdicts import Margins, is_found, verdict
 from undertow.records import Kind, Record, check_place, read_json, read_record, write_folder
 from undertow.types import Finding, Result, UndertowError, digest
 
@@ -33,25 +36,26 @@ SHOWN_ROWS = 20
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Runs held against the first of them.
+    """Runs, or the models of a run, held against each other.
 
     Attributes:
-        comparisons: of each other run with the first.
+        comparisons: of each pair.
         of: the runs themselves.
-        seed: of groups and permutations.
+        asked: how they were compared.
     """
 
     comparisons: Sequence[Comparison]
     of: Runs
-    seed: int
+    asked: Asked
 
     def table(self) -> pd.DataFrame:
-        """A row for each difference: the two runs, the measure, its group, numbers and details."""
+        """A row for each difference: the two runs, its verdict, the measure, its group, numbers and details."""
         import pandas as pd
 
         tables = []
         for one in self.comparisons:
             table = one.table()
+            table.insert(0, "verdict", [verdict(difference) for difference in one.differences])
             table.insert(0, "candidate_run", one.candidate)
             table.insert(0, "baseline_run", one.baseline)
             tables.append(table)
@@ -59,14 +63,13 @@ class Compared:
 
     @property
     def findings(self) -> list[Finding]:
-        """What differs, in plain sentences, the strongest first; then how many differences are not told from zero."""
+        """What differs, in plain sentences, the strongest first; then how many differences are equivalent, or cannot be told."""
         return findings(self.comparisons, told_of(self.comparisons[0]).titles)
 
     @property
     def notes(self) -> list[str]:
         """What was left out, and what to keep in mind."""
-        several = len(self.comparisons) > 1
-        return [f"{one.candidate}: {note}" if several else note for one in self.comparisons for note in one.notes]
+        return notes_of(self.comparisons)
 
     def write(self, folder: str | Path) -> Path:
         """Write page, table and JSON into a folder; returns the page.
@@ -81,7 +84,7 @@ class Compared:
         import pandas as pd
 
         said = [finding.text for finding in self.findings if not finding.found]
-        rows = [row for one in self.comparisons for row in rows_of(one)]
+        rows = rows_of(self.comparisons)
         table = pd.DataFrame(rows[:SHOWN_ROWS]).to_html(index=False, escape=True)
         more = f"<p>And {len(rows) - SHOWN_ROWS:,} more; see .table().</p>" if len(rows) > SHOWN_ROWS else ""
         return f"<p>{_escaped(' '.join(said))}</p>{table}{more}"
@@ -93,21 +96,60 @@ def _escaped(text: str) -> str:
     return escape(text)
 
 
-def compare(*runs: str | Path, seed: int = 0, progress: Progress = silent) -> Compared:
-    """Compare run folders item by item; the first is the baseline of all others.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How runs are compared.
+
+    Attributes:
+        seed: of the groups that clusters are dealt into where there are many, and of flipped signs.
+        margins: smallest differences of interest.
+        within: whether the models of each run are compared with each other, too.
+    """
+
+    seed: int = 0
+    margins: Margins = field(default_factory=Margins)
+    within: bool = False
+
+
+def compare(
+    *runs: str | Path,
+    seed: int = 0,
+    margin: float | Mapping[str, float] | None = None,
+    within: bool = False,
+    progress: Progress = silent,
+) -> Compared:
+    """Compare every pair of run folders item by item, the earlier one the baseline; or the models of one run with each other.
 
     Args:
-        runs: two run folders or more, of one audit, asked the same.
-        seed: of the groups that clusters are dealt into where there are many, and of permutations.
-        progress: called with (tables measured, tables in all), for each run in turn.
+        runs: run folders of one audit, asked the same; one of several models will do.
+        seed: of the groups that clusters are dealt into where there are many, and of flipped signs.
+        margin: the smallest difference of interest: one number in the unit of each measure, or numbers by measure ("" for all others).
+            If not given, 0.05 percentage points, 0.1 points over a W list for slopes, .005 for shares; see docs/comparing.md.
+        within: whether the models of each run are compared with each other, too; those of a single run always are.
+        progress: called with (tables measured, tables in all), for each pair in turn.
 
     Returns:
-        The differences of every measure, with clustered 95% intervals, permutation p and Benjamini-Hochberg q.
+        The differences of every measure, with 95% intervals, p of a difference no larger than its margin, Benjamini-Hochberg q over
+        all pairs, and a verdict.
 
     Raises:
-        UndertowError: one is no run folder, or they are not comparable, and why.
+        UndertowError: one is no run folder, or they are not comparable, and why; or a margin is none.
     """
-    return Runs.read(runs).compared(seed, progress)
+    return Runs.read(runs).compared(Asked(seed, Margins.given(margin), within), progress)
+
+
+class Pair(NamedTuple):
+    """Two sides to compare.
+
+    Attributes:
+        at: places of the baseline's run and of the candidate's.
+        models: who is compared with whom.
+        names: what both are called.
+    """
+
+    at: tuple[int, int]
+    models: Matched
+    names: tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +169,25 @@ class Runs:
         """Read run folders.
 
         Raises:
-            UndertowError: there are fewer than two, or one is no run folder.
+            UndertowError: there is none, a single one of one model, or one is no run folder.
         """
         folders = [Path(run) for run in runs]
-        if len(folders) < 2:
-            raise UndertowError("a comparison needs two run folders or more, the baseline first; name another")
-        return cls(folders, [read_record(folder) for folder in folders])
+        records = [read_record(folder) for folder in folders]
+        if not records or (len(records) == 1 and len(models_of(records[0])) < 2):
+            raise UndertowError(
+                "a comparison needs two run folders or more, the baseline first, or one run of several models; name another"
+            )
+        return cls(folders, records)
 
     @property
     def names(self) -> list[str]:
         """What runs are called: by their models, and by their folders where these are not enough; no two alike."""
         models = [str(record.manifest["model"]) for record in self.records]
         short = [folder.resolve().name for folder in self.folders]
-        by_model = {model for model in models if models.count(model) == 1}
+        alone = [len(models_of(record)) == 1 for record in self.records]
+        by_model = {
+            model for model, is_alone in zip(models, alone, strict=True) if models.count(model) == 1 and is_alone
+        }
         # A folder's own name is enough unless two have the same, or another run's model is called so.
         is_enough = len(set(short)) == len(short) and not by_model.intersection(short)
         places = [_writable(place) for place in (short if is_enough else map(str, self.folders))]
@@ -151,28 +199,60 @@ class Runs:
             names.append(name)
         return names
 
-    def key(self, seed: int) -> str:
-        """Equal for equal runs and seed."""
-        return digest(["comparison", [str(record.manifest["run_key"]) for record in self.records], seed])
+    def key(self, asked: Asked) -> str:
+        """Equal for equal runs, compared in the same way."""
+        keys = [str(record.manifest["run_key"]) for record in self.records]
+        return digest(["comparison", keys, asked.seed, asked.margins.texts, asked.within])
 
-    def folder(self, seed: int) -> Path:
+    def folder(self, asked: Asked) -> Path:
         """Where a comparison goes that nobody has named a place for."""
         names = "_".join(_safe(folder.resolve().name) for folder in self.folders[:2])
         more = f"_and-{len(self.folders) - 2}-more" if len(self.folders) > 2 else ""
-        return Path("runs") / f"comparison_{names}{more}_{self.key(seed)[:8]}"
+        return Path("runs") / f"comparison_{names}{more}_{self.key(asked)[:8]}"
 
-    def compared(self, seed: int = 0, progress: Progress = silent) -> Compared:
-        """Each other run held against the first.
+    def pairs(self, *, within: bool) -> list[Pair]:
+        """Every pair of runs; of each run the models with each other where these are asked for, or there is one run only."""
+        names, found = self.names, []
+        for one in range(len(self.records)):
+            if within or len(self.records) == 1:
+                own = models_of(self.records[one])
+                called = own if len(self.records) == 1 else [f"{model} ({names[one]})" for model in own]
+                found += [
+                    Pair((one, one), [(own[a], own[b])], (called[a], called[b]))
+                    for a, b in combinations(range(len(own)), 2)
+                ]
+            for other in range(one + 1, len(self.records)):
+                found += self._of_runs(one, other, names)
+        return found
+
+    def _of_runs(self, one: int, other: int, names: Sequence[str]) -> Iterator[Pair]:
+        for models in matchings(self.records[one], self.records[other]):
+            called = []
+            for at, place in enumerate((one, other)):
+                is_whole = len(models) == len(models_of(self.records[place])) or len(models) > 1
+                called.append(names[place] if is_whole else f"{models[0][at]} ({names[place]})")
+            yield Pair((one, other), models, (called[0], called[1]))
+
+    def compared(self, asked: Asked | None = None, progress: Progress = silent) -> Compared:
+        """Every pair held against each other.
 
         Raises:
             UndertowError: they are not comparable, and why.
         """
-        baseline, *others = zip(self.names, self.records, strict=True)
+        asked = asked or Asked()
         compared = [
-            compare_records(baseline[1], record, seed=seed, names=(baseline[0], name), progress=progress)
-            for name, record in others
+            compare_records(
+                self.records[pair.at[0]],
+                self.records[pair.at[1]],
+                seed=asked.seed,
+                names=pair.names,
+                progress=progress,
+                margin=asked.margins,
+                models=pair.models,
+            )
+            for pair in self.pairs(within=asked.within)
         ]
-        return Compared(corrected(compared), self, seed)
+        return Compared(corrected(compared), self, asked)
 
 
 def _safe(name: str) -> str:
@@ -182,41 +262,57 @@ def _safe(name: str) -> str:
 # Rows for a reader.
 
 
-def rows_of(comparison: Comparison) -> list[dict[str, str]]:
-    """The differences as rows of text, the strongest first."""
+def rows_of(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
+    """The differences as rows of text, the strongest first; of several comparisons with which runs they are of."""
+    of_all = [(of, one) for of in comparisons for one in of.differences]
+    if len(comparisons) == 1:
+        return [_row_of(comparisons[0], one) for one in strongest_first(comparisons[0].differences)]
+    order = {id(one): at for at, one in enumerate(strongest_first([one for _, one in of_all]))}
+    return [
+        {"runs": pair_name(of), **_row_of(replace(of, baseline="baseline", candidate="candidate"), one)}
+        for of, one in sorted(of_all, key=lambda pair: order[id(pair[1])])
+    ]
+
+
+def _row_of(comparison: Comparison, one: Result) -> dict[str, str]:
     from undertow.comparing.told import decimals, label, telling_keys
     from undertow.report.words import number, probability
 
     titles, keys = told_of(comparison).titles, telling_keys(comparison.differences)
-    rows = []
-    for one in strongest_first(comparison.differences):
-        places = decimals(one) if math.isfinite(one.value) else 2
-        interval = f"{number(one.low, places)} to {number(one.high, places)}" if math.isfinite(one.low) else ""
-        rows.append(
-            {
-                "what": label(one, titles, keys),
-                comparison.baseline: number(one.detail["baseline"], places),
-                comparison.candidate: number(one.detail["candidate"], places),
-                "difference": number(one.value, places),
-                "95% interval": interval,
-                "q": probability(one.q),
-                "found": "yes" if is_found(one) else "",
-            }
-        )
-    return rows
+    places = decimals(one) if math.isfinite(one.value) else 2
+    return {
+        "what": label(one, titles, keys),
+        comparison.baseline: number(one.detail["baseline"], places),
+        comparison.candidate: number(one.detail["candidate"], places),
+        "difference": number(one.value, places),
+        "95% interval": f"{number(one.low, places)} to {number(one.high, places)}" if math.isfinite(one.low) else "",
+        "q": probability(one.q),
+        "verdict": verdict(one) if math.isfinite(one.value) else "",
+    }
+
+
+def counts_of(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
+    """How many differences of each comparison are what, as rows of text."""
+    from undertow.comparing.told import counted
+
+    return [
+        {"runs": pair_name(of), **{name: f"{n:,}" for name, n in counted(of.differences).items()}} for of in comparisons
+    ]
 
 
 def plain_of(compared: Compared) -> dict[str, Any]:
     """Everything, as JSON has it: a number that is missing is null."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "comparison_key": compared.of.key(compared.seed),
-        "seed": compared.seed,
+        "comparison_key": compared.of.key(compared.asked),
+        "seed": compared.asked.seed,
+        "margins": compared.asked.margins.texts,
         "comparisons": [
             {
                 "probe": one.probe,
-                "baseline": _run_of(one.baseline, one.runs[0], compared.of.folders[0]),
-                "candidate": _run_of(one.candidate, one.runs[1], folder),
+                "baseline": _run_of(one.baseline, one.runs[0], compared.of.folders[pair.at[0]]),
+                "candidate": _run_of(one.candidate, one.runs[1], compared.of.folders[pair.at[1]]),
+                "models": [list(models) for models in pair.models],
                 "items": one.n_items,
                 "answered": one.n_answered,
                 "alone": {"baseline": one.n_alone[0], "candidate": one.n_alone[1]},
@@ -224,7 +320,7 @@ def plain_of(compared: Compared) -> dict[str, Any]:
                 "notes": list(one.notes),
                 "differences": [_plain(difference) for difference in one.differences],
             }
-            for one, folder in zip(compared.comparisons, compared.of.folders[1:], strict=True)
+            for one, pair in zip(compared.comparisons, compared.of.pairs(within=compared.asked.within), strict=True)
         ],
     }
 
@@ -250,6 +346,7 @@ def _plain(one: Result) -> dict[str, Any]:
         "unit": one.unit,
         "detail": {name: _number(value) for name, value in one.detail.items()},
         "note": one.note,
+        "verdict": verdict(one),
         "found": is_found(one),
     }
 
@@ -289,7 +386,7 @@ def _write(compared: Compared, folder: Path) -> Path:
         text = json.dumps(plain_of(compared), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         (draft / JSON).write_text(_writable(text), encoding="utf-8")
 
-    write_folder(folder, compared.of.key(compared.seed), fill, kind=COMPARISON)
+    write_folder(folder, compared.of.key(compared.asked), fill, kind=COMPARISON)
     return folder / PAGE
 
 
@@ -308,13 +405,17 @@ def _page(compared: Compared) -> str:
         PageFigure(drawing.name, svg_text(drawing), drawing.caption, drawing.alt)
         for drawing in drawings(compared.comparisons, titles)
     ]
-    folders = [str(folder) for folder in compared.of.folders]
-    seed = ["--seed", str(compared.seed)] if compared.seed else []
-    command = f"undertow compare {shlex.join([*folders, *seed])}"
-    arguments = [*map(repr, folders), *([f"seed={compared.seed}"] if compared.seed else [])]
+    folders, asked = [str(folder) for folder in compared.of.folders], compared.asked
+    seed = ["--seed", str(asked.seed)] if asked.seed else []
+    margins = [word for text in asked.margins.texts for word in ("--margin", text)]
+    within = ["--within"] if asked.within else []
+    command = f"undertow compare {shlex.join([*folders, *seed, *margins, *within])}"
+    arguments = [*map(repr, folders), *([f"seed={asked.seed}"] if asked.seed else [])]
+    arguments += [f"margin={asked.margins.python}"] if asked.margins.python else []
+    arguments += ["within=True"] if asked.within else []
     python = f"undertow.compare({', '.join(arguments)})"
     return render_page(
-        page_of(compared.comparisons, pictures, command, python, _provenance(circumstances(), compared.seed))
+        page_of(compared.comparisons, pictures, command, python, _provenance(circumstances(), asked.seed))
     )
 
 

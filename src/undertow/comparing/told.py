@@ -13,47 +13,92 @@ from typing import TYPE_CHECKING, Any
 from undertow import probes
 from undertow.comparing.differences import Comparison
 from undertow.comparing.replicates import columns_known, lacking_told
+from undertow.comparing.verdicts import (
+    CANNOT_BE_TOLD,
+    DIFFERS,
+    EQUIVALENT,
+    INNER_HIGH,
+    INNER_LOW,
+    MARGIN,
+    VERDICTS,
+    W_SPAN,
+    is_found,
+    verdict,
+)
 from undertow.probes.base import Design, Evidence
 from undertow.report.page import Page, PageFigure
 from undertow.report.telling import asked_of, beside_each_other
-from undertow.report.words import MAX_DIGITS, MISSING, measure_title, number, probability, significant_decimals
+from undertow.report.words import (
+    MAX_DIGITS,
+    MEASURES,
+    MISSING,
+    measure_title,
+    number,
+    probability,
+    significant,
+    significant_decimals,
+)
 from undertow.types import Finding, Result, Shown, Told
 
 if TYPE_CHECKING:
     from undertow.records import Record
     from undertow.report.drawing import Drawing
 
-ALPHA = 0.05
 MOST_FIGURES = 6
 MOST_ROWS = 18
 """Differences in one figure; the strongest."""
-CANDIDATE = "candidate"
-"""Key of the group that says which run, where several are held against one baseline."""
+MOST_PAIRS = 3
+"""Comparisons that are summed up one by one; of more there is a table, and one sentence on all of them."""
+RUNS = "runs"
+"""Key of the group that says which run less which, where there are several comparisons."""
+VERDICT = "verdict"
+"""Key of the group that says what a difference is, in the tables of the page."""
+LEFT_TO_THE_TABLE = (INNER_LOW, INNER_HIGH, W_SPAN)
+"""Further numbers that comparison.csv holds and the page leaves out."""
 
 NOTES = (
     "A difference is the number of the later run less that of the baseline, each over the items that both answered.",
-    "The intervals come from leaving whole clusters (sentence patterns, occupations, documents or pairs of names) out of both runs. They "
-    "say how far the difference would move with other sentences of this kind, and nothing of other training seeds, prompts or languages.",
-    "p is how often as large a difference would come about if the two runs were exchanged in some of the clusters, as they could be if "
-    "they did not differ; q is p after Benjamini and Hochberg's correction over all differences on this page. A difference counts as "
-    "found if q is below .05 and its interval excludes 0.",
-    "That a difference is not found does not say that there is none: its interval says how large it could be.",
+    f"The margin is the smallest difference of interest. A difference *{DIFFERS}* where q is below .05 and its 95% interval lies wholly "
+    f"beyond the margin: only this is claimed. It is *{EQUIVALENT}* where its 90% interval lies wholly within (two one-sided tests). "
+    f"Of all others it *{CANNOT_BE_TOLD}* which they are: the interval says how large they could be. What has no interval is not claimed.",
+    "The intervals are about other sentences of this kind (patterns, occupations, documents or pairs of names), and say nothing of other "
+    "training seeds, prompts or languages. They come from leaving whole clusters out of both runs.",
+    "Differences of slopes are judged as drifts are: the answers' differences, row by row, may have noise of each value of W, which "
+    "neighbouring values share. Differences of mean masses are at these values of W, and not at others.",
+    "p is how often chance alone would give a difference that far beyond its margin, if the true one were as large as the margin; q is p "
+    "after Benjamini and Hochberg's correction over all differences on this page. A difference within its margin has p = 1; one of "
+    "rounding is a tie and is not tested.",
 )
 GLOSSARY = {
     "value": "the number of the candidate less that of the baseline",
     "95% interval": "a range that, over many comparisons like this one, holds the true difference 95 times in 100",
-    "p": "how often a difference at least this large comes about when the two runs are exchanged in some of the clusters",
+    "p": "how often chance alone would give a difference this far beyond its margin, if the true one were as large as the margin",
     "q": "p after Benjamini and Hochberg's correction over all differences on this page; values in bold have q below .05",
     "n": "how many items of both runs the difference rests on",
     "unscored": "items that one of the two runs lacks or has no answer to",
     "baseline": "value in the baseline run, over the items of both",
     "candidate": "value in the run that is held against it, over the items of both",
+    "margin": "the smallest difference of interest, in the unit of the table",
+    "verdict": f"{DIFFERS} (claimed), {EQUIVALENT}, or {CANNOT_BE_TOLD}",
+    "mean_mass": "the average probability that the words of a group take; a difference of two is at these values of W, for other sentences",
+    "w_effect_of_difference": "the standard deviation of what the values of W do to the difference of both runs, without the noise that "
+    "the sentences leave: 0 where both answer W alike",
+    "slope": "how far the difference of both runs moves when W goes one step or unit further, which is the difference of their slopes; "
+    "it is judged as a drift is",
+}
+GLOSSARY |= {
+    f"{name}_over_prompts": f"{GLOSSARY[name]}; for masses averaged over all prompts, which decides what is claimed"
+    for name in ("mean_mass", "w_effect_of_difference", "slope")
+}
+TITLES = {
+    "w_effect_of_difference": "Effect of W on the difference",
+    "w_effect_of_difference_over_prompts": "Effect of W on the difference over prompts",
 }
 
 
-HOW_FOUND = "A difference counts as found where its q is below .05 and its interval excludes 0."
+HOW_FOUND = "A difference is claimed where q is below .05 and its 95% interval lies wholly beyond the margin."
 NOT_TESTED = "Not tested."
-NOTHING_DIFFERS = "No difference between the runs survived the correction for the number of tests."
+NOTHING_DIFFERS = "No difference between the runs is claimed to be more than its margin."
 ALL_ALIKE = "Where all answers are the same, there is no difference to be found."
 
 
@@ -71,13 +116,8 @@ def told_of(comparison: Comparison) -> Told:
         return probe.told(both[0], run.results)
 
 
-def is_found(difference: Result) -> bool:
-    """Whether a difference is told from zero; one without an interval by its q alone."""
-    return difference.q < ALPHA and not difference.low <= 0 <= difference.high
-
-
 def strongest_first(differences: Sequence[Result]) -> list[Result]:
-    """By how often they hold half their interval, since units differ; those that are found first, those without a number last."""
+    """By how often they hold half their interval, since units differ; those that are claimed first, those without a number last."""
     return sorted(differences, key=lambda one: (not is_found(one), -strength(one)))
 
 
@@ -92,10 +132,10 @@ def strength(difference: Result) -> float:
 
 
 def findings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> list[Finding]:
-    """A sentence for each difference that is found, the strongest first; then how many are not.
+    """A sentence for each difference that is claimed, the strongest first; then how many are not.
 
     Args:
-        comparisons: with one baseline, told together.
+        comparisons: told together.
         titles: of the audit's own measures, by name.
     """
     several = len(comparisons) > 1
@@ -113,40 +153,56 @@ def findings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
         if is_found(one)
     ]
     said.sort(key=lambda finding: -finding.strength)
-    return [*said, *(finding for of in comparisons for finding in _not_found(of, n_tests, several=several))]
+    if len(comparisons) > MOST_PAIRS:
+        return [*said, *_not_found(comparisons, n_tests)]
+    return [*said, *(finding for of in comparisons for finding in _not_found([of], n_tests, several=several))]
 
 
-def _not_found(comparison: Comparison, n_tests: int, *, several: bool) -> list[Finding]:
-    """How many differences are not told from zero, the strongest of them first in what the sentence rests on."""
-    both = f"{comparison.candidate} against {comparison.baseline}: " if several else ""
-    rows = [named(comparison, one, several=several) for one in strongest_first(comparison.differences)]
+def _not_found(comparisons: Sequence[Comparison], n_tests: int, *, several: bool = True) -> list[Finding]:
+    """How many differences are not claimed, the strongest of them first in what the sentence rests on."""
+    who = "" if not several else f"{comparisons[0].candidate} against {comparisons[0].baseline}: "
+    if len(comparisons) > 1:
+        who = f"In {len(comparisons)} comparisons: "
+    rows = strongest_first([named(of, one, several=several) for of in comparisons for one in of.differences])
     finite = [one for one in rows if math.isfinite(one.value)]
     lost = tuple(one for one in rows if not math.isfinite(one.value))
     left = tuple(one for one in finite if not is_found(one))
-    said = _summary(comparison, finite)
+    said, identical = _summary(comparisons, finite), all(of.identical for of in comparisons)
     found = [
-        Finding(both + said, found=False, strength=0.0, decided=ALL_ALIKE)
-        if comparison.identical
-        else Finding(both + said, found=False, strength=0.0, of=left, n_tests=n_tests, decided=HOW_FOUND)
+        Finding(who + said, found=False, strength=0.0, decided=ALL_ALIKE)
+        if identical
+        else Finding(who + said, found=False, strength=0.0, of=left, n_tests=n_tests, decided=HOW_FOUND)
     ]
-    not_had = Finding(both + _lost_told(len(lost)), found=False, strength=0.0, of=lost, decided=NOT_TESTED)
+    not_had = Finding(who + _lost_told(len(lost)), found=False, strength=0.0, of=lost, decided=NOT_TESTED)
     return [*(found if said else []), *([not_had] if lost else [])]
 
 
-def _summary(comparison: Comparison, finite: Sequence[Result]) -> str:
-    """How many differences can be told from zero; "" where all can."""
-    if comparison.identical:
-        same = f"All answers to {comparison.n_answered:,} items are the same"
+def _summary(comparisons: Sequence[Comparison], finite: Sequence[Result]) -> str:
+    """How many differences are equivalent, and of how many it cannot be told; "" where all are claimed."""
+    if len(comparisons) == 1 and comparisons[0].identical:
+        same = f"All answers to {comparisons[0].n_answered:,} items are the same"
         return f"{same}, so all {len(finite):,} differences are 0." if finite else f"{same}."
-    left = sum(not is_found(one) for one in finite)
-    if not left:
+    counts = counted(finite)
+    rest = [f"{counts[one]:,} {TOLD[one]}" for one in (EQUIVALENT, CANNOT_BE_TOLD) if counts[one]]
+    if not rest:
         return ""
-    none = left == len(finite)
-    return (
-        f"None of {left:,} differences can be told from zero."
-        if none
-        else f"Of {len(finite):,} differences, {left:,} cannot be told from zero."
-    )
+    many = "1 difference" if len(finite) == 1 else f"{len(finite):,} differences"
+    none = " None is claimed." if not counts[DIFFERS] else ""
+    return f"Of {many}, {' and '.join(rest)}.{none}"
+
+
+TOLD = {
+    DIFFERS: "differ by more than their margin",
+    EQUIVALENT: "are equivalent within their margin",
+    CANNOT_BE_TOLD: "cannot be told to be either",
+}
+"""Verdicts of several differences."""
+
+
+def counted(differences: Sequence[Result]) -> dict[str, int]:
+    """How many of the differences that have a value are what, by verdict."""
+    found = [verdict(one) for one in differences if math.isfinite(one.value)]
+    return {one: found.count(one) for one in VERDICTS}
 
 
 def _lost_told(lost: int) -> str:
@@ -161,9 +217,14 @@ def telling_keys(differences: Sequence[Result]) -> list[str]:
 
 def label(difference: Result, titles: Mapping[str, str], keys: Sequence[str]) -> str:
     """What a difference is of: its measure, and its levels of these keys."""
-    title = titles.get(difference.measure) or measure_title(difference.measure)
+    title = title_of(difference.measure, titles)
     levels = [level for key, level in difference.group.items() if level and key in keys]
     return f"{title} ({', '.join(levels)})" if levels else title
+
+
+def title_of(measure: str, titles: Mapping[str, str]) -> str:
+    """The title of a measure: the audit's own, or what it is called here."""
+    return titles.get(measure) or TITLES.get(measure) or measure_title(measure)
 
 
 def _sentence(one: Result, comparison: Comparison, titles: Mapping[str, str], keys: Sequence[str]) -> str:
@@ -171,15 +232,14 @@ def _sentence(one: Result, comparison: Comparison, titles: Mapping[str, str], ke
     places = decimals(one)
     unit = f" {one.unit}" if one.unit and one.unit not in ("share", "r") else ""
     direction = "higher" if one.value > 0 else "lower"
+    interval = f"95% interval of the difference {number(one.low, places)} to {number(one.high, places)}"
+    beyond = f"margin {significant(one.detail[MARGIN])}, q {probability(one.q)}"
+    if not math.isfinite(one.detail["baseline"]):
+        return f"{what}: {number(one.value, places)}{unit}, {comparison.candidate} less {comparison.baseline}; {interval}, {beyond}."
     first, second = (number(one.detail[side], places) for side in ("baseline", "candidate"))
-    interval = (
-        f"95% interval of the difference {number(one.low, places)} to {number(one.high, places)}"
-        if math.isfinite(one.low)
-        else "no interval, since all clusters differ alike"
-    )
     return (
         f"{what} is {number(abs(one.value), places)}{unit} {direction} in {comparison.candidate} ({second}) than in "
-        f"{comparison.baseline} ({first}); {interval}, q {probability(one.q)}."
+        f"{comparison.baseline} ({first}); {interval}, {beyond}."
     )
 
 
@@ -203,43 +263,68 @@ def page_of(
     python: str,
     provenance: Mapping[str, str],
 ) -> Page:
-    """The page of one or more comparisons with one baseline."""
+    """The page of one or more comparisons that are told together."""
     first, several = comparisons[0], len(comparisons) > 1
     told = told_of(first)
-    others = " and ".join(one.candidate for one in comparisons)
+    sides = sides_of(comparisons)
     said = findings(comparisons, told.titles)
     claimants = "listed words" if told.of_words else "possible answers"
+    all_of_them = f"{', '.join(list(sides)[:-1])} and {list(sides)[-1]}"
     return Page(
-        title=f"{told.title}: {others} against {first.baseline}",
-        lead=f"What differs between the answers of {others} and those of {first.baseline}, to the same questions?{_one_model(comparisons)}",
+        title=f"{told.title}: {all_of_them} with each other"
+        if several
+        else f"{told.title}: {first.candidate} against {first.baseline}",
+        lead=f"What differs between the answers of {all_of_them} to the same questions?{_one_model(comparisons)}",
         findings=said,
-        results=[named(one, difference, several=several) for one in comparisons for difference in one.differences],
+        results=[_row(named(one, each, several=several)) for one in comparisons for each in one.differences],
         figures=pictures,
-        shown=[_compared(comparisons)],
+        shown=[*([_pairs(comparisons)] if several else []), _compared(sides)],
         asked=told.asked,
         examples=told.examples,
-        asked_of={"baseline": _who(first.baseline, first.runs[0])}
-        | {_place(at, several=several): _who(one.candidate, one.runs[1]) for at, one in enumerate(comparisons, 1)},
-        notes=[*_own_notes(comparisons, several=several), *NOTES],
+        asked_of={_place(at, several=several): _who(name, run) for at, (name, run) in enumerate(sides.items(), 1)},
+        notes=[*notes_of(comparisons), *NOTES],
         command=command,
         python=python,
         provenance=provenance,
-        titles=told.titles,
-        glossary={**told.glossary, **GLOSSARY},
+        titles={**TITLES, **told.titles},
+        glossary={**told.glossary, **_glossary(comparisons)},
         neutral="no difference would give",
         basis=_basis(said, comparisons, claimants),
         nothing=ALL_ALIKE if all(one.identical for one in comparisons) else NOTHING_DIFFERS,
     )
 
 
+def _glossary(comparisons: Sequence[Comparison]) -> dict[str, str]:
+    """Meanings of columns, and of the measures that are compared here."""
+    measures = {one.measure for of in comparisons for one in of.differences}
+    of_measures = {name for name in GLOSSARY if name in MEASURES or name in TITLES}
+    return {name: text for name, text in GLOSSARY.items() if name not in of_measures or name in measures}
+
+
+def _row(difference: Result) -> Result:
+    """A difference as a row of the page: with its verdict, and without the numbers that only the table holds."""
+    told = verdict(difference) if math.isfinite(difference.value) else ""
+    detail = {name: number for name, number in difference.detail.items() if name not in LEFT_TO_THE_TABLE}
+    return replace(difference, group={**difference.group, VERDICT: told}, detail=detail)
+
+
+def sides_of(comparisons: Sequence[Comparison]) -> dict[str, Record]:
+    """All that were compared, by what they are called, in order."""
+    sides: dict[str, Record] = {}
+    for one in comparisons:
+        for name, run in zip((one.baseline, one.candidate), one.runs, strict=True):
+            sides.setdefault(name, run)
+    return sides
+
+
 def _basis(said: Sequence[Finding], comparisons: Sequence[Comparison], claimants: str) -> dict[str, dict[str, str]]:
     """What each finding rests on beside its differences: what both runs were asked, the mass that nobody claimed, protocol, graph."""
-    by_name = {one.candidate: one for one in comparisons}
+    by_name = {pair_name(one): one for one in comparisons}
     basis = {}
     for finding in said:
         if finding.of:
-            of = by_name.get(finding.of[0].group.get(CANDIDATE, ""), comparisons[0])
-            facets = [{key: level for key, level in one.group.items() if key != CANDIDATE} for one in finding.of]
+            of = by_name.get(finding.of[0].group.get(RUNS, ""), comparisons[0])
+            facets = [{key: level for key, level in one.group.items() if key != RUNS} for one in finding.of]
             common = {key: level for key, level in facets[0].items() if all(one.get(key) == level for one in facets)}
             sides = zip((of.baseline, of.candidate), of.shared, strict=True)
             basis[finding.text] = beside_each_other([(name, _side(run, common, claimants)) for name, run in sides])
@@ -255,47 +340,72 @@ def _side(run: Record, facet: Mapping[str, str], claimants: str) -> dict[str, st
 def _one_model(comparisons: Sequence[Comparison]) -> str:
     """Whose answers these all are, where runs of one model are called otherwise."""
     models = {str(run.manifest["model"]) for one in comparisons for run in one.runs}
-    return f" All runs asked {models.pop()}." if len(models) == 1 else ""
+    names = set(sides_of(comparisons))
+    return f" All runs asked {models.pop()}." if len(models) == 1 and not names & models else ""
 
 
 def _who(name: str, run: Record) -> str:
+    """A run by its name, and whom it asked, if that is not its name."""
     model = str(run.manifest["model"])
-    return name if name == model else f"{name}: a run of {model}"
+    models = {model, *(str(part["name"]) for part in run.manifest.get("models", ()))}
+    return name if name in models else f"{name}: a run of {model}"
 
 
 def _place(at: int, *, several: bool) -> str:
-    return f"candidate {at}" if several else "candidate"
+    return f"run {at}" if several else ("baseline", "candidate")[at - 1]
 
 
-def _own_notes(comparisons: Sequence[Comparison], *, several: bool) -> list[str]:
-    return [f"{one.candidate}: {note}" if several else note for one in comparisons for note in one.notes]
+def notes_of(comparisons: Sequence[Comparison]) -> list[str]:
+    """Notes of each comparison, once where several have one, and with their names where not all have it."""
+    by_note: dict[str, list[str]] = {}
+    for one in comparisons:
+        for note in one.notes:
+            by_note.setdefault(note, []).append(pair_name(one))
+    return [
+        note if len(names) == len(comparisons) else f"{'; '.join(names)}: {note}" for note, names in by_note.items()
+    ]
+
+
+def pair_name(comparison: Comparison) -> str:
+    """What a comparison is called beside others."""
+    return f"{comparison.candidate} less {comparison.baseline}"
 
 
 def named(comparison: Comparison, difference: Result, *, several: bool) -> Result:
-    """A difference that says of which run it is, where there are several."""
-    return replace(difference, group={CANDIDATE: comparison.candidate, **difference.group}) if several else difference
+    """A difference that says which run less which it is, where there are several."""
+    return replace(difference, group={RUNS: pair_name(comparison), **difference.group}) if several else difference
 
 
-def _compared(comparisons: Sequence[Comparison]) -> Shown:
-    """Who the runs are, side by side."""
-    runs = [(comparisons[0].baseline, comparisons[0].runs[0]), *((one.candidate, one.runs[1]) for one in comparisons)]
-    facts = [_facts(run) for _, run in runs]
+def _pairs(comparisons: Sequence[Comparison]) -> Shown:
+    """How many differences of each comparison are what."""
     rows = [
-        [name, *(one.get(name, "") or MISSING for one in facts)]
-        for name in dict.fromkeys(k for one in facts for k in one)
+        [one.candidate, one.baseline, f"{one.n_answered:,}", *(f"{n:,}" for n in counted(one.differences).values())]
+        for one in comparisons
     ]
-    return Shown("What was compared", ["fact", *(name for name, _ in runs)], rows)
+    return Shown("Every pair", ["candidate", "baseline", "items of both", *VERDICTS], rows)
 
 
-def _facts(run: Record) -> dict[str, str]:
-    """Who a run asked, how, when, and the command that repeats it."""
+def _compared(sides: Mapping[str, Record]) -> Shown:
+    """Who the runs are, side by side; in columns of many, row by row."""
+    facts = {name: _facts(name, run) for name, run in sides.items()}
+    known = list(dict.fromkeys(key for one in facts.values() for key in one))
+    if len(facts) > MOST_PAIRS:
+        rows = [[name, *(one.get(key, "") or MISSING for key in known)] for name, one in facts.items()]
+        return Shown("What was compared", ["run", *known], rows)
+    rows = [[key, *(one.get(key, "") or MISSING for one in facts.values())] for key in known]
+    return Shown("What was compared", ["fact", *facts], rows)
+
+
+def _facts(name: str, run: Record) -> dict[str, str]:
+    """Who a run asked, how, when, and the command that repeats it; of one of its models, if it is called so."""
     manifest = run.manifest
     cards = {str(part["name"]): part["card"] for part in manifest.get("models", ())}
+    cards = {name: cards[name]} if name in cards else cards
     if "model_card" in manifest:
         cards = {str(manifest["model"]): manifest["model_card"]}
     counts: Mapping[str, Any] = manifest.get("counts", {})
     return {
-        "model": str(manifest["model"]),
+        "model": name if name in cards else str(manifest["model"]),
         "source": _of_cards(cards, "source") or str(manifest.get("recorded", "")),
         "revision": _of_cards(cards, "revision"),
         "dtype": _of_cards(cards, "dtype"),
@@ -333,11 +443,11 @@ def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
     for one in strongest_first([named(of, one, several=several) for of in comparisons for one in of.differences]):
         if math.isfinite(one.value):
             by_measure.setdefault((one.measure, one.unit), []).append(one)
-    others = "the other runs" if several else first.candidate
+    less = "one run less another" if several else pair_name(first)
     differing = [(key, rows) for key, rows in by_measure.items() if any(one.value for one in rows)]
     drawn = []
     for (measure, unit), rows in differing[:MOST_FIGURES]:
-        title = titles.get(measure) or measure_title(measure)
+        title = title_of(measure, titles)
         keys = telling_keys(rows)
         chosen = [
             DrawnDifference(
@@ -345,19 +455,19 @@ def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
                 one.value,
                 one.low,
                 one.high,
-                is_found(one),
+                found=is_found(one),
+                equivalent=verdict(one) == EQUIVALENT,
+                margin=one.detail.get(MARGIN, 0.0),
             )
             for one in rows[:MOST_ROWS]
         ]
         drawn.append(
             Drawing(
                 name=f"difference_{measure}",
-                figure=draw_differences(
-                    chosen, title=f"{title}: {others} less {first.baseline}", unit=unit, n_all=len(rows)
-                ),
+                figure=draw_differences(chosen, title=f"{title}: {less}", unit=unit, n_all=len(rows)),
                 caption=(
-                    f"{title}, {others} less {first.baseline}, with 95% intervals; filled where a difference is told from zero after "
-                    f"correction. {_how_many(len(chosen), len(rows))}"
+                    f"{title}, {less}, with 95% intervals before the band of the margin; a dot where a difference is claimed to be more "
+                    f"than that, a square where it is equivalent. {_how_many(len(chosen), len(rows))}"
                 ).strip(),
                 alt=describe_differences(chosen, title, unit),
             )

@@ -81,10 +81,30 @@ def _are_tables(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(one, Mapping) for one in value.values())
 
 
+def _are_counts(value: Any) -> bool:
+    return _are_tables(value) and all(type(n) is int for counts in value.values() for n in counts.values())
+
+
+def _are_controls(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(rows, list) and all(map(_is_control, rows)) for rows in value.values()
+    )
+
+
+def _is_control(row: Any) -> bool:
+    """Whether it says what was asked, and which percentage went to no option, or nothing of that."""
+    if not isinstance(row, Mapping) or not all(_is_text(row.get(name)) for name in ("prompt", "text", "unscored")):
+        return False
+    percent = row.get("unclaimed", "")
+    return percent is None or type(percent) in (int, float)
+
+
 OF_MODELS: Mapping[str, Callable[[Any], bool]] = {
     "readout": _is_text,
     "readouts": _are_texts,
     "models": _are_tables,
+    "controls": _are_controls,
+    "tokens_of_word": _are_counts,
 }
 """What asking adds to a design, which no audit's own has: of each model, what is known of it and how it was read."""
 
@@ -130,11 +150,15 @@ class Probe(Protocol):
     """One audit that a user can name.
 
     The module defines these as module-level names; a package outside adds a probe by an entry point of the group
-    `undertow.probes` that names such a module. Four more it may have: `limited(settings, sampling)`, sentences on what `--limit`
+    `undertow.probes` that names such a module. Six more it may have: `limited(settings, sampling)`, sentences on what `--limit`
     keeps the run from finding, which go into `w_notes` of its design; `suited(settings, asks)`, its settings for a model that can
     be asked these kinds of query; `foreseen(settings, sampling)`, where later rounds depend on answers: all items that may
-    be asked; and `RESTS_ON`, which kind its findings are if they are laid at selection's door, "drift with W" or "specification of
-    the task", for an audit that names a causal graph (docs/causal-graphs.md). What is found and rests on no W has `rests=False`.
+    be asked; `differences(baseline, candidate, margin, seed)`, results of the same rows answered by two models, whose errors stand
+    for those that leaving out clusters gives (p is that of a difference no larger than `margin(result)`; `inner_low` and
+    `inner_high` of `detail` are the 90% interval; a NaN value leaves the value as it is); `controls(settings)`, items that are asked
+    after all rounds and are in no measure, of which `controls` of the design tells how much of the probability went to no option; and
+    `RESTS_ON`, which kind its findings are if they are laid at selection's door, "drift with W" or "specification of the task", for
+    an audit that names a causal graph (docs/causal-graphs.md). What is found and rests on no W has `rests=False`.
 
     Attributes:
         SUMMARY: one line for `undertow ls probes`.

@@ -7,13 +7,13 @@ the ICLR submission "Selection Induced Collider Bias in LLMs", section 4; McMili
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow import challenge
-from undertow.probes import _drift_told, _limit
+from undertow.probes import _controls, _drift_told, _limit, _words_told
 from undertow.probes._drift_told import ALPHA, FACETS
 from undertow.probes._masses import observations
 from undertow.probes._models import (
@@ -104,6 +104,12 @@ def rounds(settings: Settings, sampling: Sampling) -> Rounds:
     """One round: every cell of the design, by every prompt."""
     words = _given(settings).words
     yield in_prompts(_drawn(_items(settings), settings, sampling), words, settings)
+
+
+def controls(settings: Settings) -> list[Item]:
+    """A few sentences that decide their answer, by every prompt, where the words are the English pronouns."""
+    words = _given(settings).words
+    return in_prompts(_controls.controls(words), words, settings)
 
 
 def limited(settings: Settings, sampling: Sampling) -> list[str]:
@@ -267,8 +273,15 @@ def _gaps(groups: Sequence[str]) -> list[list[str]]:
 def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Evidence:
     """Masses in percent, normalised over the groups, from each option's log-likelihood."""
     shared = scores.readout == LIKELIHOOD
-    frame = observations(items, scores, design["groups"], model)
-    return Evidence(frame, {**design, "normalised": shared, "readout": scores.readout})
+    groups, words = design["groups"], design["words"]
+    frame = observations(items, scores, groups, model)
+    tokens = _words_told.tokens_of_words(items, scores, words)
+    unlike = _words_told.notes_on_words(_words_told.mean_masses(frame, groups), tokens, words, model)
+    told = {
+        "w_notes": [*design.get("w_notes", []), *unlike],
+        **({"tokens_of_word": {model: tokens}} if tokens else {}),
+    }
+    return Evidence(frame, {**design, **told, "normalised": shared, "readout": scores.readout})
 
 
 def read_table(path: Path, protocol: str) -> tuple[Evidence, str]:
@@ -289,6 +302,8 @@ def read_table(path: Path, protocol: str) -> tuple[Evidence, str]:
 
     frame, groups = read_recorded(path)
     covariates, notes = covariates_of(frame)
+    for model, rows in frame.groupby("model", sort=False):
+        notes = [*notes, *_words_told.notes_on_words(_words_told.mean_masses(rows, groups), {}, {}, str(model))]
     design = {
         "groups": groups,
         "words": {},
@@ -313,12 +328,46 @@ def measure(evidence: Evidence, seed: int) -> list[Result]:
 
 
 def findings(evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
-    """A sentence for every drift, the largest effects first; claimed by one test, corrected over the run."""
+    """A sentence for every drift, the largest effects first; claimed by one test, corrected over the run.
+
+    Of a model that could not be asked at all, one sentence says why.
+    """
+    silent = _unasked(evidence.frame)
+    scored = [result for result in results if result.group.get("model") not in silent]
     told = [
-        *_drift_told.findings(results, evidence.frame, evidence.design),
-        *compared(results, evidence.frame, evidence.design, ALPHA),
+        *_drift_told.findings(scored, evidence.frame, evidence.design),
+        *compared(scored, evidence.frame, evidence.design, ALPHA),
     ]
-    return sorted(told, key=lambda finding: (not finding.found, -finding.strength))
+    return [
+        *sorted(told, key=lambda finding: (not finding.found, -finding.strength)),
+        *(
+            Finding(
+                text,
+                found=False,
+                strength=0.0,
+                of=tuple(one for one in _drift_told.deciding(results) if one.group["model"] == model),
+                decided="Not tested.",
+            )
+            for model, text in silent.items()
+        ),
+    ]
+
+
+def _unasked(frame: pd.DataFrame) -> dict[str, str]:
+    """Why a model has no number at all, by its name; without models that have some."""
+    told = {}
+    for model, reasons in frame.groupby("model", sort=False)["unscored"]:
+        if (reasons != "").all():
+            counts = reasons.value_counts()
+            whys = (
+                "; ".join(f"{reason} ({count:,} texts)" for reason, count in counts.items())
+                if counts.size > 1
+                else counts.index[0]
+            )
+            told[str(model)] = (
+                f"{model}: nothing was measured, since none of the {len(reasons):,} texts could be asked: {whys}."
+            )
+    return told
 
 
 def _span(w_name: str, facet: pd.DataFrame) -> str:
@@ -375,8 +424,9 @@ def draw(evidence: Evidence, results: Sequence[Result]) -> Iterator[Drawing]:
 
 
 def tables(evidence: Evidence) -> dict[str, pd.DataFrame]:
-    """None: the observations hold every sentence, and the results every mean."""
-    return {}
+    """`words`: how each word of a group moves by itself, where groups have several; the results hold every group."""
+    words = _words_told.words_table(evidence)
+    return {} if words is None else {"words": words}
 
 
 def told(evidence: Evidence, results: Sequence[Result]) -> Told:
@@ -384,13 +434,16 @@ def told(evidence: Evidence, results: Sequence[Result]) -> Told:
     frame, design = evidence.frame, evidence.design
     values = [_span(str(name), facet) for name, facet in frame.groupby("w_name", sort=False)]
     words = [f"{group}: {', '.join(forms)}" for group, forms in design["words"].items()]
+    n_models = frame["model"].nunique()
+    texts = f"{len(frame):,} texts in all" if n_models == 1 else f"{len(frame):,} texts in all, over {n_models} models"
     asked = [
-        f"{design['title']}{' — ' + design['source'] if design['source'] else ''}; {len(frame):,} texts in all.",
+        f"{design['title']}{' — ' + design['source'] if design['source'] else ''}; {texts}.",
         *values,
     ]
     asked += told_prompts(design)
     if words:
         asked.append(f"Nothing in a text decides which of these words fills the blank: {'; '.join(words)}.")
+    asked += _words_told.told_controls(design)
     examples = [] if "text" not in frame else list(dict.fromkeys(frame["text"].iloc[:: max(len(frame) // 4, 1)]))[:4]
     return Told(
         title="Spurious correlation",
@@ -398,6 +451,7 @@ def told(evidence: Evidence, results: Sequence[Result]) -> Told:
         asked=asked,
         examples=examples,
         notes=_notes(design, frame),
+        shown=_words_told.words_shown(evidence),
     )
 
 
@@ -440,7 +494,7 @@ TOP_FIVE = " Words that are not among the five most probable count as nothing."
 
 
 def _notes(design: Mapping[str, Any], frame: pd.DataFrame) -> list[str]:
-    unscored = frame.loc[frame["unscored"] != "", "unscored"].value_counts()
+    unscored = frame.loc[frame["unscored"] != ""].groupby(["model", "unscored"], sort=False).size()
     return [
         *_readings(design),
         *([BOUNDED] if any(str(name).endswith(".low") for name in frame) else []),
@@ -453,5 +507,12 @@ def _notes(design: Mapping[str, Any], frame: pd.DataFrame) -> list[str]:
         "The band in a figure is that of the straight line alone, as in the papers; it promises less noise than there is.",
         "A slope shows that the answer moves with something that does not decide it. It does not show why: not which "
         "texts the model learned from, and not how it behaves in other sentences, prompts or languages.",
-        *(f"Unscored, {count:,} texts: {reason}" for reason, count in unscored.items()),
+        *(f"Unscored, {count:,} texts of {model}: {reason}" for (model, reason), count in unscored.items()),
     ]
+
+
+def differences(baseline: Evidence, candidate: Evidence, margin: Callable[[Result], float], seed: int) -> list[Result]:
+    """What W does to the differences of two models: judged as a drift is."""
+    from undertow.measures.drift_differences import drift_differences
+
+    return drift_differences((baseline.frame, candidate.frame), baseline.design, margin=margin, seed=seed)

@@ -6,7 +6,7 @@ Knows how rows are laid out and told; knows nothing about how differences were g
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +21,13 @@ from undertow.report.words import number, plain, significant_decimals
 from undertow.types import UndertowError
 
 FOUND_COLOUR, OTHER_COLOUR = COLOURS[0], GREY
-"""Told from zero, and not; the mark is filled or hollow too, so that nothing rests on colour."""
+"""Claimed, and not; marks differ by shape and filling too, so that nothing rests on colour."""
+BAND = "#e9eef4"
+"""Behind a row, from minus its margin to its margin."""
 _ROW_PX, _LABEL_PX, _BELOW_PX = 22, 300, 44
 _NONE, _NONE_PX = " (no interval)", 84
+MOST_BAND = 3
+"""A margin is shown whole up to this many times as wide as what is drawn; a wider one fills the figure."""
 _SAID_ROWS = 12
 """Rows that the text alternative tells one by one."""
 
@@ -36,7 +40,9 @@ class DrawnDifference:
         label: what differs.
         value: by how much.
         low, high: 95% interval; NaN where there is none.
-        found: whether it is told from zero.
+        found: whether it is claimed to be more than its margin.
+        equivalent: whether it is told to be within its margin.
+        margin: the smallest difference of interest; 0 where none was named.
     """
 
     label: str
@@ -44,6 +50,13 @@ class DrawnDifference:
     low: float
     high: float
     found: bool
+    equivalent: bool = False
+    margin: float = 0.0
+
+    @property
+    def look(self) -> str:
+        """One of `_MARKS`."""
+        return "found" if self.found else "equivalent" if self.equivalent else "open"
 
 
 def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, n_all: int = 0) -> Figure:
@@ -66,13 +79,16 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
     shown = f"The {len(rows)} strongest of {n_all:,} are shown." if len(rows) < n_all else ""
     with lettering("".join([title, unit, *(row.label for row in rows)])):
         lead = "Each mark is a difference, with its 95% interval where it has one; the line is no difference."
+        if any(row.margin for row in rows):
+            lead += " The band behind a row is its margin, the smallest difference of interest."
         sheet = Sheet(title, lead, [shown] if shown else [])
         legend = sheet.legend(
             {
-                "told from zero after correction": Line2D([], [], **_mark(found=True)),
-                "not told from zero": Line2D([], [], **_mark(found=False)),
+                "more than the margin": Line2D([], [], **_mark("found")),
+                "equivalent within it": Line2D([], [], **_mark("equivalent")),
+                "cannot be told": Line2D([], [], **_mark("open")),
             },
-            columns=2,
+            columns=3,
         )
         labels = [_fitted(sheet, row) for row in rows]
         left = EDGE_PX + max(text_width_px(sheet.figure, label, SMALL_SIZE, "normal") for label in labels) + 14
@@ -104,15 +120,23 @@ def _fitted(sheet: Sheet, row: DrawnDifference) -> str:
     return sheet.fit(name, _LABEL_PX) if math.isfinite(row.low) else f"{sheet.fit(name, _LABEL_PX - _NONE_PX)}{_NONE}"
 
 
-def _mark(*, found: bool) -> dict[str, Any]:
-    colour = FOUND_COLOUR if found else OTHER_COLOUR
+_MARKS: Mapping[str, tuple[str, str, float, float]] = {
+    "found": (FOUND_COLOUR, "o", 6.0, 1.6),
+    "equivalent": (OTHER_COLOUR, "s", 5.0, 1.2),
+    "open": (OTHER_COLOUR, "D", 5.0, 1.2),
+}
+"""Colour, shape, size of the mark and width of the line of what is claimed, equivalent or open."""
+
+
+def _mark(look: str) -> dict[str, Any]:
+    colour, shape, size, width = _MARKS[look]
     return {
         "color": colour,
-        "marker": "o" if found else "D",
-        "markersize": 6.0 if found else 5.0,
-        "markerfacecolor": colour if found else "white",
+        "marker": shape,
+        "markersize": size,
+        "markerfacecolor": "white" if look == "open" else colour,
         "markeredgecolor": colour,
-        "linewidth": 1.6 if found else 1.2,
+        "linewidth": width,
     }
 
 
@@ -125,30 +149,35 @@ def _draw_rows(axes: Axes, rows: Sequence[DrawnDifference], body_px: float) -> N
     axes.axvline(0, color="#222222", linewidth=1.0, zorder=2)
     for place, row in enumerate(rows):
         at = body_px - 4 - (place + 0.5) * _ROW_PX
-        look = _mark(found=row.found)
+        look = _mark(row.look)
+        if row.margin:
+            axes.fill_betweenx([at - _ROW_PX / 2, at + _ROW_PX / 2], -row.margin, row.margin, color=BAND, linewidth=0)
         if math.isfinite(row.low):
             axes.plot([row.low, row.high], [at, at], color=look["color"], linewidth=look["linewidth"], zorder=3)
         axes.plot([row.value], [at], linestyle="none", zorder=4, **{k: v for k, v in look.items() if k != "linewidth"})
 
 
 def _range(rows: Sequence[DrawnDifference]) -> tuple[float, float]:
-    """Ends of the x axis: around 0, every difference and every interval."""
+    """Ends of the x axis: around 0, every difference and every interval, and margins that are not much wider than these."""
     ends = [
         0.0,
         *(row.value for row in rows),
         *(end for row in rows for end in (row.low, row.high) if math.isfinite(end)),
     ]
+    far = max(map(abs, ends))
+    ends += [end for row in rows for end in (-row.margin, row.margin) if abs(end) <= MOST_BAND * far]
     air = 0.06 * (max(ends) - min(ends)) or 1.0
     return min(ends) - air, max(ends) + air
 
 
 def describe_differences(rows: Sequence[DrawnDifference], title: str, unit: str) -> str:
     """The figure in words, for those who cannot see it."""
-    found = sum(row.found for row in rows)
+    found, equivalent = sum(row.found for row in rows), sum(row.look == "equivalent" for row in rows)
     told = [_told(row) for row in rows[:_SAID_ROWS]]
     more = f" And {len(rows) - _SAID_ROWS} more." if len(rows) > _SAID_ROWS else ""
     units = f", in {plain(unit)}" if unit else ""
-    return f"Differences of {plain(title)}{units}: {found} of {len(rows)} told from zero. {'; '.join(told)}.{more}"
+    counted = f"{found} of {len(rows)} more than the margin, {equivalent} equivalent"
+    return f"Differences of {plain(title)}{units}: {counted}. {'; '.join(told)}.{more}"
 
 
 def _told(row: DrawnDifference) -> str:
