@@ -182,25 +182,66 @@ def test_menu_shows_the_last_part_of_a_path_and_keeps_one_model_open(tmp_path: P
 
 def test_a_planted_drift_is_found_and_told() -> None:
     """The toy's share of she is .30 at 1900 and rises 10 points a century, of .80 that the pronouns have together."""
-    question = read_form(replace(FORM, values="1800, 1850, 1900, 1950, 2000"), MENU, DRIFT)
+    question = read_form(replace(FORM, values=", ".join(map(str, range(1800, 2001, 20)))), MENU, DRIFT)
     reply = answer_drift(question, find(Request("toy")), silent)
     first, last = (100 * (0.30 + (year - 1900) / 1000) / 0.80 for year in (1800, 2000))
     told = [float(number) for number in re.findall(r"of “she” rises from ([\d.]+) to ([\d.]+)%", reply.sentence)[0]]
     assert told == pytest.approx([first, last], abs=0.8)
     assert "the answer drifts with something that does not decide it (p" in reply.sentence
-    assert list(reply.table["value"]) == ["1800", "1850", "1900", "1950", "2000"]
+    assert list(reply.table["value"]) == [str(year) for year in range(1800, 2001, 20)]
     np.testing.assert_allclose(reply.table[["female", "male", "neutral"]].sum(axis=1), 100)
     assert [curve.title for curve in reply.curves] == ["Female: she", "Male: he", "Neutral: they"]
     assert (reply.table["female low"] < reply.table["female fit"]).all()
 
 
+def test_numbers_of_a_visitor_are_fitted_to_the_numbers_whatever_their_order() -> None:
+    years = [1800, 1990, 2000, 2005, 2010, 2016]
+    shuffled = "2016, 1800, 2005, 1990, 2010, 2000"
+    found = [
+        answer_drift(read_form(replace(FORM, values=values), MENU, DRIFT), find(Request("toy")), silent)
+        for values in (", ".join(map(str, years)), shuffled)
+    ]
+    pd.testing.assert_frame_equal(found[0].table, found[1].table)
+    assert found[0].sentence == found[1].sentence
+    table, (curve, *_) = found[0].table, found[0].curves
+    assert curve.axis.tolist() == years
+    slope, start = np.polyfit(years, table["female"], 1)
+    np.testing.assert_allclose(table["female fit"], slope * np.array(years) + start)
+    np.testing.assert_allclose(curve.mean, slope * curve.x + start)
+    dots = draw_curve(curve, found[0].labels, 0, 100).axes[0].lines[1]
+    assert list(dots.get_xdata()) == years
+
+
+def test_a_list_of_the_package_keeps_its_places_and_tells_its_order() -> None:
+    for one in presets():
+        values = ", ".join(one.values)
+        question = read_form(Form(one.drift, values, one.placeholder, "toy"), MENU, DRIFT)
+        assert question.spectrum.axis == tuple(range(len(one.values)))
+        reply = answer_drift(question, find(Request("toy")), silent)
+        assert one.spectrum.order in " ".join([reply.sentence, *reply.notes])
+    own = read_form(replace(FORM, values="Chad, Iran, Mali"), MENU, DRIFT)
+    assert (own.spectrum.scale, own.spectrum.order) == ("index", "as listed")
+    with pytest.raises(UndertowError, match="one number"):
+        read_form(replace(FORM, values="1, 2, 2.0"), MENU, DRIFT)
+
+
+def test_labels_of_an_uneven_axis_keep_their_distance() -> None:
+    axis = np.array([1800.0, 1990, 2000, 2005, 2010, 2016])
+    assert labelled(axis) == [0, 1, 5]
+    for n in range(3, 101):
+        kept = labelled(np.arange(float(n)))
+        assert kept == sorted({round(place) for place in np.linspace(0, n - 1, min(n, 7))})
+
+
 def test_without_a_drift_none_is_claimed() -> None:
-    form = replace(FORM, sentence="She lived in DATE.", values="Chad, Iran, Mali, Peru, Cuba, Laos")
+    form = replace(FORM, sentence="She lived in DATE.", values="Chad, Iran, Mali, Peru, Cuba, Fiji, Togo, Laos")
     reply = answer_drift(read_form(form, MENU, DRIFT), find(Request("toy")), silent)
     assert reply.sentence == "From Chad to Laos, the answer does not move at all."
     behind = replace(form, sentence="In DATE she lived.")
     reply = answer_drift(read_form(behind, MENU, DRIFT), find(Request("toy")), silent)
-    assert reply.sentence.startswith("From Chad to Laos, no drift of the answer can be told from chance (smallest p ")
+    assert reply.sentence.startswith("From Chad to Laos, no drift of the answer can be told from noise")
+    few = answer_drift(read_form(replace(behind, values="Chad, Iran, Mali"), MENU, DRIFT), find(Request("toy")), silent)
+    assert "3 values are too few" in few.sentence
 
 
 def test_bend_is_told_between_its_ends_with_the_steps_of_the_work_and_figures_that_share_a_scale() -> None:

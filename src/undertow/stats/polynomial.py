@@ -16,7 +16,6 @@ from scipy import stats
 
 from undertow.stats.doubles import usable
 from undertow.stats.line import ROUNDING_SHARE
-from undertow.stats.permutation import LabelOrders
 
 Floats = NDArray[np.float64]
 
@@ -107,39 +106,3 @@ def fit_polynomial(x: ArrayLike, y: ArrayLike, degree: int, level: float = 0.95)
         weights=np.linalg.solve(root, on_basis),
         root=root,
     )
-
-
-def polynomial_p_values(x: ArrayLike, y: ArrayLike, degree: int, orders: LabelOrders) -> Floats:
-    """Permutation p-value of the fit of every row of y [row, label] on a polynomial in x [label]: [row].
-
-    The share of orders of the labels whose curve lies at least as close to the points as the observed one (by its share of
-    the spread); random orders count the observed one in, so that p is never 0. For degree 1 it is the two-sided test of the
-    slope. A row with a NaN, or fewer different x than the curve needs, has no curve to test and is NaN; a constant row is
-    all ties: p is 1.
-
-    Raises:
-        ValueError: y's last axis, x and the orders do not have one length, or the degree is below 1.
-    """
-    xs, ys = usable(x), usable(y)
-    n_labels = orders.orders.shape[1]
-    if xs.shape != (n_labels,) or ys.ndim != 2 or ys.shape[1] != n_labels or degree < 1:
-        raise ValueError(
-            f"need x [{n_labels}], y [row, {n_labels}] and a degree of 1 or more; got {xs.shape}, {ys.shape}"
-        )
-    if len(np.unique(xs)) <= degree:
-        return np.full(len(ys), math.nan)
-    scaled = (xs - (xs.min() + xs.max()) / 2) / (np.ptp(xs) / 2)
-    # Without the constant: it fits every order equally, and y is taken from its mean.
-    terms = legendre.legvander(scaled, degree)[:, 1:]
-    basis = np.linalg.qr(terms - terms.mean(axis=0))[0]  # [label, term]
-    from_mean = ys - ys.mean(axis=1, keepdims=True)
-    observed = np.sum((from_mean @ basis) ** 2, axis=1)  # [row]
-    tie = ROUNDING_SHARE * np.sum(ys**2, axis=1)
-    hits = np.zeros(len(ys), dtype=np.int64)
-    for row, values in enumerate(from_mean):
-        # Shuffling the values is shuffling the labels the other way round, and either family of orders has both.
-        shuffled = np.sum((values[orders.orders] @ basis) ** 2, axis=1)  # [order]
-        hits[row] = np.count_nonzero(shuffled >= observed[row] - tie[row])
-    extra = 0 if orders.exact else 1
-    p = (hits + extra) / (len(orders.orders) + extra)
-    return np.where(np.isnan(observed), math.nan, p)

@@ -165,6 +165,19 @@ def trend(x: ArrayLike, parts: SentenceParts, *, level: float = 0.95) -> Trend:
     return Trend(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
 
+def trend_of_one_series(x: ArrayLike, y: ArrayLike, *, level: float = 0.95) -> Trend:
+    """`trend` of series that were observed once: of one sentence, which tells nothing of others.
+
+    Args:
+        x: values of the covariate, distinct [value].
+        y: observations [series, value].
+        level: of the intervals.
+    """
+    ys = usable(y)
+    nothing, known = np.zeros(len(ys)), np.full(len(ys), 1e9)
+    return trend(x, SentenceParts(ys, nothing, nothing, known, np.ones(len(ys))), level=level)
+
+
 def _weights(x: Floats) -> Floats:
     from_mean: Floats = x - x.mean()
     squares = np.asarray(from_mean @ from_mean)

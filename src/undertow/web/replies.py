@@ -20,8 +20,9 @@ from undertow.probes import spurious_correlation, task_specification
 from undertow.probes.base import EXACT, Evidence
 from undertow.scoring.ask import Progress, ask
 from undertow.scoring.store import AnswerStore
-from undertow.stats import benjamini_hochberg, label_orders
-from undertow.stats.polynomial import Polynomial, fit_polynomial, polynomial_p_values
+from undertow.stats import benjamini_hochberg
+from undertow.stats.polynomial import Polynomial, fit_polynomial
+from undertow.stats.trend import FEWEST_VALUES, trend_of_one_series
 from undertow.types import LIKELIHOOD, Floats, Item, Scores, UndertowError
 from undertow.web.asking import Question
 from undertow.web.curve import Curve
@@ -36,7 +37,6 @@ SCHEMAS, INJECTION = "undertow-schemas", "In {w}: "
 """Sentences of known kind, beside which a sentence is judged, and how a value goes into them."""
 ALPHA = 0.05
 SAME_PERCENT = 1e-9
-N_PERMUTATIONS = 10_000
 CURVE_POINTS = 101
 MOSTLYOTHER_PERCENT = 95.0
 HARDLY_BETTER_THAN_CHANCE = 0.6
@@ -108,7 +108,7 @@ class _Told:
         evidence: as the probes have it.
         percent: what each group has at each value [w], and what other words have.
         fits: of each group.
-        q: corrected p-value of each fit; NaN where it was not tested.
+        q: corrected p-value of a trend in each group, whatever curve is drawn; NaN where it was not tested.
         notes: what the model says of how it was read.
     """
 
@@ -123,7 +123,8 @@ class _Told:
     def of(cls, question: Question, found: Found, progress: Progress) -> _Told:
         items = question.items()
         scores, notes = _asked(found, items, progress)
-        evidence = spurious_correlation.observe({"groups": list(GROUPS)}, items, scores, found.card.name)
+        design = {"groups": list(GROUPS), "words": dict(question.pattern.words)}
+        evidence = spurious_correlation.observe(design, items, scores, found.card.name)
         reasons = [reason for reason in scores.unscored if reason]
         if len(items) - len(reasons) < question.degree + 2:
             raise UndertowError(f"The model could not be asked this: {reasons[0]}.")
@@ -132,8 +133,7 @@ class _Told:
         percent = _percent(evidence.frame, scores.readout, normalise=question.normalise)
         seen = percent[list(GROUPS)].dropna()
         x = np.array(question.spectrum.axis)[seen.index]
-        orders = label_orders(len(x), N_PERMUTATIONS, np.random.default_rng(0))
-        p = polynomial_p_values(x, seen.to_numpy().T, question.degree, orders)
+        p = trend_of_one_series(x, seen.to_numpy().T).p
         fits = {group: fit_polynomial(x, seen[group], question.degree) for group in GROUPS}
         q = dict(zip(GROUPS, map(float, benjamini_hochberg(p)), strict=True))
         return cls(question, evidence, percent, fits, q, notes)
@@ -240,16 +240,22 @@ def _drift_sentence(told: _Told) -> str:
     order = told.question.spectrum.order
     by = "" if told.question.spectrum.numbers or order == challenge.AS_LISTED else f" ({order})"
     along = f"From {values[0]} to {values[-1]}{by}"
+    if all(float(np.ptp(told.percent[group].dropna())) < SAME_PERCENT for group in GROUPS):
+        return f"{along}, the answer does not move at all."
     moved = [group for group in GROUPS if told.q[group] < ALPHA]
     if moved:
         moves = _joined([_move(told, group) for group in moved])
         tested = f"p {_p(max(told.q[group] for group in moved))}, corrected for {len(GROUPS)} tests"
         return f"{along}, {moves}: the answer drifts with something that does not decide it ({tested})."
-    if all(float(np.ptp(told.percent[group].dropna())) < SAME_PERCENT for group in GROUPS):
-        return f"{along}, the answer does not move at all."
     tested_q = [q for q in told.q.values() if math.isfinite(q)]
-    least = f" (smallest p {_p(min(tested_q))}, corrected for {len(GROUPS)} tests)" if tested_q else ""
-    return f"{along}, no drift of the answer can be told from chance{least}."
+    if not tested_q:
+        moves = _joined([_move(told, group) for group in GROUPS])
+        return (
+            f"{along}, {moves}; {len(values)} values are too few to tell this from noise that neighbouring values share. "
+            f"Ask for {FEWEST_VALUES} or more."
+        )
+    least = f" (smallest p {_p(min(tested_q))}, corrected for {len(GROUPS)} tests)"
+    return f"{along}, no drift of the answer can be told from noise that neighbouring values share{least}."
 
 
 def _move(told: _Told, group: str) -> str:
