@@ -83,6 +83,12 @@ def interval(result: Result) -> tuple[float, float]:
     return result.low, result.high
 
 
+def of_share(share: float, variance: float, n_clusters: int) -> tuple[float, float]:
+    """Student's t interval on the scale of log-odds."""
+    half = stats.t.ppf(0.975, n_clusters - 1) * math.sqrt(variance) / (share * (1 - share))
+    return tuple(1 / (1 + math.exp(-math.log(share / (1 - share)) - sign * half)) for sign in (-1, 1))  # type: ignore[return-value]
+
+
 # By hand -------------------------------------------------------------------------------------------------------------
 
 
@@ -96,9 +102,8 @@ def test_rates_at_the_threshold() -> None:
         assert result.unit == "share"
         assert result.n == (8 if name == "balanced_accuracy" else 4)
     assert results["balanced_accuracy", "delta_warm"].neutral == 0.5
-    # As many of four as are drawn with three quarters each: none 4 in 1000 times, all four 32 in 100. Student's t of four
-    # clusters leaves 1 in 10,000 beyond either end.
-    assert interval(results["tpr", "delta_warm"]) == (0, 1)
+    # Of four clusters three hit: the variance of their mean is 3/16 / 4 in the draws, and 3/16 / 3 made good.
+    assert interval(results["tpr", "delta_warm"]) == pytest.approx(of_share(0.75, 3 / 16 / 3, 4), abs=0.02)
 
 
 def test_the_threshold_is_the_user_s() -> None:
@@ -138,10 +143,9 @@ def test_the_interval_of_an_area_is_that_of_every_draw() -> None:
     for drawn in itertools.product(range(5), repeat=5):
         chosen = np.concatenate([np.flatnonzero(cluster == one) for one in drawn])
         areas.append(auroc(scores[chosen], positive[chosen]))
-    beyond = stats.norm.cdf(-stats.t.ppf(0.975, 4) * np.sqrt(5 / 4))
-    low, high = np.quantile(areas, [beyond, 1 - beyond])
+    low, high = of_share(auroc(scores, positive), np.var(areas) * 5 / 4, 5)
     assert high - low > 0.1
-    assert interval(found(pd.DataFrame(rows))["auroc", "delta_warm"]) == pytest.approx((low, high), abs=0.02)
+    assert interval(found(pd.DataFrame(rows))["auroc", "delta_warm"]) == pytest.approx((low, high), abs=0.01)
 
 
 def test_all_hits_leave_what_as_many_clusters_cannot_exclude() -> None:
@@ -287,9 +291,11 @@ def test_effects_of_occupation_and_w() -> None:
 
 
 def test_the_mean_movement_has_its_sign_and_its_interval() -> None:
+    """Clusters of -3 and -1: a standard error of 1, and one degree of freedom."""
     moved = additive([10, 20, 30, 40], [-2, -4, 0, -2])["w_effect", "warm"]
     assert moved.value == -2
-    assert interval(moved) == (-3, -1)
+    half = stats.t.ppf(0.975, 1)
+    assert interval(moved) == pytest.approx((-2 - half, -2 + half))
 
 
 def test_a_movement_of_one_point_in_every_sentence_is_no_share() -> None:
@@ -807,10 +813,10 @@ def test_the_interval_of_combined_is_of_fits_made_anew_in_each_resample(monkeypa
         anew.append(auroc(held_out_log_odds(x[at], positive[at], cluster[at]), positive[at]))
         kept.append(auroc(table["combined"].to_numpy()[at], positive[at]))
     area = found(table, groups=["a", "b", "c"])["auroc", "combined"]
-    width = 2 * stats.t.ppf(0.975, 11) * np.sqrt(12 / 11)
-    assert area.high - area.low == pytest.approx(width * np.std(anew), rel=0.12)
+    low, high = of_share(area.value, np.var(anew) * 12 / 11, 12)
+    assert area.high - area.low == pytest.approx(high - low, rel=0.12)
     assert np.std(anew) > 1.2 * np.std(kept)
-    assert (area.low + area.high) / 2 == pytest.approx(area.value)
+    assert (area.low, area.high) == pytest.approx((low, high), abs=0.06)
 
 
 def test_the_interval_of_held_out_accuracy_is_of_thresholds_chosen_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -822,9 +828,9 @@ def test_the_interval_of_held_out_accuracy_is_of_thresholds_chosen_anew(monkeypa
         calls = held_out_calls(values[at], positive[at], cluster[at])[0]
         accuracies.append((calls[positive[at]].mean() + (~calls[~positive[at]]).mean()) / 2)
     held_out = found(table, groups=["a", "b", "c"])["held_out_balanced_accuracy", "total_variation"]
-    half = stats.t.ppf(0.975, 9) * np.sqrt(10 / 9) * np.std(accuracies)
-    assert held_out.high - held_out.value == pytest.approx(half, rel=0.12)
-    assert held_out.value - held_out.low == pytest.approx(half, rel=0.12)
+    low, high = of_share(held_out.value, np.var(accuracies) * 10 / 9, 10)
+    assert held_out.high - held_out.value == pytest.approx(high - held_out.value, rel=0.12)
+    assert held_out.value - held_out.low == pytest.approx(held_out.value - low, rel=0.12)
 
 
 def test_what_combined_finds_is_tested_with_fits_to_shuffled_marks(monkeypatch: pytest.MonkeyPatch) -> None:

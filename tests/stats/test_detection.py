@@ -26,8 +26,8 @@ from undertow.stats.detection import (
     held_out_calls,
     n_mixed,
     rates,
-    refitted_interval,
     roc_points,
+    spread_interval,
 )
 from undertow.stats.logistic import held_out_log_odds
 
@@ -461,15 +461,40 @@ def test_held_out_accuracy_of_folds() -> None:
     assert whole[0] == pytest.approx((calls[positive].mean() + (~calls[~positive]).mean()) / 2)
 
 
-def test_the_interval_of_draws_that_were_fitted_anew() -> None:
-    """Student's t of seven degrees of freedom, and the variance of eight clusters made good."""
+def test_the_interval_of_a_spread() -> None:
+    """Student's t of seven degrees of freedom, and the variance of eight clusters made good; of a share on its log-odds."""
     draws = np.array([0.4, 0.5, 0.6, 0.7, 0.8])
     half = stats.t.ppf(0.975, 7) * draws.std() * math.sqrt(8 / 7)
-    assert refitted_interval(0.7, draws, 8) == pytest.approx((0.7 - half, 0.7 + half))
-    assert np.isnan(refitted_interval(0.7, draws, 5)).all()
-    assert np.isnan(refitted_interval(0.7, [*draws, math.nan], 8)).all()
+    assert spread_interval(0.7, draws, 8) == pytest.approx((0.7 - half, 0.7 + half))
+    low, high = spread_interval(0.7, draws, 8, share=True)
+    assert [math.log(end / (1 - end)) for end in (low, high)] == pytest.approx(
+        [math.log(7 / 3) + sign * half / 0.21 for sign in (-1, 1)]
+    )
+    assert np.isnan(spread_interval(0.7, draws, 5)).all()
+    assert np.isnan(spread_interval(0.7, [*draws, math.nan], 8)).all()
     many = np.append(np.tile(draws, 20), math.nan)
-    assert refitted_interval(0.7, many, 8) == pytest.approx((0.7 - half, 0.7 + half))
+    assert spread_interval(0.7, many, 8) == pytest.approx((0.7 - half, 0.7 + half))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_clusters", "size", "whole"), [(6, 8, False), (10, 8, False), (20, 6, True)])
+def test_the_interval_of_a_large_area_holds_it(
+    n_clusters: int, size: int, whole: bool, measured: Callable[[str], None]
+) -> None:
+    """Of 200 samples with an area of .94, plain percentiles hold it in 170 to 182."""
+    rng, n, held = np.random.default_rng(n_clusters), 200, 0
+    # The difference of two standard normal sentences, each with a level of its cluster.
+    truth, gap = 0.94, stats.norm.ppf(0.94) * math.sqrt(2 * (1 + 0.5**2))
+    for _ in range(n):
+        cluster = np.repeat(np.arange(n_clusters), size)
+        marked = rng.permutation(n_clusters)[cluster] < n_clusters / 2 if whole else np.arange(len(cluster)) % size < 6
+        levels = 0.5 * rng.normal(0, 1, n_clusters)
+        scores = levels[cluster] + rng.normal(0, 1, len(cluster)) + gap * marked
+        draws = auroc_draws(scores, marked, cluster, cluster_weights(n_clusters, 300, rng))
+        low, high = spread_interval(auroc(scores, marked), draws, n_clusters, share=True)
+        held += low <= truth <= high
+    measured(f"area of .94, {n_clusters} clusters: held in {held} of {n}")
+    assert held >= 0.95 * n - 3 * math.sqrt(0.05 * 0.95 * n)
 
 
 def two_features(n_clusters: int, size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

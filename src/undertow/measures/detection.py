@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from undertow.measures.movement import (
     COMBINED,
@@ -28,7 +29,8 @@ from undertow.measures.movement import (
     features,
     score_names,
 )
-from undertow.stats import FEWEST_CLUSTERS, benjamini_hochberg, only_points, percentile_interval
+from undertow.stats import FEWEST_CLUSTERS, benjamini_hochberg, only_points
+from undertow.stats.clusters import influence_variance
 from undertow.stats.detection import (
     ROUNDING_DECIMALS,
     auroc,
@@ -40,7 +42,7 @@ from undertow.stats.detection import (
     held_out_balanced_draws,
     held_out_calls,
     n_mixed,
-    refitted_interval,
+    spread_interval,
 )
 from undertow.stats.logistic import held_out_draws, held_out_log_odds
 from undertow.stats.oneway import one_way, welch_p
@@ -58,7 +60,7 @@ HARDEST_THRESHOLD_PERCENT = 1.0
 """The ICLR submission's threshold on its hardest subset."""
 EVEN_CHANCE_PERCENT = 50.0
 BASELINES = (ENTROPY, TOTAL_VARIATION)
-N_DRAWS = 2_000
+N_DRAWS = 1_000
 N_PERMUTATIONS = 2_000
 N_REFITS = 400
 """Bootstrap draws in which a fit or a threshold is made anew; their spread alone is used, and 400 give it within 4 in 100."""
@@ -72,6 +74,8 @@ OCCUPATIONS = {
 """Occupations by their share of women: from the first number, up to but not with the second."""
 MIN_CLUSTERS_FOR_A_FIT = 10
 SHARE, POINTS = "share", "percentage points"
+ROUNDING = 1e-9
+"""An interval that is narrower than this share of its middle is one of equal clusters."""
 ONE_KIND = "the sentences are all of one kind"
 ALIKE = "every cluster gives the same number, which says nothing about how far others may be from it"
 
@@ -202,31 +206,36 @@ class _Scored:
                 name, group, math.nan, n_unscored=self.n_unscored, unit=unit, note="there is no such sentence"
             )
         value = float(values.mean())
-        low, high = self.interval(
-            self._mean_draws(values if drawn is None else drawn), value, share=unit == SHARE, refitted=drawn is not None
-        )
+        if unit == SHARE:
+            low, high = self.interval(self._mean_draws(values if drawn is None else drawn), value)
+        else:
+            low, high = self._interval_of_points(values, value)
         return Result(name, group, value, low, high, len(values), self.n_unscored, unit, note=self.why(low))
 
-    def interval(
-        self, draws: Floats, value: float, *, share: bool = True, refitted: bool = False
-    ) -> tuple[float, float]:
-        """95% interval from bootstrap draws; where a share is 0 or 1 in every draw, the exact bound for as many clusters.
+    def interval(self, draws: Floats, value: float, *, share: bool = True) -> tuple[float, float]:
+        """95% interval from bootstrap draws; of a share of 0 or 1 the exact bound for as many clusters, if it is wider.
 
         A bootstrap of nothing but hits shows nothing but hits; that all of k independent clusters hit still leaves a
         share of 0.025^(1/k) possible (Clopper and Pearson 1934). Draws that are alike in another way give no interval.
         """
         n_clusters = len(np.unique(self.cluster))
-        if self.fewest < FEWEST_CLUSTERS:
+        if self.fewest < FEWEST_CLUSTERS or not len(draws):
             return math.nan, math.nan
-        if refitted:
-            low, high = refitted_interval(value, draws, n_clusters)
-        else:
-            low, high = percentile_interval(draws, n_clusters=n_clusters)
-        if low == high:
-            bound = 0.025 ** (1 / n_clusters)
-            ends = {1.0: (bound, 1.0), 0.0: (0.0, 1 - bound)} if share and low == value else {}
-            return ends.get(value, (math.nan, math.nan))
-        return (max(low, 0.0), min(high, 1.0)) if refitted and share else (low, high)
+        if share and value in (0.0, 1.0):
+            bound = min(0.025 ** (1 / n_clusters), 1 - abs(spread_interval(value, draws, n_clusters)[0] - value))
+            return (max(bound, 0.0), 1.0) if value else (0.0, min(1 - bound, 1.0))
+        low, high = spread_interval(value, draws, n_clusters, share=share)
+        return (low, high) if low < high else (math.nan, math.nan)
+
+    def _interval_of_points(self, values: Floats, mean: float) -> tuple[float, float]:
+        """95% t interval of a mean without bounds, with fewer degrees of freedom where a few clusters lie far out."""
+        taking_part = np.bincount(self.cluster) > 0
+        influences = np.bincount(self.cluster, weights=values - mean) / len(values)
+        variance, df = influence_variance(influences, taking_part)
+        if self.fewest < FEWEST_CLUSTERS or only_points() or not variance > 0:
+            return math.nan, math.nan
+        half = float(special.stdtrit(df, 0.975)) * math.sqrt(variance)
+        return (mean - half, mean + half) if half > ROUNDING * abs(mean) else (math.nan, math.nan)
 
     def exchange_p(self, whole: float, without: Floats) -> float:
         """p-value of a difference from 0, by exchanging the signs of what the groups of clusters contribute to it.
@@ -269,7 +278,7 @@ class _Scored:
         in_draws = right if drawn is None else (drawn == self.positive).astype(np.float64)
         draws = np.mean([self.where(kind)._mean_draws(in_draws[..., kind]) for kind in kinds], axis=0)
         value = sum(float(right[kind].mean()) for kind in kinds) / 2
-        low, high = self.interval(draws, value, refitted=drawn is not None)
+        low, high = self.interval(draws, value)
         note = self.why(low)
         return Result(name, group, value, low, high, len(calls), self.n_unscored, SHARE, neutral=0.5, note=note)
 
@@ -496,7 +505,7 @@ def _held_out(scored: _Scored, group: Mapping[str, str], values: Floats) -> Resu
         return found
     weights = part.weights[:N_REFITS]
     draws = held_out_balanced_draws(values[known], part.positive, part.cluster, weights, folds(part.weights.shape[1]))
-    low, high = part.interval(draws, found.value, refitted=True)
+    low, high = part.interval(draws, found.value)
     return replace(found, low=low, high=high, note=part.why(low))
 
 
@@ -505,7 +514,7 @@ def _area(scored: _Scored, score: str, group: Mapping[str, str], name: str = "au
     value = auroc(values, scored.positive)
     if math.isnan(value):
         return Result(name, group, value, math.nan, math.nan, len(values), scored.n_unscored, SHARE, 0.5, note=ONE_KIND)
-    low, high = scored.interval(scored.area_draws(score), value, refitted=score == COMBINED)
+    low, high = scored.interval(scored.area_draws(score), value)
     note = scored.why(low)
     return Result(name, group, value, low, high, len(values), scored.n_unscored, SHARE, neutral=0.5, note=note)
 
@@ -520,10 +529,9 @@ def _differences(scored: _Scored, group: Mapping[str, str], score: str, baseline
         value = auroc(both.values(score), both.positive) - auroc(both.values(baseline), both.positive)
         of_score = both.area_draws(score)
         draws = of_score - both.area_draws(baseline)[: len(of_score)]
-        refitted = score == COMBINED
-        low, high = both.interval(draws, value, share=False, refitted=refitted)
+        low, high = both.interval(draws, value, share=False)
         p = math.nan
-        if math.isfinite(value) and (refitted or (score, baseline) == (TOTAL_VARIATION, ENTROPY)):
+        if math.isfinite(value) and (score == COMBINED or (score, baseline) == (TOTAL_VARIATION, ENTROPY)):
             p = both.exchange_p(value, both.areas_without(score) - both.areas_without(baseline))
         yield Result(
             "auroc_difference",
