@@ -285,6 +285,51 @@ def test_an_estimate_without_interval_and_a_detail_of_others_are_missing(tmp_pat
     assert [one.outcome for one in judged] == [PASSED, FAILED]
 
 
+OF_OTHERS = ("low", "high", "magnitude_low", "magnitude_high", "p", "q", "detectable_slope")
+
+
+@pytest.mark.parametrize("of", OF_OTHERS)
+def test_a_rule_on_other_sentences_is_an_error_below_six_clusters(of: str, tmp_path: Path) -> None:
+    """Whatever the numbers are, and whatever the rule lets by: a run that asked less must not pass."""
+    for n, outcome in ((1, ERROR), (2, ERROR), (5, ERROR), (6, PASSED)):
+        for low, high in ((1.0, 1.5), (math.nan, math.nan)) if n < 6 else ((1.0, 1.5),):
+            few = replace(GAP, low=low, high=high, detail={**GAP.detail, "n_clusters": float(n), "n_w": 9.0})
+            shutil.rmtree(tmp_path / "run", ignore_errors=True)
+            run_folder(tmp_path / "run", [few])
+            place = Place(tmp_path)
+            for keys in ({}, {"allow_missing": True}):
+                judged = place.one(of=of, at_most=0.9 if of in "pq" else 10, **keys)
+                assert judged.outcome == outcome, (n, keys)
+                assert (f"{n} cluster" in judged.sentence and "needs 6" in judged.sentence) == (outcome == ERROR)
+            assert place.one(of="value").outcome == PASSED
+            gate = check([place.run], place.rules(gap_rule(of=of, at_most=0.9 if of in "pq" else 10)))
+            assert gate.status == (2 if outcome == ERROR else 0)
+
+
+def test_clusters_are_counted_in_the_rows_where_a_result_does_not_say(tmp_path: Path) -> None:
+    rows = [
+        {"item": f"{w}{at}", "w_name": w, "cluster": f"c{at}", "unscored": "gone" if (w, at) == ("place", 0) else ""}
+        for w, n in (("date", 7), ("place", 6))
+        for at in range(n)
+    ]
+    write_record(
+        Record(MANIFEST, pd.DataFrame(rows), [GAP, replace(GAP, group={**DATE, "w_name": "place"})]),
+        tmp_path / "run",
+        lambda _: None,
+    )
+    judged = Place(tmp_path).judged(rule(name="x", measure="slope_gap", of="high", at_most=10))
+    assert [one.outcome for one in judged] == [PASSED, ERROR]
+    assert "5 clusters, this rule needs 6" in judged[1].sentence
+
+
+def test_what_was_surely_found_needs_no_power(tmp_path: Path) -> None:
+    for p, outcome in ((0.009, PASSED), (0.01, FAILED)):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        run_folder(tmp_path / "run", [replace(GAP, p=p, detail={"n_clusters": 60.0, "n_w": 30.0})])
+        assert Place(tmp_path).one(of="detectable_slope").outcome == outcome
+        assert Place(tmp_path).one(of="detectable_slope", at_least=0.1, at_most=1).outcome == FAILED
+
+
 def test_rules_for_another_audit_are_not_asked(tmp_path: Path) -> None:
     first, second = (
         run_folder(tmp_path / "run"),
@@ -455,6 +500,23 @@ def test_a_change_that_is_missing_fails(changed: Any) -> None:
     lost = change(1.0, (math.nan, math.nan, math.nan), note="No item was asked of both.")
     assert changed(lost).outcome == FAILED
     assert "No item was asked of both" in changed(lost, of="magnitude").sentence
+
+
+def test_a_change_below_six_clusters_cannot_be_judged(changed: Any) -> None:
+    few = change(1.0, (0.25, 0.5, 0.75), detail={"baseline": 1.0, "candidate": 1.5, "n_clusters": 5.0})
+    for of in ("low", "high", "magnitude_low", "magnitude_high", "p", "q"):
+        judged = changed(few, of=of, at_most=0.9, allow_missing=True)
+        assert judged.outcome == ERROR
+        assert "5 clusters, this rule needs 6" in judged.sentence
+    assert changed(few, of="magnitude").number == 0.5
+
+
+def test_a_change_of_exactly_nothing_has_p_and_q_of_one(changed: Any) -> None:
+    """Ties are not tested, and a rule that wants no clear change is not to fail by that."""
+    tie = replace(change(1.0, (0.0, 0.0, 0.0)), p=math.nan, q=math.nan)
+    assert [changed(tie, of=of, at_most=2, at_least=0.05).number for of in ("p", "q")] == [1.0, 1.0]
+    lost = replace(tie, low=math.nan, high=math.nan)
+    assert changed(lost, of="q", at_most=2, at_least=0.05).outcome == FAILED
 
 
 def test_a_baseline_is_needed_and_used(place: Place) -> None:

@@ -49,11 +49,10 @@ def leaning(source: Path, target: Path, model: str) -> None:
 def test_strongest_differences_are_told_first(work: Workplace) -> None:
     lines = work("compare", "first", "second", "--out", "told", told=True).stdout.splitlines()
     found = [line for line in lines if line.startswith("* ")]
-    assert "in other (" in found[0]
-    assert "than in toy (" in found[0]
-    assert "95% interval of the difference" in found[0]
+    assert any("in other (" in line and "than in toy (" in line for line in found)
+    assert all("95% interval of the difference" in line and "margin" in line for line in found[:3])
     assert any(line.startswith("- Of ") for line in lines)
-    assert "what\ttoy\tother\tdifference\t95% interval\tq\tfound" in lines
+    assert "what\ttoy\tother\tdifference\t95% interval\tq\tverdict" in lines
     assert lines[-1] == f"Report: {(work.folder / 'told/comparison.html').resolve()}"
     names = {"comparison.html", "comparison.csv", "comparison.json"}
     assert {path.name for path in (work.folder / "told").iterdir()} == names
@@ -61,7 +60,9 @@ def test_strongest_differences_are_told_first(work: Workplace) -> None:
 
 @pytest.mark.slow
 def test_json_is_the_file_and_where_it_is(work: Workplace) -> None:
-    told = work.json("compare", "first", "second", "first", "--seed", "3")
+    told = work.json(
+        "compare", "first", "second", "first", "--seed", "3", "--margin", "1", "--margin", "slope=0.5,pearson_r=0"
+    )
     assert told["folder"].startswith("runs/comparison_first_second_")
     kept = json.loads((work.folder / told["folder"] / "comparison.json").read_text(encoding="utf-8"))
     assert told["comparisons"] == kept["comparisons"]
@@ -69,10 +70,18 @@ def test_json_is_the_file_and_where_it_is(work: Workplace) -> None:
     differences = told["comparisons"][0]["differences"]
     assert {"slope", "slope_gap", "mean_mass", "pearson_r"} <= {one["measure"] for one in differences}
     assert any(one["low"] is None and one["note"] for one in differences)
-    # More than two are held against the first.
+    assert told["margins"] == ["1", "slope=0.5", "pearson_r=0"]
+    margins = {one["measure"]: one["detail"].get("margin") for one in differences if one["value"] is not None}
+    assert {name: margins[name] for name in ("slope", "slope_gap", "pearson_r")} == {
+        "slope": 0.5, "slope_gap": 1, "pearson_r": 0,
+    }  # fmt: skip
+    assert all(one["found"] == (one["verdict"] == "differs by more than the margin") for one in differences)
+    html = (work.folder / told["report"]).read_text(encoding="utf-8")
+    assert "--margin 1 --margin slope=0.5 --margin pearson_r=0" in html
+    # Every pair is compared.
     names = [(one["baseline"]["name"], one["candidate"]["name"]) for one in told["comparisons"]]
-    assert names == [("first", "other"), ("first", "first (again)")]
-    assert [one["identical"] for one in told["comparisons"]] == [False, True]
+    assert names == [("first", "other"), ("first", "first (again)"), ("other", "first (again)")]
+    assert [one["identical"] for one in told["comparisons"]] == [False, True, False]
 
 
 @pytest.mark.slow
@@ -86,7 +95,8 @@ def test_run_compared_with_itself_has_no_difference_whatever_its_folder_is_calle
     assert "* " not in told
     (one,) = json.loads((work.folder / "itself/comparison.json").read_text(encoding="utf-8"))["comparisons"]
     rows = [row for row in one["differences"] if row["value"] is not None]
-    assert {(row["value"], row["low"], row["high"], row["p"]) for row in rows} == {(0, 0, 0, 1)}
+    told_rows = {(row["value"], row["low"], row["high"], row["p"], row["verdict"]) for row in rows}
+    assert told_rows == {(0, 0, 0, None, "equivalent within the margin")}
     assert "r?" in (work.folder / "itself/comparison.csv").read_text(encoding="utf-8")
 
 
@@ -94,6 +104,8 @@ def test_run_compared_with_itself_has_no_difference_whatever_its_folder_is_calle
     ("arguments", "words"),
     [
         (["first"], ["two run folders"]),
+        (["first", "second", "--margin", "x"], ["--margin 'x'"]),
+        (["first", "second", "--margin", "slop=1"], ["'slop'", "'slope'"]),
         (["first", "nowhere"], ["nowhere"]),
         (["first", "tasks"], ["spurious-correlation", "task-specification"]),
         (["first", "another"], ["challenge"]),

@@ -32,7 +32,9 @@ from undertow.comparing.verdicts import (
     INNER_LOW,
     MARGIN,
     OVER_PROMPTS,
+    PER,
     Margins,
+    fewest_clusters,
     unit_of_difference,
 )
 from undertow.probes.base import DamagedRunError, Evidence, Probe
@@ -61,6 +63,7 @@ CHANGED_SHARE = 1e-12
 ONE_CLUSTER = "All items are in a single cluster, so there is no interval."
 NO_SPREAD = "No cluster differs from the others here, which says little about others: there is no interval."
 HANGS = "Without some of its clusters the number cannot be had, so there is no interval."
+UNJUDGED = "Its noise at each value of W is not known here: there is no interval."
 ROUNDED = "The answers differ by rounding only, which decides this number: there is no interval."
 BY_PROMPT = "The mean over prompts decides what is claimed."
 HIDDEN = "The models do not show all probabilities: the interval covers whatever was not shown."
@@ -150,6 +153,7 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
     with point_estimates():  # one context, so that what measures keep serves all tables
         measured = _Measured.of(probe, paired, seed, called, columns)
     judged = _judged(measured, margins)
+    margins.check(measure for measure, _ in (*measured.keys, *judged))
     with point_estimates():
         errors = _errors(measured, judged, margins, progress)
     rows = _Rows(measured, errors, judged, margins, (baseline, candidate), called)
@@ -170,7 +174,6 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
             replace(candidate, observations=paired.candidate.frame, results=()),
         ),
     )
-    margins.check(one.measure for one in comparison.differences)
     return corrected([comparison])[0]
 
 
@@ -439,7 +442,10 @@ class _Rows:
         )
         if not math.isfinite(value):
             return replace(result, value=math.nan, note=self._why_not(found))
-        errors = self._own_errors(judged) if judged is not None else self._clustered(at, result)
+        if judged is not None:
+            errors = self._own_errors(judged)
+        else:
+            errors = _Errors(note=UNJUDGED) if self.judged and PER in one.unit else self._clustered(at, result)
         margin = self.margins.margin(replace(result, detail=errors.detail))
         errors = _of_identical(result, errors, self._n_clusters) if self.errors is None else errors
         errors = _widened(errors, self.measured.open_by(key))
@@ -464,8 +470,6 @@ class _Rows:
 
     def _clustered(self, at: int, result: Result) -> _Errors:
         """Errors by leaving out clusters."""
-        from undertow.stats import FEWEST_CLUSTERS
-
         if self.errors is None:
             return _Errors()
         low, high, inner_low, inner_high, p = (
@@ -480,7 +484,7 @@ class _Rows:
         if n_clusters < 2:
             # Nothing changes where no cluster has anything else than the others, as where all were answered rightly.
             return replace(none, note=NO_SPREAD if n_clusters == 0 else ONE_CLUSTER)
-        if n_clusters < FEWEST_CLUSTERS:
+        if n_clusters < fewest_clusters():
             return replace(none, note=too_few(n_clusters))
         if math.isnan(low):
             return replace(none, note=HANGS)
@@ -546,19 +550,15 @@ class _Errors:
 
 def too_few(n_clusters: int) -> str:
     """Why so few clusters have no interval."""
-    from undertow.stats import FEWEST_CLUSTERS
-
-    return f"There is no interval and no test with {n_clusters} clusters; both need at least {FEWEST_CLUSTERS}."
+    return f"There is no interval and no test with {n_clusters} clusters; both need at least {fewest_clusters()}."
 
 
 def _of_identical(result: Result, errors: _Errors, n_clusters: int) -> _Errors:
     """Where all answers are the same, nothing differs by anything, if there are clusters enough to say so of others."""
-    from undertow.stats import FEWEST_CLUSTERS
-
     detail = {name: number for name, number in errors.detail.items() if name in ("n_clusters", "n_w", "w_span")}
     if result.value != 0.0:
         return _Errors(detail=detail, note=ROUNDED)
-    if n_clusters < FEWEST_CLUSTERS:
+    if n_clusters < fewest_clusters():
         return _Errors(detail={**detail, "n_clusters": float(n_clusters)}, note=too_few(n_clusters))
     return _Errors(0.0, 0.0, detail={**detail, INNER_LOW: 0.0, INNER_HIGH: 0.0})
 

@@ -194,7 +194,7 @@ def _summary(comparisons: Sequence[Comparison], finite: Sequence[Result]) -> str
 TOLD = {
     DIFFERS: "differ by more than their margin",
     EQUIVALENT: "are equivalent within their margin",
-    CANNOT_BE_TOLD: "cannot be told to be either",
+    CANNOT_BE_TOLD: "cannot be told",
 }
 """Verdicts of several differences."""
 

@@ -168,3 +168,10 @@ def verdict(difference: Result) -> str:
 def is_found(difference: Result) -> bool:
     """Whether a difference is claimed: it differs by more than its margin."""
     return verdict(difference) == DIFFERS
+
+
+def fewest_clusters() -> int:
+    """Clusters behind an interval or a claim, at least."""
+    from undertow.stats import FEWEST_CLUSTERS  # statistics take most of a second to load
+
+    return FEWEST_CLUSTERS

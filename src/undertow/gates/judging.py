@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 
 PASSED, FAILED, SKIPPED, ERROR = "passed", "failed", "skipped", "error"
 OUTCOMES = (PASSED, FAILED, SKIPPED, ERROR)
+DETECTABLE, SURELY_FOUND = "detectable_slope", 0.01
+"""A number of `detail` that a slope has whose p is this or more: below, nobody needs to know what such a run could find."""
+OF_OTHERS = (LOW, HIGH, MAGNITUDE_LOW, MAGNITUDE_HIGH, P, Q, DETECTABLE)
+"""Numbers that say something of other sentences, which takes clusters enough."""
 NAMED_AT_MOST = 8
 """Names that a sentence lists before it stops."""
 _NAMED: Mapping[str, str] = {
@@ -247,6 +251,10 @@ class _UnfitError(Exception):
     """A rule asks for what a result cannot have; the message says what."""
 
 
+class _FewError(Exception):
+    """A rule needs more clusters than there are; the message says how many."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Subject:
     """What a rule is asked of: a result, or its change against the baseline.
@@ -258,6 +266,7 @@ class _Subject:
         start: its value in the baseline; NaN where no change is judged.
         start_neutral: its neutral value there.
         since: the baseline, in words; "" where no change is judged.
+        n_clusters: how many clusters the result rests on; NaN where that is not known.
     """
 
     result: Result
@@ -266,6 +275,7 @@ class _Subject:
     start: float = math.nan
     start_neutral: float = math.nan
     since: str = ""
+    n_clusters: float = math.nan
 
     def number(self, of: str) -> float:
         """The number that a rule judges.
@@ -273,7 +283,13 @@ class _Subject:
         Raises:
             _MissingError: it is NaN, or there is none.
             _UnfitError: no result of this kind has one.
+            _FewError: it says something of other sentences, and there are too few clusters for that.
         """
+        from undertow.comparing.verdicts import fewest_clusters
+
+        if of in OF_OTHERS and self.n_clusters < fewest_clusters():
+            clusters = "1 cluster" if self.n_clusters == 1 else f"{self.n_clusters:.0f} clusters"
+            raise _FewError(f"{clusters}, this rule needs {fewest_clusters()}")
         number = self._magnitude(of) if of in MAGNITUDES else self._plain(of)
         if not math.isfinite(number):
             raise _MissingError(self.result.note or self._reason(of))
@@ -355,7 +371,10 @@ class _Run:
 
     @classmethod
     def of(cls, folder: Path, record: Record, base: Path | None, baseline: Record | None, progress: Progress) -> _Run:
-        results = [_Subject(result, result.group, result.neutral) for result in record.results]
+        results = [
+            _Subject(result, result.group, result.neutral, n_clusters=clusters_behind(record, result))
+            for result in record.results
+        ]
         changes = None if base is None or baseline is None else _changes((base, folder), (baseline, record), progress)
         return cls(folder, record, results, changes)
 
@@ -376,7 +395,8 @@ class _Run:
             yield _nothing(rules, rule, unmatched)
         if rule.of not in NUMBERS and matching:
             details = dict.fromkeys(name for subject in matching for name in subject.result.detail)
-            if rule.of not in details:
+            known_elsewhere = rule.of == DETECTABLE and any(_tells_of_drift(one) for one in matching)
+            if rule.of not in details and not known_elsewhere:
                 hint = closest(rule.of, (*NUMBERS, *details))
                 known = f"; use {_listed((*NUMBERS, *details), len(NUMBERS) + NAMED_AT_MOST)}"
                 said = f"of is {rule.of!r}, which {rule.measure} of {self.folder} has not{hint}{known}"
@@ -387,6 +407,11 @@ class _Run:
             yield _judge(rules, rule, subject, levels)
 
 
+def _tells_of_drift(subject: _Subject) -> bool:
+    """Whether a result is tested for drift, or would be with more clusters."""
+    return "n_w" in subject.result.detail and subject.result.measure.startswith("slope")
+
+
 def _judge(rules: Rules, rule: Rule, subject: _Subject, levels: Sequence[str]) -> Judged:
     """One rule, one result."""
     label, group = printable("-".join(levels)), dict(subject.group)
@@ -395,7 +420,14 @@ def _judge(rules: Rules, rule: Rule, subject: _Subject, levels: Sequence[str]) -
         number = subject.number(rule.of)
     except _UnfitError as error:
         return Judged(rule, ERROR, printable(f"{rules.where(rule)}: {what} {error}"), label, group)
+    except _FewError as error:
+        # Whatever the rule lets by: asking less must not pass a gate.
+        said = f"{rules.where(rule)}: {rule.of if rule.of in MAGNITUDES else ''}{' of ' if rule.of in MAGNITUDES else ''}{what}"
+        return Judged(rule, ERROR, printable(f"{said} cannot be judged: {error}"), label, group)
     except _MissingError as error:
+        if rule.of == DETECTABLE and subject.result.p < SURELY_FOUND and math.isinf(rule.at_least):
+            found = f"{what} is not needed, since it was found with p {shown(subject.result.p)}"
+            return Judged(rule, PASSED, printable(f"{found}; rule {rule.name!r} allows {rule.allowed}"), label, group)
         outcome, told = (SKIPPED, "lets that by") if rule.allow_missing else (FAILED, "needs it")
         lacking = f"{rule.of} of {what}" if rule.of in MAGNITUDES else what
         return Judged(
@@ -464,18 +496,51 @@ def _changes(folders: tuple[Path, Path], records: tuple[Record, Record], progres
     since, name = (str(folder) for folder in folders)
     models = {result.group["model"] for result in candidate.results if "model" in result.group}
     model = {"model": models.pop()} if len(models) == 1 else {}
+    changes = compare(baseline, candidate, names=(since, name), progress=progress, margin=0.0).differences
     return [
         _Subject(
-            result=difference,
+            result=_tested(difference),
             group=model | dict(difference.group),
             neutral=_neutral(candidate, difference),
             # On the items that both runs answered, and so not always the value that the baseline itself has.
             start=difference.detail.get("baseline", math.nan),
             start_neutral=_neutral(baseline, difference),
             since=since,
+            n_clusters=difference.detail.get(N_CLUSTERS, clusters_behind(candidate, difference)),
         )
-        for difference in compare(baseline, candidate, names=(since, name), progress=progress).differences
+        for difference in changes
     ]
+
+
+def _tested(difference: Result) -> Result:
+    """A change of exactly 0 is not tested, and no test would find it."""
+    has_interval = math.isfinite(difference.low)
+    return replace(difference, p=1.0, q=1.0) if difference.value == 0 and has_interval else difference
+
+
+N_CLUSTERS = "n_clusters"
+"""A number of `detail`."""
+CROSSED = ("pair", "soc_code")
+"""Columns of items that are in clusters in two ways."""
+
+
+def clusters_behind(record: Record, result: Result) -> float:
+    """How many clusters a result rests on: as it says, or as its rows do; NaN where neither says so.
+
+    Of items that are in clusters in two ways, the way that has fewer, if more than one.
+    """
+    if N_CLUSTERS in result.detail:
+        return float(result.detail[N_CLUSTERS])
+    rows = record.observations
+    for key, level in result.group.items():
+        own = rows[key].astype(str) == level if key in rows else None
+        if own is not None and own.any():
+            rows = rows[own]
+    if "unscored" in rows:
+        rows = rows[rows["unscored"].fillna("") == ""]
+    columns = CROSSED if all(name in rows for name in CROSSED) else ("cluster",)
+    counts = [rows[name].nunique() for name in columns if name in rows]
+    return float(min((count for count in counts if count > 1), default=max(counts, default=math.nan)))
 
 
 def _neutral(record: Record, difference: Result) -> float:

@@ -10,7 +10,7 @@ Knows the columns of the observation table; knows nothing about how they were fi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from undertow.measures.correlation import (
+    BOUNDS,
     MIN_W_VALUES,
     OVER_PROMPTS,
     OVER_PROMPTS_KEYS,
@@ -28,7 +29,7 @@ from undertow.measures.correlation import (
     UNORDERED,
 )
 from undertow.stats import FEWEST_CLUSTERS
-from undertow.stats.trend import FEWEST_VALUES, any_effect, sentence_parts, trend
+from undertow.stats.trend import FEWEST_VALUES, AnyEffect, any_effect, sentence_parts, trend
 from undertow.types import Floats, Result
 
 W_EFFECT = "w_effect_of_difference"
@@ -85,10 +86,12 @@ class _Rows:
     Attributes:
         keys: what each row is of: RUN_KEYS, cluster and x.
         values: of each group and gap, of the baseline and of the candidate [row]; NaN where there is none in either.
+        hidden: groups and gaps of which a model did not show all probabilities.
     """
 
     keys: pd.DataFrame
     values: Mapping[tuple[str, str], tuple[Floats, Floats]]
+    hidden: Set[tuple[str, str]]
 
     @classmethod
     def of(cls, baseline: pd.DataFrame, candidate: pd.DataFrame, design: Mapping[str, Any]) -> _Rows:
@@ -106,7 +109,13 @@ class _Rows:
         for key, (first, second) in series.items():
             known = scored & ~np.isnan(first + second)
             values[key] = np.where(known, first, math.nan), np.where(known, second, math.nan)
-        return cls(keys, values)
+        hidden = {group for group in of_group if any(_is_bounded(side, group) for side in (baseline, candidate))}
+        return cls(
+            keys,
+            values,
+            {("group", group) for group in hidden}
+            | {("gap", f"{a}-{b}") for a, b in design["gaps"] if hidden & {a, b}},
+        )
 
     def facets(self, names: Sequence[str]) -> Iterator[tuple[dict[str, str], _Rows]]:
         """Rows of each combination of these keys, in order of appearance."""
@@ -120,7 +129,16 @@ class _Rows:
         return _Rows(
             self.keys.iloc[at].reset_index(drop=True),
             {key: (first[at], second[at]) for key, (first, second) in self.values.items()},
+            self.hidden,
         )
+
+
+def _is_bounded(frame: pd.DataFrame, group: str) -> bool:
+    """Whether a model did not show all of a group's mass."""
+    low, high = (f"{group}{end}" for end in BOUNDS)
+    return (
+        low in frame and high in frame and not np.array_equal(*map(_numbers, (frame[low], frame[high])), equal_nan=True)
+    )
 
 
 def _numbers(column: pd.Series[Any]) -> Floats:
@@ -205,7 +223,9 @@ def _facet(
         series, own = _Series.of(rows.keys, first, second), {**about, "pronoun": pronoun}
         if len(series.x) < MIN_W_VALUES:
             continue  # the measures themselves say why there is no number
-        yield _effect(series, own, margin, seed)
+        effect = _effect(series, own, margin, seed)
+        is_open = (kind, pronoun) in rows.hidden and math.isfinite(effect.low)
+        yield replace(effect, low=math.nan, high=math.nan, p=math.nan, note=HIDDEN) if is_open else effect
         if covariate.get("scale") == UNORDERED:
             continue
         name = "slope_gap" if kind == "gap" else "slope"
@@ -258,6 +278,9 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
 
 
 ALIKE = "All answers to these texts are the same in both, which says little about others: there is no interval."
+HIDDEN = (
+    "The models do not show all probabilities, which leaves open how large the effect may be: there is no interval."
+)
 NO_NOISE = "The differences lie on the line exactly, so nothing tells the error of their slope."
 
 
@@ -271,17 +294,33 @@ def _effect(series: _Series, about: Mapping[str, str], margin: Margin, seed: int
     outer, inner = (any_effect(series.sums, series.counts, seed=seed, level=level) for level in (LEVEL, INNER_LEVEL))
     result = replace(result, value=outer.sd)
     least = margin(result)
-    p = max(outer.p, _beyond(outer.sd, outer.high, least, len(series.sums))) if least > 0 else outer.p
+    p = max(outer.p, _beyond(outer, inner, least)) if least > 0 else outer.p
     detail = {**result.detail, "inner_low": inner.low, "inner_high": inner.high}
     return replace(result, low=outer.low, high=outer.high, p=p, detail=detail)
 
 
-def _beyond(sd: float, high: float, margin: float, n_clusters: int) -> float:
-    """Two-sided p of a standard deviation that is no larger than the margin, by the error of the variance that `high` rests on."""
-    if not sd > margin:
+def _beyond(outer: AnyEffect, inner: AnyEffect, margin: float) -> float:
+    """Two-sided p of an effect that is no larger than its margin, from how far the intervals of both levels reach down.
+
+    They are Student's t on the scale of the logarithm; the degrees of freedom are those that give both.
+    """
+    if not outer.sd > margin or not inner.low > 0:
         return 1.0
-    error = (high**2 - sd**2) / float(special.stdtrit(n_clusters - 1, (1 + LEVEL) / 2))
-    return float(2 * special.stdtr(n_clusters - 1, -(sd**2 - margin**2) / error)) if error > 0 else 0.0
+    far, near, distance = (math.log(outer.sd / end) if end > 0 else math.inf for end in (outer.low, inner.low, margin))
+    if not math.isfinite(far):
+        return 1.0  # the test finds no effect at all
+    if near == 0:
+        return 0.0
+    quantiles = [special.stdtrit(np.exp(LOG_DFS), (1 + level) / 2) for level in (LEVEL, INNER_LEVEL)]
+    # The ratio of the quantiles falls with the degrees of freedom.
+    log_df = float(np.interp(-far / near, -(quantiles[0] / quantiles[1]), LOG_DFS))
+    df = math.exp(log_df)
+    t = distance / far * float(special.stdtrit(df, (1 + LEVEL) / 2))
+    return float(2 * special.stdtr(df, -t))
+
+
+LOG_DFS: Floats = np.linspace(0.0, math.log(1000.0), 200)
+"""Logarithms of the degrees of freedom that are told apart."""
 
 
 def _too_few(detail: Mapping[str, float]) -> str:
