@@ -21,7 +21,6 @@ from statsmodels.stats.sandwich_covariance import cov_cluster
 
 from undertow.stats import (
     agreement,
-    bootstrap,
     calibration,
     crossed,
     detection,
@@ -30,10 +29,12 @@ from undertow.stats import (
     line,
     logistic,
     paired,
+    trend,
 )
 from undertow.stats.oneway import one_way
 from undertow.stats.pearson import RunningPearson
-from undertow.stats.permutation import label_orders, slope_p_values
+from undertow.stats.permutation import label_orders
+from undertow.stats.polynomial import polynomial_p_values
 from undertow.stats.rates import wilson_interval
 
 Floats = NDArray[np.float64]
@@ -84,25 +85,33 @@ def test_the_uneven_error_of_a_calibration_is_hc3(seed: int) -> None:
     assert (ours.high - ours.low) / 2 == pytest.approx(stats.t.ppf(0.975, 18) * error)
 
 
-def test_the_bootstrap_of_a_slope_is_the_cluster_robust_error(seed: int) -> None:
-    """Of a balanced design, the variance over draws of whole clusters is that of the sandwich, which has no corrections."""
+def test_the_error_of_a_slope_over_sentences_is_the_cluster_robust_error(seed: int) -> None:
+    """Of a balanced design: that of the sandwich, which has no correction for the number of clusters."""
     n_clusters, n_w = 40, 8
     x = np.arange(n_w)
     y = rng(seed).normal(0, 3, (n_clusters, 1)) + rng(seed + 1).normal(0.5, 0.7, (n_clusters, 1)) * x
     y = y + rng(seed + 2).normal(0, 2, y.shape)
-    drawn = bootstrap.bootstrap_means(y, np.ones_like(y), 20_000, rng(0))
-    slopes, _ = line.fit_rows(x, drawn)
+    found = trend.sentence_parts(x, y[None], np.ones((1, *y.shape)))
     fitted = sm.OLS(y.ravel(), sm.add_constant(np.tile(x, n_clusters))).fit()
     sandwich = cov_cluster(fitted, np.repeat(np.arange(n_clusters), n_w), use_correction=False)
-    assert slopes.std() == pytest.approx(math.sqrt(sandwich[1, 1]), rel=0.02)
-    t = stats.t.ppf(0.975, n_clusters - 1) * math.sqrt(n_clusters / (n_clusters - 1))
-    low, high = bootstrap.percentile_interval(slopes, n_clusters=n_clusters)
-    assert (high - low) / 2 == pytest.approx(t * math.sqrt(sandwich[1, 1]), rel=0.05)
+    assert found.slope_variance[0] == pytest.approx(sandwich[1, 1] * n_clusters / (n_clusters - 1))
+
+
+def test_a_trend_is_no_surer_than_where_its_noise_is_known(seed: int) -> None:
+    """Where neighbours share nothing and the size of the noise is known well: generalised least squares of known variance."""
+    x = np.arange(12.0)
+    y = rng(seed).normal(0, 2, 12) + 0.3 * x
+    white, spread = 4.0, 4.0 / ((x - x.mean()) ** 2).sum()
+    least = trend.trend(x, trend.SentenceParts(y[None], *np.array([[white], [spread], [1e9], [1e9]])))
+    theirs = sm.GLS(y, sm.add_constant(x), sigma=white).fit(cov_type="fixed scale")
+    assert least.slope[0] == pytest.approx(theirs.params[1])
+    # Noise of the values may be there besides, so that the interval is no narrower.
+    assert least.high[0] - least.slope[0] >= stats.norm.ppf(0.975) * theirs.bse[1] * (1 - 1e-6)
 
 
 def test_permutations_of_few_labels_are_all_of_them(seed: int) -> None:
     x, y = np.arange(6.0), rng(seed).normal(size=6) + 0.5 * np.arange(6)
-    ours = slope_p_values(x, y[np.newaxis], label_orders(6, 1000, rng(0)))[0]
+    ours = polynomial_p_values(x, y[np.newaxis], 1, label_orders(6, 1000, rng(0)))[0]
     slopes = [np.polyfit(x, y[list(order)], 1)[0] for order in itertools.permutations(range(6))]
     assert ours == np.mean(np.abs(slopes) >= abs(slopes[0]) - 1e-12)
     # Two tails that mirror each other where nothing ties.

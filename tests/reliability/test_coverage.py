@@ -1,7 +1,7 @@
 """How often the intervals of an audit hold the truth: 95 of 100 times, by simulation.
 
 Audits are drawn from worlds whose slope, AUROC or difference is known, and measured by what real audits are measured by. In full
-(soak) 2,000 audits of each kind and number of clusters, within 1.5 points; here 200 that are always the same, within 3.
+(soak) 2,000 audits of each kind and number of clusters, within 1.5 points; here 200 that are always the same, within 4.
 
 Sentences have levels and slopes of their own, so that those of one cluster are alike; the truth is that of other clusters.
 """
@@ -20,20 +20,21 @@ from scipy.special import ndtr
 
 from undertow.comparing.differences import MOST_GROUPS
 from undertow.comparing.replicates import groups_of
-from undertow.measures import detection
+from undertow.measures import correlation, detection
 from undertow.measures.correlation import correlate
 from undertow.measures.detection import Threshold, detect
 from undertow.stats import fit_rows
 from undertow.stats.paired import Left, paired_errors
+from undertow.types import Result
 
 Floats = NDArray[np.float64]
 Held: TypeAlias = tuple[int, int]
 """How many intervals hold the truth, of how many."""
 
 N_FULL, N_SHORT = 2000, 200
-N_DRAWS = 2000
-"""Bootstrap draws behind an interval; audits draw five times as many."""
 SLOPE, N_W = 0.2, 10
+OF_VALUES = 2.0
+"""Standard deviation of what a value does to all sentences, beside its trend."""
 GAP, BETWEEN = 1.0, 0.7
 """How far positives lie above negatives, and the standard deviation of the clusters' levels, in that of sentences."""
 AREA = float(ndtr(GAP / math.sqrt(2 * (1 + BETWEEN**2))))
@@ -52,8 +53,16 @@ def masses(n: int, n_clusters: int, rng: np.random.Generator, slope: float = SLO
 
 
 def slopes_held(n: int, n_clusters: int, rng: np.random.Generator) -> Held:
-    """Through `correlate`, as `spurious-correlation` calls it, each audit a model of its own."""
-    held, done, at_once = 0, 0, 50
+    """Through `correlate`, as `spurious-correlation` calls it: for other sentences at these values."""
+    results = slopes(n, n_clusters, rng, 0.0)
+    held = sum(one.detail["sentences_low"] <= SLOPE <= one.detail["sentences_high"] for one in results)
+    return held, len(results)
+
+
+def slopes(n: int, n_clusters: int, rng: np.random.Generator, of_values: float) -> list[Result]:
+    """Each audit a model of its own."""
+    found: list[Result] = []
+    done, at_once = 0, 50
     while done < n:
         size = min(at_once, n - done)
         index = pd.MultiIndex.from_product(
@@ -62,14 +71,13 @@ def slopes_held(n: int, n_clusters: int, rng: np.random.Generator) -> Held:
         frame = index.to_frame(index=False)
         frame = frame.assign(
             model=frame["model"].astype(str), cluster=frame["cluster"].astype(str), challenge="set", prompt="", w_name="date",
-            unscored="", unclaimed=0.0, female=masses(size, n_clusters, rng).ravel(),
+            unscored="", unclaimed=0.0,
+            female=(masses(size, n_clusters, rng) + rng.normal(0, of_values, (size, 1, N_W))).ravel(),
         )  # fmt: skip
-        results = correlate(frame, ["female"], [], seed=done, n_bootstrap=N_DRAWS, n_permutations=1)
-        slopes = [one for one in results if one.measure == "slope"]
-        assert len(slopes) == size
-        held += sum(one.low <= SLOPE <= one.high for one in slopes)
+        found += [one for one in correlate(frame, ["female"], [], seed=done) if one.measure == "slope"]
         done += size
-    return held, done
+    assert len(found) == n
+    return found
 
 
 def areas_held(n: int, n_clusters: int, rng: np.random.Generator) -> Held:
@@ -115,16 +123,28 @@ KINDS: dict[str, Callable[[int, int, np.random.Generator], Held]] = {
 
 @pytest.fixture(autouse=True)
 def untested(monkeypatch: pytest.MonkeyPatch) -> None:
-    """p-values have simulations of their own, and would take most of the time."""
+    """p-values and power have simulations of their own, and would take most of the time."""
     monkeypatch.setattr(detection, "N_PERMUTATIONS", 1)
+    monkeypatch.setattr(correlation, "detectable_slope", lambda x, parts: math.nan)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_intervals_hold_the_truth_about_as_often_as_they_say(kind: str) -> None:
-    """Two standard errors of 200 audits. Plain percentiles hold 90.5% of these slopes, the ends of all draws 100%."""
+    """Within two and a half standard errors of 200 audits."""
     held, n = KINDS[kind](N_SHORT, 10, np.random.default_rng(3))
     assert n == N_SHORT
-    assert abs(held / n - 0.95) <= 0.03, held / n
+    assert abs(held / n - 0.95) <= 0.04, held / n
+
+
+@pytest.mark.slow
+def test_the_interval_of_a_drift_holds_it_whatever_noise_the_values_have() -> None:
+    """No less often than is said; it does not know beforehand that neighbours share nothing here, and is wider for it."""
+    results = slopes(N_SHORT, 20, np.random.default_rng(3), OF_VALUES)
+    assert np.mean([one.low <= SLOPE <= one.high for one in results]) >= 0.93
+    of_sentences = [one.detail["sentences_low"] <= SLOPE <= one.detail["sentences_high"] for one in results]
+    assert np.mean(of_sentences) < 0.9, "which is about these values alone"
+    of_values = [one.detail["values_low"] <= SLOPE <= one.detail["values_high"] for one in results]
+    assert np.mean(of_values) >= 0.91, "which takes values for independent, as they are here"
 
 
 @pytest.mark.soak

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from undertow.stats import (
-    bootstrap_means,
     label_orders,
     only_points,
     percentile_interval,
     point_estimates,
-    slope_p_values,
 )
 from undertow.stats.agreement import mean_over_cells
 from undertow.stats.crossed import correlation, difference_of_ratios, ratio_interval
@@ -57,11 +55,9 @@ def test_what_is_kept_is_kept_within_one_context() -> None:
 
 def test_nothing_is_drawn() -> None:
     with point_estimates():
-        assert bootstrap_means(np.ones((4, 3)), np.ones((4, 3)), 100, RNG).shape == (0, 3)
         assert cluster_weights(4, 100, RNG).shape == (0, 4)
         orders = label_orders(30, 100, RNG)
         assert orders.orders.tolist() == [list(range(30))]
-        assert np.isnan(slope_p_values(np.arange(30.0), RNG.normal(size=(2, 30)), orders)).all()
         assert np.isnan(auroc_p_value([1.0, 2.0, 3.0], [True, False, True], [0, 1, 2], 100, RNG))
         assert np.isnan(exchange_ps((np.ones((4, 2)),) * 2, (np.ones((4, 2)),) * 2)).all()
         assert np.isnan(percentile_interval([])).all()
