@@ -5,7 +5,6 @@ What `tests/stats` compares already (multiplicity, power, the band of a line, po
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -33,8 +32,6 @@ from undertow.stats import (
 )
 from undertow.stats.oneway import one_way
 from undertow.stats.pearson import RunningPearson
-from undertow.stats.permutation import label_orders
-from undertow.stats.polynomial import polynomial_p_values
 from undertow.stats.rates import wilson_interval
 
 Floats = NDArray[np.float64]
@@ -107,17 +104,6 @@ def test_a_trend_is_no_surer_than_where_its_noise_is_known(seed: int) -> None:
     assert least.slope[0] == pytest.approx(theirs.params[1])
     # Noise of the values may be there besides, so that the interval is no narrower.
     assert least.high[0] - least.slope[0] >= stats.norm.ppf(0.975) * theirs.bse[1] * (1 - 1e-6)
-
-
-def test_permutations_of_few_labels_are_all_of_them(seed: int) -> None:
-    x, y = np.arange(6.0), rng(seed).normal(size=6) + 0.5 * np.arange(6)
-    ours = polynomial_p_values(x, y[np.newaxis], 1, label_orders(6, 1000, rng(0)))[0]
-    slopes = [np.polyfit(x, y[list(order)], 1)[0] for order in itertools.permutations(range(6))]
-    assert ours == np.mean(np.abs(slopes) >= abs(slopes[0]) - 1e-12)
-    # Two tails that mirror each other where nothing ties.
-    theirs = stats.permutation_test((x,), lambda order: stats.pearsonr(order, y).statistic, permutation_type="pairings",
-                                    n_resamples=10_000)  # fmt: skip
-    assert ours == pytest.approx(theirs.pvalue, abs=0.02)
 
 
 # Detection.

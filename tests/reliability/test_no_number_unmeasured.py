@@ -31,6 +31,7 @@ from undertow.stats import (
     agreement,
     bootstrap,
     calibration,
+    clusters,
     crossed,
     detection,
     exchange,
@@ -41,10 +42,10 @@ from undertow.stats import (
     oneway,
     paired,
     pearson,
-    permutation,
     polynomial,
     power,
     shares,
+    trend,
 )  # fmt: skip
 from undertow.stats.doubles import LARGEST, outside, usable
 from undertow.types import (
@@ -106,13 +107,15 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-def orders(y: Floats) -> permutation.LabelOrders:
-    return permutation.label_orders(max(len(y), 1), 40, rng())
+def of_cells(y: Floats, x: Floats | None = None) -> trend.SentenceParts:
+    """Of three sentences, of which one goes another way."""
+    cells = np.stack([y, y, y[::-1]])[None]
+    return trend.sentence_parts(at(y) if x is None else x, cells, np.ones_like(cells))
 
 
-def padded(y: Floats) -> Floats:
-    """One label at least, since no label has no order."""
-    return y if len(y) else np.array([math.nan])
+def twelve(y: Floats) -> Floats:
+    """As many places, since a trend needs eight; those that are equal are refused."""
+    return np.concatenate([y, np.linspace(10, 20, 12)])[:12]
 
 
 def of_pairs(x: Floats, y: Floats) -> tuple[float, ...]:
@@ -131,16 +134,17 @@ STATISTICS: dict[str, Callable[[Floats], object]] = {
     "band": lambda y: line.fit_line(at(y), y).band(y),
     "rows of y": lambda y: line.fit_rows(at(y), y[None]),
     "rows on x": lambda y: line.fit_rows(y, at(y)[None]),
-    "slope p of y": lambda y: permutation.slope_p_values(at(padded(y)), padded(y)[None], orders(y)),
-    "slope p on x": lambda y: permutation.slope_p_values(padded(y), at(padded(y))[None], orders(y)),
+    "trend of y": lambda y: trend.trend(at(y), of_cells(y)),
+    "trend on x": lambda y: trend.trend(twelve(y), of_cells(np.arange(12.0), twelve(y))),
+    "trend of other values": lambda y: trend.trend_of_other_values(at(y), of_cells(y)),
+    "any effect": lambda y: trend.any_effect(np.outer([0.2, 0.5, -0.3, 1], y), np.ones((4, len(y)))),
+    "influences": lambda y: clusters.influence_variance(y, kinds(y)),
+    "interval of a share": lambda y: [clusters.share_interval(one, one, one) for one in y],
     "polynomial of y": lambda y: polynomial.fit_polynomial(at(y), y, 2),
     # Places that are all but equal give no curve; those of an audit are whole numbers or years.
     "polynomial on x": lambda y: polynomial.fit_polynomial(np.where(np.abs(y) < 1e-12, 0, y), at(y), 2),
     "polynomial band": lambda y: polynomial.fit_polynomial(at(y), y, 1).band(y),
-    "polynomial p": lambda y: polynomial.polynomial_p_values(at(padded(y)), padded(y)[None], 2, orders(y)),
-    "detectable slope": lambda y: power.detectable_slope(y, 1.0),
-    "detectable slope of noise": lambda y: [power.detectable_slope([1, 2, 3, 4], one) for one in y],
-    "bootstrap": lambda y: bootstrap.bootstrap_means(np.stack([y, y], axis=1), np.ones((len(y), 2)), 20, rng()),
+    "detectable slope": lambda y: power.detectable_slope(at(y), of_cells(y)),
     "percentiles": bootstrap.percentile_interval,
     "percentiles of few": lambda y: bootstrap.percentile_interval(y, n_clusters=3),
     "Benjamini-Hochberg": multiplicity.benjamini_hochberg,
@@ -201,10 +205,11 @@ def test_statistics_warn_of_nothing_and_are_finite_or_nan(name: str, y: Floats) 
 
 @pytest.mark.parametrize("far", [1e155, 1e308, -1e308, math.inf, -math.inf])
 def test_no_p_value_is_small_because_a_number_is_too_large(far: float) -> None:
-    """No shuffled slope is as steep as one that has overflowed, which would be a finding."""
+    """Nothing exchanged is as large as what has overflowed, which would be a finding."""
     y = np.array([[1.0, 5, 2, 4, 3, far]])
-    assert np.isnan(permutation.slope_p_values(np.arange(6.0), y, permutation.label_orders(6, 720, rng()))).all()
-    assert np.isnan(polynomial.polynomial_p_values(np.arange(6.0), y, 2, permutation.label_orders(6, 720, rng()))).all()
+    long = np.concatenate([y[0], [2.0, 6, 1]])
+    assert np.isnan(trend.trend(np.arange(9), of_cells(long)).p).all()
+    assert not trend.any_effect(np.tile(long, (6, 1)), np.ones((6, 9))).p < 0.05
     sides = y.T, np.ones((6, 1))
     assert np.isnan(exchange.exchange_ps(sides, (np.zeros((6, 1)), np.ones((6, 1))))).all()
     assert np.isnan(paired.flip_p_values(np.array([1.0]), left(y[0]))).all()
@@ -410,7 +415,10 @@ def test_a_table_that_says_too_little_has_no_finding(case: str, tmp_path: Path) 
     assert claimed(run) == []
     assert_honest(run)
     for one in run.record.results:
-        if one.measure in ("slope", "slope_gap", "pearson_r") and (math.isnan(one.value) or math.isnan(one.p)):
+        # r is a description, without a test of its own.
+        if one.measure in ("slope", "slope_gap", "w_effect") and (math.isnan(one.value) or math.isnan(one.p)):
+            assert one.note, one
+        if one.measure == "pearson_r" and math.isnan(one.value):
             assert one.note, one
         if one.measure == "slope" and case in ("one W", "two W", "values at two W", "no values"):
             assert math.isnan(one.value), one

@@ -145,13 +145,13 @@ def trend(x: ArrayLike, parts: SentenceParts, *, level: float = 0.95) -> Trend:
         NaN for p and interval below eight values, where a variance is unknown, and where there is no noise at all to judge by.
 
     Raises:
-        ValueError: the shapes do not go together, or two values of x are equal.
+        ValueError: the shapes do not go together, or values of x are equal or not finite.
     """
     xs, ys = usable(x), usable(parts.means)
     if ys.ndim != 2 or ys.shape[1] != len(xs):
         raise ValueError(f"need x [value] and means [series, value]; got {xs.shape} and {ys.shape}")
-    if len(np.unique(xs)) < len(xs):
-        raise ValueError("two values of x are equal")
+    if not np.isfinite(xs).all() or len(np.unique(xs)) < len(xs):
+        raise ValueError("values of x must be finite, and no two of them equal")
     if len(xs) < FEWEST_VALUES:
         nan = np.full(len(ys), math.nan)
         slope = ys @ _weights(xs) if len(xs) > 1 else nan
@@ -192,6 +192,7 @@ def _trend(design: _Design, parts: SentenceParts, level: float) -> tuple[Floats,
     scale = np.maximum(residual, white)
     judged = (scale > (1e-12 * np.abs(ys).max(axis=1)) ** 2) & np.isfinite(white + spread + df)
     scale, white, spread, df = (np.where(judged, one, 1.0) for one in (scale, white, spread, df))
+    squares = np.where(judged[:, None, None], squares, 1.0)
     least = np.maximum(white, SMALLEST * scale)
     steps = np.linspace(0, 1, N_SIZES)
     totals = least[:, None] * (LARGEST * scale / least)[:, None] ** steps  # white + tau^2 [series, size]
@@ -311,7 +312,7 @@ def sentence_parts(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> Sentence
         counts: observations in each cell, same shape. Each value must have some.
 
     Raises:
-        ValueError: the shapes do not go together, or a value has no observation.
+        ValueError: the shapes do not go together, a value has no observation, or x is empty or not finite.
     """
     xs, totals, sizes = usable(x), usable(sums), np.asarray(counts, dtype=np.float64)
     if totals.shape != sizes.shape or totals.ndim < 2 or totals.shape[-1] != len(xs):
@@ -319,6 +320,8 @@ def sentence_parts(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> Sentence
             f"sums and counts must both be [..., cluster, {len(xs)}]; got {totals.shape} and {sizes.shape}"
         )
     of_value = sizes.sum(axis=-2)
+    if not (len(xs) and np.isfinite(xs).all()):
+        raise ValueError("need at least one value of x, all of them finite")
     if (of_value == 0).any():
         raise ValueError("a value has no observation; leave it out")
     means = totals.sum(axis=-2) / of_value
@@ -404,7 +407,7 @@ def any_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level: floa
     """
     parts = _parts_of_effects(sums, counts)
     n = len(parts)
-    if n < 3 or parts.shape[1] < 2:
+    if n < 3 or parts.shape[1] < 2 or not np.isfinite(parts).all():
         return AnyEffect(math.nan, math.nan, math.nan, math.nan)
     variance, without = _variance(parts), np.array([_variance(np.delete(parts, at, axis=0)) for at in range(n)])
     without *= (n / (n - 1)) ** 2
