@@ -181,9 +181,10 @@ def test_options_that_are_wrong_are_refused(
 
 
 def test_answers_from_elsewhere_are_measured(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "answers.csv").write_text("document,gold,answer\na,Yes,Yes\nb,No,Yes\nc,No,\n")
+    (tmp_path / "answers.csv").write_text("document,gold,answer\na,Yes,Yes\nb,No,Yes\nc,No,Yes\nd,No,\n")
     lines = said(cli("score", "answers.csv", "--probe", DIAGNOSIS, "--out", "run")).splitlines()
-    assert lines[0].startswith("- Without examples, decoding recorded: Accuracy is 33.3%")
+    assert lines[0] == "  1 unscored: the answer is empty"
+    assert lines[1].startswith("- Without examples, decoding recorded: Accuracy is 33.3%")
     results = json.loads((tmp_path / "run/results.json").read_text())["results"]
     (accuracy,) = [row for row in results if row["measure"] == "accuracy" and row["group"]["model"]]
     assert math.isclose(accuracy["value"], 100 / 3)
