@@ -26,7 +26,7 @@ def axis_of(frame: pd.DataFrame, given: pd.Series[float]) -> Floats:
         frame: `w_name`, `w_index` and `w` [row].
         given: the column `w_value`; NaN in all rows of a list that has none [row].
     """
-    axis: Floats = given.to_numpy(dtype=np.float64, copy=True)
+    axis: Floats = np.array(given, dtype=np.float64)
     for name, rows in frame.groupby("w_name", sort=False):
         at = frame.index.get_indexer(rows.index)
         if not np.isnan(axis[at]).all():
