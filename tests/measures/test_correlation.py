@@ -11,8 +11,12 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import special, stats
 
 from undertow.measures.correlation import correlate, line_of
+from undertow.stats import point_estimates, power
+from undertow.stats.clusters import share_interval
+from undertow.stats.trend import any_effect, sentence_parts, trend, trend_of_other_values
 from undertow.types import Result, UndertowError
 
 Masses = dict[str, np.ndarray]  # group: [cluster, w]
@@ -37,38 +41,65 @@ def audit(
 ) -> dict[tuple[str, str], Result]:
     """Results of a table with one run, by measure and pronoun."""
     gaps = options.pop("gaps", [groups[:2]] if len(groups) > 1 else [])
-    given_options = {"seed": 0, "n_bootstrap": 200, "n_permutations": 200} | options
-    results = correlate(frame, groups, gaps, **given_options)
+    results = correlate(frame, groups, gaps, **({"seed": 0} | options))
     by_name = {(result.measure, result.group["pronoun"]): result for result in results}
     assert len(by_name) == len(results)
     return by_name
 
 
-def some_masses(seed: int = 0, n_clusters: int = 12, n_w: int = 6) -> Masses:
+def some_masses(seed: int = 0, n_clusters: int = 12, n_w: int = 10) -> Masses:
     rng = np.random.default_rng(seed)
     she = 30 + 2 * np.arange(n_w) + rng.normal(0, 3, (n_clusters, 1)) + rng.normal(0, 2, (n_clusters, n_w))
     return {"she": she, "he": 40 + rng.normal(0, 3, (n_clusters, n_w))}
 
 
 def numbers(result: Result) -> list[float]:
-    return [result.value, result.low, result.high, result.p, *result.detail.values()]
+    """All but q, and what is corrected like it, which depend on the other results of a table."""
+    corrected = ("values_q", "corrected_low", "corrected_high")
+    detail = [number for name, number in result.detail.items() if name not in corrected]
+    return [result.value, result.low, result.high, result.p, *detail]
+
+
+def same(found: Result, expected: Result) -> bool:
+    return np.array_equal(numbers(found), numbers(expected), equal_nan=True)
+
+
+@pytest.fixture(autouse=True)
+def few_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a detectable slope, which has a test of its own."""
+    fewer = (power.simulated_errors.__kwdefaults__ or {}) | {"n_series": 20}
+    monkeypatch.setattr(power.simulated_errors, "__kwdefaults__", fewer)
 
 
 # The recorded models ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def recorded(reference_data: Path) -> dict[tuple[str, ...], Result]:
+def recorded_masses(reference_data: Path) -> pd.DataFrame:
     frame = pd.read_csv(reference_data / "recorded" / "mgc_pronoun_mass.csv.gz")
     groups = ["female", "male", "neutral"]
-    frame = frame.assign(
+    return frame.assign(
         challenge="mgc",
+        prompt=frame["prompt"].fillna(""),
         cluster=frame["text_index"].astype(str),
         unclaimed=100 - frame[groups].sum(axis=1),
         unscored="",
     )
-    results = correlate(frame, groups, [("female", "male")], seed=0, n_bootstrap=2000, n_permutations=1000)
+
+
+@pytest.fixture(scope="module")
+def recorded(recorded_masses: pd.DataFrame) -> dict[tuple[str, ...], Result]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(power.simulated_errors, "__kwdefaults__", {"n_series": 10, "seed": 0})
+        results = correlate(recorded_masses, ["female", "male", "neutral"], [("female", "male")], seed=0)
     return {(result.measure, *result.group.values()): result for result in results}
+
+
+def cells(frame: pd.DataFrame, group: str, x: str = "w_index") -> np.ndarray:
+    """Means of a complete design [cluster, w], by pandas."""
+    found: np.ndarray = frame.pivot_table(index="cluster", columns=x, values=group, aggfunc="mean").to_numpy()
+    assert np.isfinite(found).all()
+    return found
 
 
 @pytest.mark.parametrize(
@@ -88,18 +119,56 @@ def test_recorded_models_have_their_known_slopes(
     about = (model, "mgc", prompt, w_name, group)
     assert recorded["slope", *about].value == pytest.approx(slope, abs=0.001)
     assert recorded["pearson_r", *about].value == pytest.approx(r, abs=0.001)
-    assert recorded["slope", *about].q < 0.05
     assert recorded["slope", *about].n == (1800 if w_name == "date" else 1200)
     assert recorded["slope", *about].detail["n_clusters"] == 60
 
 
+PUBLISHED = [
+    ("bert-base-uncased", "", "date", "female"),
+    ("bert-base-uncased", "", "place", "male"),
+    ("roberta-base", "", "date", "female"),
+    ("text-davinci-002", "A", "date", "male"),
+]
+
+
+@pytest.mark.parametrize("about", PUBLISHED)
+def test_intervals_of_recorded_models_are_those_of_the_trend_of_their_means(
+    recorded: dict[tuple[str, ...], Result], recorded_masses: pd.DataFrame, about: tuple[str, ...]
+) -> None:
+    """Called with the masses that pandas puts in a table."""
+    model, prompt, w_name, group = about
+    run = recorded_masses.query("model == @model and prompt == @prompt and w_name == @w_name")
+    y = cells(run, group)[None]
+    x = np.arange(y.shape[2])
+    parts = sentence_parts(x, y, np.ones_like(y))
+    found, result = trend(x, parts), recorded["slope", model, "mgc", prompt, w_name, group]
+    assert (result.value, result.low, result.high, result.p) == pytest.approx(
+        (found.slope[0], found.low[0], found.high[0], found.p[0]), rel=1e-6
+    )
+    slopes = np.array([np.polyfit(x, row, 1)[0] for row in y[0]])
+    half = stats.t.ppf(0.975, result.detail["sentences_df"]) * stats.sem(slopes)
+    assert (result.detail["sentences_low"], result.detail["sentences_high"]) == pytest.approx(
+        (slopes.mean() - half, slopes.mean() + half), rel=1e-6
+    )
+    low, high, p = (one[0] for one in trend_of_other_values(x, parts))
+    assert [result.detail[f"values_{name}"] for name in ("low", "high", "p")] == pytest.approx([low, high, p], rel=1e-6)
+    effect = any_effect(y[0], np.ones_like(y[0]))
+    told = recorded["w_effect", model, "mgc", prompt, w_name, group]
+    assert (told.value, told.low, told.high, told.p) == pytest.approx((effect.sd, effect.low, effect.high, effect.p))
+
+
 def test_every_recorded_run_is_told_of(recorded: dict[tuple[str, ...], Result]) -> None:
-    # 16 runs, each with 3 means and the unclaimed one, 3 slopes, 3 correlations and a gap.
-    assert len(recorded) == 16 * (4 + 3 + 3 + 1)
+    # 16 runs, each with 3 means and the unclaimed one, 4 effects, 3 slopes, 3 correlations, 3 slopes of log-odds and a gap; and the
+    # same of two models over their three prompts, by date and by place.
+    assert len(recorded) == (16 + 4) * (4 + 4 + 3 + 3 + 3 + 1)
     for key, result in recorded.items():
-        # A single text has all the neutral mass of one run: a draw without it is all zeros.
-        one_text = key == ("pearson_r", "roberta-base", "mgc", "", "date", "neutral")
-        assert ("37% of the bootstrap draws" in result.note) if one_text else (result.low <= result.high)
+        if key[0] in ("slope", "slope_gap", "w_effect"):
+            assert result.low <= result.value <= result.high
+            assert 0 < result.p <= 1
+        # Three prompts of one model are one claim, that of their mean.
+        assert math.isnan(result.q) == (
+            math.isnan(result.p) or ("davinci" in key[1] and not key[0].endswith("_over_prompts"))
+        )
         if key[0] == "slope_gap":
             parts = [recorded["slope", *key[1:5], group].value for group in ("female", "male")]
             assert result.value == pytest.approx(parts[0] - parts[1], abs=1e-9)
@@ -120,59 +189,220 @@ def test_a_table_that_a_hand_can_work_out() -> None:
     assert results["slope_gap", "she-he"].value == pytest.approx(11.5)
     assert results["pearson_r", "she"].value == pytest.approx(1)
     assert results["pearson_r", "he"].value == pytest.approx(-math.sqrt(3) / 2)
-    # The clusters differ in level and not in slope: every draw has slope 10, and a mean of 18, 20 or 22.
-    assert (results["slope", "she"].low, results["slope", "she"].high) == pytest.approx((10, 10))
-    assert (results["mean_mass", "she"].low, results["mean_mass", "she"].high) == pytest.approx((18, 22))
-    assert results["slope", "she"].p == pytest.approx(2 / 6)
+    # The odds of she are 1 / 9, 1 / 4 and 3 / 7.
+    assert results["slope_log_odds", "she"].value == pytest.approx((math.log(3 / 7) - math.log(1 / 9)) / 2)
+    # Both sentences move by -10, 0 and 10: the variance of the effects is 200 / 2.
+    assert results["w_effect", "she"].value == pytest.approx(10)
+    # Two sentences and three values claim nothing.
+    for result in results.values():
+        assert np.isnan([result.low, result.high, result.p, result.q]).all()
     detail = results["slope", "she"].detail
     assert (detail["intercept"], detail["first"], detail["last"]) == pytest.approx((10, 10, 30))
     assert (detail["n_w"], detail["n_clusters"], results["slope", "she"].n) == (3, 2, 6)
     assert results["slope", "he"].detail["ols_low"] < -1.5 < results["slope", "he"].detail["ols_high"]
-    assert (results["pearson_r", "he"].detail["fisher_low"], results["pearson_r", "he"].detail["fisher_high"]) == (
-        -1,
-        1,
+
+
+def test_a_table_of_six_sentences_at_eight_values_by_other_means() -> None:
+    """Each number from numpy, scipy and the functions of the statistics, whose own tests hold them against others."""
+    masses = some_masses(2, 6, 8)
+    results, she, gap = audit(table(masses)), masses["she"], masses["she"] - masses["he"]
+    x, levels = np.arange(8), she.mean(axis=1)
+    found = trend(x, sentence_parts(x, she[None], np.ones((1, 6, 8))))
+    slope = results["slope", "she"]
+    assert slope.value == pytest.approx(np.polyfit(x, she.mean(axis=0), 1)[0])
+    assert (slope.low, slope.high, slope.p) == pytest.approx((found.low[0], found.high[0], found.p[0]))
+    assert (slope.detail["autocorrelation"], slope.detail["values_sd"]) == pytest.approx(
+        (found.autocorrelation[0], found.values_sd[0])
     )
+    ols = stats.linregress(x, she.mean(axis=0))
+    assert slope.detail["ols_high"] - slope.value == pytest.approx(stats.t.ppf(0.975, 6) * ols.stderr)
+    of_gap = trend(x, sentence_parts(x, gap[None], np.ones((1, 6, 8))))
+    assert results["slope_gap", "she-he"].p == pytest.approx(of_gap.p[0])
+    kurtosis = stats.kurtosis(levels, bias=False) + 3
+    df = min(2 * 6 / (kurtosis - 3 / 5), 5)
+    expected = share_interval(levels.mean() / 100, (stats.sem(levels) / 100) ** 2, df)
+    assert (results["mean_mass", "she"].low, results["mean_mass", "she"].high) == pytest.approx(
+        tuple(100 * end for end in expected)
+    )
+    # To first order each sentence moves the log-odds of a mean as far as the mean, over p (1 - p).
+    means = she.mean(axis=0)
+    moved = special.logit(means / 100) + (she - means) * 100 / (means * (100 - means))
+    odds = trend(x, sentence_parts(x, moved[None], np.ones((1, 6, 8))))
+    told = results["slope_log_odds", "she"]
+    assert (told.value, told.low, told.high) == pytest.approx((odds.slope[0], odds.low[0], odds.high[0]))
+    assert told.value == pytest.approx(np.polyfit(x, special.logit(means / 100), 1)[0])
+    assert math.isnan(told.p), "the slope has its test"
 
 
 def test_results_come_in_order_of_appearance_with_their_keys_and_units() -> None:
     frames = [table(some_masses(seed), model=model) for seed, model in enumerate(("zeta", "alpha"))]
-    results = correlate(pd.concat(frames), ["she", "he"], [("he", "she")], seed=0, n_bootstrap=20, n_permutations=20)
+    results = correlate(pd.concat(frames), ["she", "he"], [("he", "she")], seed=0)
     names = [(result.measure, result.group["pronoun"]) for result in results]
     assert names[: len(names) // 2] == [
         ("mean_mass", "she"),
         ("mean_mass", "he"),
         ("mean_mass", "unclaimed"),
+        ("w_effect", "she"),
+        ("w_effect", "he"),
+        ("w_effect", "he-she"),
         ("slope", "she"),
         ("slope", "he"),
         ("pearson_r", "she"),
         ("pearson_r", "he"),
+        ("slope_log_odds", "she"),
+        ("slope_log_odds", "he"),
         ("slope_gap", "he-she"),
     ]
-    assert [result.group["model"] for result in results] == ["zeta"] * 8 + ["alpha"] * 8
+    assert [result.group["model"] for result in results] == ["zeta"] * 13 + ["alpha"] * 13
     assert list(results[0].group) == ["model", "challenge", "prompt", "w_name", "pronoun"]
     units = {result.measure: (result.unit, result.neutral) for result in results}
     assert units.pop("mean_mass")[0] == "percent"
     step = "percent per step"
-    assert units == {"slope": (step, 0), "pearson_r": ("", 0), "slope_gap": (step, 0)}
-    means = [result for result in results if result.measure == "mean_mass"]
-    assert np.isnan([[result.neutral, result.p, result.q] for result in means]).all()
-    assert set(results[3].detail) == set(results[7].detail)
+    assert units == {
+        "w_effect": ("percentage points", 0), "slope": (step, 0), "pearson_r": ("", 0), "slope_log_odds": ("log-odds per step", 0),
+        "slope_gap": (step, 0),
+    }  # fmt: skip
+    of = {result.measure: [one for one in results if one.measure == result.measure] for result in results}
+    untested = [*of["mean_mass"], *of["pearson_r"], *of["slope_log_odds"]]
+    assert np.isnan([[result.p, result.q] for result in untested]).all()
+    assert np.isnan([[result.low, result.high] for result in of["pearson_r"]]).all()
 
 
-def test_q_is_adjusted_over_the_slopes_and_gaps_of_all_models_and_r_shares_it() -> None:
+def test_q_is_adjusted_over_the_tests_of_one_kind_in_the_whole_table() -> None:
     frames = [table(some_masses(seed), model=f"model {seed}") for seed in range(3)]
-    results = correlate(pd.concat(frames), ["she", "he"], [("she", "he")], seed=0, n_bootstrap=20, n_permutations=999)
-    tested = [result for result in results if result.measure in ("slope", "slope_gap")]
-    p = np.array([result.p for result in tested])
-    assert len(p) == 9
-    # Benjamini-Hochberg from its definition: the least bound over all levels at which the test would be rejected.
-    expected = [min(min(1.0, len(p) * level / np.sum(p <= level)) for level in p if level >= own) for own in p]
-    assert [result.q for result in tested] == pytest.approx(expected)
-    slopes = {tuple(result.group.items()): result for result in results if result.measure == "slope"}
-    for result in results:
-        if result.measure == "pearson_r":
-            slope = slopes[tuple(result.group.items())]
-            assert (result.p, result.q) == (slope.p, slope.q)
+    results = correlate(pd.concat(frames), ["she", "he"], [("she", "he")], seed=0)
+
+    def adjusted(p: np.ndarray) -> list[float]:
+        """Benjamini-Hochberg from its definition: the least bound over all levels at which the test would be rejected."""
+        return [min(min(1.0, len(p) * level / np.sum(p <= level)) for level in p if level >= own) for own in p]
+
+    for measures in (("slope", "slope_gap"), ("w_effect",)):
+        tested = [result for result in results if result.measure in measures]
+        assert len(tested) == 9
+        assert [result.q for result in tested] == pytest.approx(adjusted(np.array([result.p for result in tested])))
+    others = [result.detail for result in results if result.measure in ("slope", "slope_gap")]
+    assert [detail["values_q"] for detail in others] == pytest.approx(
+        adjusted(np.array([detail["values_p"] for detail in others]))
+    )
+
+
+def test_a_corrected_interval_leaves_out_zero_where_q_is_small_and_nowhere_else() -> None:
+    """Of eight tests; its level is that at which the least of those that are claimed, or the next one, would be rejected."""
+    frames = []
+    for seed, slope in enumerate((0.0, 0.0, 0.5, 0.5, 0.6, 0.7, 2.0, 0.0)):
+        masses = some_masses(seed)
+        masses["he"] = masses["he"] + slope * np.arange(10)
+        frames.append(table(masses, model=f"model {seed}"))
+    results = [one for one in correlate(pd.concat(frames), ["he"], [], seed=0) if one.measure == "slope"]
+    q, p = (np.array([getattr(one, name) for one in results]) for name in ("q", "p"))
+    assert 0 < np.sum(q < 0.05) < np.sum(p < 0.05) < 8
+    for at, result in enumerate(results):
+        low, high = (result.detail[f"corrected_{end}"] for end in ("low", "high"))
+        assert (low > 0 or high < 0) == (result.q < 0.05)
+        level = 1 - 0.05 * (np.sum(q < 0.05) + (result.q >= 0.05)) / 8
+        y = frames[at].pivot_table(index="cluster", columns="w_index", values="he").to_numpy()[None]
+        found = trend(np.arange(10), sentence_parts(np.arange(10), y, np.ones_like(y)), level=level)
+        assert (low, high) == pytest.approx((found.low[0], found.high[0]))
+    alone = audit(frames[4], ("he",))["slope", "he"]
+    assert (alone.detail["corrected_low"], alone.detail["corrected_high"]) == pytest.approx((alone.low, alone.high))
+
+
+def test_of_several_prompts_their_mean_decides_and_nothing_else() -> None:
+    """Three prompts of one model and none of another: no model has one try for each prompt."""
+    masses = {prompt: some_masses(seed) for seed, prompt in enumerate("ABC")}
+    prompted = [table(of_prompt, prompt=prompt) for prompt, of_prompt in masses.items()]
+    results = correlate(pd.concat([*prompted, table(some_masses(9), model="other")]), ["she"], [], seed=0)
+    of = {(result.measure, result.group["model"], result.group.get("prompt")): result for result in results}
+    decided = {key for key, result in of.items() if math.isfinite(result.q)}
+    assert decided == {
+        ("slope_over_prompts", "m", None), ("w_effect_over_prompts", "m", None), ("slope", "other", ""), ("w_effect", "other", ""),
+    }  # fmt: skip
+    over, alone = of["slope_over_prompts", "m", None], [of["slope", "m", prompt] for prompt in "ABC"]
+    assert over.value == pytest.approx(np.mean([result.value for result in alone]))
+    assert all(0 < result.p < 1 for result in alone)
+    mean = sum(one["she"] for one in masses.values()) / 3
+    found = trend(np.arange(10), sentence_parts(np.arange(10), mean[None], np.ones((1, 12, 10))))
+    assert (over.low, over.high, over.p) == pytest.approx((found.low[0], found.high[0], found.p[0]), rel=1e-6)
+    p = {key: of[key].p for key in decided if key[0].startswith("slope")}
+    # Two tests, of which the larger p stands as it is.
+    assert of[max(p, key=lambda key: p[key])].q == pytest.approx(max(p.values()))
+
+
+def test_a_slope_is_per_unit_where_w_counts_by_its_number() -> None:
+    """Years at uneven distances: a step of the list is another thing than a year."""
+    masses, years = some_masses(4), np.array([1900, 1901, 1903, 1904, 1910, 1920, 1950, 1990, 1991, 2000])
+    frame = table(masses).assign(w_value=lambda rows: years[rows["w_index"]])
+    of_index = audit(frame.drop(columns="w_value"), covariates={"date": {"scale": "index"}})["slope", "she"]
+    of_year = audit(frame, covariates={"date": {"scale": "value", "unit": "year"}})["slope", "she"]
+    means = masses["she"].mean(axis=0)
+    assert (of_index.unit, of_year.unit) == ("percent per step", "percent per year")
+    assert of_index.value == pytest.approx(np.polyfit(range(10), means, 1)[0])
+    assert of_year.value == pytest.approx(np.polyfit(years, means, 1)[0])
+    found = trend(years, sentence_parts(years, masses["she"][None], np.ones((1, 12, 10))))
+    assert (of_year.low, of_year.high, of_year.p) == pytest.approx((found.low[0], found.high[0], found.p[0]))
+    assert (of_year.detail["first"], of_year.detail["last"]) == pytest.approx(
+        tuple(np.polyval(np.polyfit(years, means, 1), [1900, 2000]))
+    )
+    effects = [audit(frame, covariates={"date": {"scale": scale}})["w_effect", "she"] for scale in ("index", "value")]
+    assert same(*effects), "an effect knows no order"
+
+
+def test_a_shuffled_list_of_years_is_the_same_finding() -> None:
+    """The values are known, so that it does not matter in which order the list has them."""
+    masses, years = some_masses(4), 1900 + 10 * np.arange(10)
+    order = np.random.default_rng(0).permutation(10)
+    shuffled = {group: mass[:, order] for group, mass in masses.items()}
+    covariates = {"date": {"scale": "value", "unit": "year"}}
+    plain = audit(table(masses).assign(w_value=lambda rows: years[rows["w_index"]]), covariates=covariates)
+    other = audit(table(shuffled).assign(w_value=lambda rows: years[order][rows["w_index"]]), covariates=covariates)
+    assert plain.keys() == other.keys()
+    for key, result in plain.items():
+        assert np.allclose(numbers(other[key]), numbers(result), equal_nan=True), key
+    assert plain["slope", "she"].p < 0.05
+
+
+def test_an_unordered_list_has_means_and_effects_and_no_line() -> None:
+    results = audit(table(some_masses()), covariates={"date": {"scale": "none"}})
+    assert {measure for measure, _ in results} == {"mean_mass", "w_effect"}
+    assert results["w_effect", "she"].q < 0.05
+    assert same(results["w_effect", "she"], audit(table(some_masses()))["w_effect", "she"])
+
+
+def test_a_list_of_four_values_claims_no_drift_and_says_why() -> None:
+    """However steep: four values cannot tell a trend from a slow wave. That they matter at all can be told."""
+    results = audit(table(some_masses(n_w=4)))
+    for key in (("slope", "she"), ("slope", "he"), ("slope_gap", "she-he"), ("slope_log_odds", "she")):
+        result = results[key]
+        assert np.isnan([result.low, result.high, result.p, result.q]).all()
+        assert "4 W values" in result.note
+        assert "at least 8" in result.note
+        assert "detectable_slope" not in result.detail
+    assert results["slope", "she"].value == pytest.approx(
+        np.polyfit(range(4), some_masses(n_w=4)["she"].mean(axis=0), 1)[0]
+    )
+    assert results["slope", "she"].detail["sentences_low"] < results["slope", "she"].value
+    assert results["w_effect", "she"].p < 0.05
+
+
+def test_five_sentences_have_no_interval_and_claim_nothing() -> None:
+    results = audit(table(some_masses(n_clusters=5)))
+    for key, result in results.items():
+        assert not math.isnan(result.value)
+        assert np.isnan([result.low, result.high, result.p, result.q]).all()
+        assert "ols_low" in result.detail or not {"sentences_low", "values_low", "values_p"} & result.detail.keys()
+        if key[0] != "pearson_r":
+            assert "5 sentences" in result.note
+            assert "at least 6" in result.note
+    six = audit(table(some_masses(n_clusters=6)))
+    assert not np.isnan([six["slope", "she"].low, six["slope", "she"].p, six["w_effect", "she"].p]).any()
+
+
+def test_what_a_design_could_have_found_is_asked_where_it_found_nothing() -> None:
+    results = audit(table(some_masses()))
+    assert results["slope", "she"].p < 0.01
+    assert "detectable_slope" not in results["slope", "she"].detail
+    assert results["slope", "he"].p > 0.05
+    assert results["slope", "he"].detail["detectable_slope"] > abs(results["slope", "he"].value)
 
 
 def test_the_index_of_w_is_what_counts_and_not_its_place() -> None:
@@ -202,15 +432,13 @@ def test_line_of_is_the_line_of_the_results() -> None:
 
 def test_unscored_rows_are_counted_and_left_out_and_zeros_stay() -> None:
     she = np.array([[10.0, 20, 30, 40], [0, 0, 0, 0], [math.nan, math.nan, 10, 10]])
-    results = audit(table({"she": she}), ("she",), n_bootstrap=2000)
+    results = audit(table({"she": she}), ("she",))
     slope = results["slope", "she"]
     assert (slope.n, slope.n_unscored) == (10, 2)
     # Means over the scored rows: 5, 10, 40/3, 50/3; a zero left out would give 10, 20, 20, 25.
     assert results["mean_mass", "she"].value == pytest.approx(np.mean([5, 10, 40 / 3, 50 / 3]))
     assert slope.value == pytest.approx(np.polyfit(range(4), [5, 10, 40 / 3, 50 / 3], 1)[0])
     assert slope.detail["n_clusters"] == 3
-    assert slope.low < slope.value < slope.high
-    assert slope.note == ""
 
 
 def test_a_row_with_a_reason_is_unscored_whatever_its_masses_say() -> None:
@@ -223,35 +451,37 @@ def test_a_row_with_a_reason_is_unscored_whatever_its_masses_say() -> None:
     assert audit(frame)["mean_mass", "unclaimed"].n_unscored == 6
 
 
-def test_clusters_without_a_scored_row_take_no_part_in_the_draws() -> None:
+def test_clusters_without_a_scored_row_take_no_part() -> None:
     masses = some_masses(n_clusters=6)
-    unscored = {group: np.vstack([mass, np.full((20, 6), math.nan)]) for group, mass in masses.items()}
+    unscored = {group: np.vstack([mass, np.full((20, 10), math.nan)]) for group, mass in masses.items()}
     for name, result in audit(table(masses)).items():
         among = audit(table(unscored))[name]
-        assert np.array_equal(numbers(among), numbers(result), equal_nan=True)
-        assert (among.n, among.n_unscored) == (36, 120)
+        assert same(among, result)
+        assert (among.n, among.n_unscored) == (60, 200)
 
 
 def test_a_w_value_without_scored_rows_is_left_out_and_the_note_says_so() -> None:
-    masses = some_masses(n_w=8)
+    masses = some_masses(n_w=9)
     masses["she"][:, 0] = math.nan
-    slope = audit(table(masses))["slope", "she"]
-    assert slope.note == "1 of 8 W values has no scored row and is left out of the line."
-    assert slope.value == pytest.approx(np.polyfit(range(1, 8), masses["she"][:, 1:].mean(axis=0), 1)[0])
-    assert slope.detail["n_w"] == 7
+    results = audit(table(masses))
+    slope = results["slope", "she"]
+    assert "1 of 9 W values" in slope.note
+    assert slope.value == pytest.approx(np.polyfit(range(1, 9), masses["she"][:, 1:].mean(axis=0), 1)[0])
+    assert slope.detail["n_w"] == 8
     assert slope.detail["first"] == pytest.approx(slope.detail["intercept"] + slope.value)
     assert slope.n_unscored == 12
     assert not np.isnan(numbers(slope)).any()
+    assert results["w_effect", "she"].value == pytest.approx(any_effect(masses["she"][:, 1:], np.ones((12, 8))).sd)
 
 
 def test_two_w_values_have_means_and_no_slope() -> None:
     results = audit(table(some_masses(n_w=2)))
-    for measure, pronoun in (("slope", "she"), ("pearson_r", "she"), ("slope_gap", "she-he")):
-        result = results[measure, pronoun]
+    for measure in ("slope", "pearson_r", "slope_log_odds", "w_effect"):
+        result = results[measure, "she"]
         assert np.isnan([result.value, result.low, result.high, result.p, result.q]).all()
-        assert result.note == "Only 2 W values have scored rows, and a line needs at least 3, so no slope is given."
-    assert results["slope", "she"].detail["n_w"] == 2
-    assert math.isnan(results["slope", "she"].detail["detectable_slope"])
+        assert "2 W values" in result.note
+        assert "at least 3" in result.note
+    assert not {"detectable_slope", "sentences_low"} & results["slope", "she"].detail.keys()
     mean = results["mean_mass", "she"]
     assert mean.low < mean.value < mean.high
 
@@ -265,26 +495,26 @@ def test_a_single_w_value_has_a_mean_and_no_slope() -> None:
 
 def test_a_single_cluster_has_a_slope_and_claims_nothing() -> None:
     results = audit(table(some_masses(n_clusters=1)))
-    for result in results.values():
-        assert not math.isnan(result.value)
+    for (measure, _), result in results.items():
+        assert math.isnan(result.value) == (measure == "w_effect"), "which is told apart from noise by other sentences"
         assert np.isnan([result.low, result.high, result.p, result.q]).all()
-        assert "single cluster" in result.note
+        assert "1 sentence" in result.note or measure == "pearson_r"
     assert results["slope", "she"].detail["n_clusters"] == 1
     assert not math.isnan(results["slope", "she"].detail["ols_low"])
 
 
 def test_a_single_scored_cluster_among_unscored_ones_claims_nothing() -> None:
-    masses = some_masses(n_clusters=4)
+    masses = some_masses(n_clusters=9)
     masses["she"][1:] = math.nan
     slope = audit(table(masses))["slope", "she"]
     assert slope.detail["n_clusters"] == 1
     assert np.isnan([slope.low, slope.p]).all()
-    assert "single cluster" in slope.note
+    assert "1 sentence" in slope.note
 
 
 def test_nothing_scored_gives_nothing_and_says_so() -> None:
     results = audit(table({group: np.full((3, 4), math.nan) for group in ("she", "he")}))
-    assert len(results) == 8
+    assert len(results) == 13
     for result in results.values():
         assert np.isnan([result.value, result.low, result.high, result.p, result.q]).all()
         assert (result.n, result.n_unscored) == (0, 12)
@@ -302,22 +532,36 @@ def test_unclaimed_that_cannot_be_read_leaves_the_groups_alone() -> None:
 @pytest.mark.parametrize("mass", [0.0, 33.3])
 def test_a_constant_mass_has_slope_zero_and_no_test(mass: float) -> None:
     # Three rows a cell: the means of equal numbers, added up in threes and more, differ by rounding.
-    frame = pd.concat([table({"she": np.full((7, 5), mass)})] * 3)
+    frame = pd.concat([table({"she": np.full((7, 9), mass)})] * 3)
     results = audit(frame, ("she",))
-    slope, r = results["slope", "she"], results["pearson_r", "she"]
-    assert (slope.value, slope.low, slope.high) == (0, 0, 0)
-    assert np.isnan([slope.p, slope.q, r.value, r.low, r.high, r.p]).all()
+    slope, r, effect = (results[name, "she"] for name in ("slope", "pearson_r", "w_effect"))
+    assert slope.value == 0
+    assert np.isnan([slope.low, slope.high, slope.p, slope.q, r.value, r.low, r.p]).all()
     assert "the same at every W value" in slope.note
-    assert (results["mean_mass", "she"].value, results["mean_mass", "she"].low) == pytest.approx((mass, mass))
+    assert (effect.value, effect.p) == (0, 1)
+    mean = results["mean_mass", "she"]
+    assert mean.value == pytest.approx(mass)
+    assert math.isnan(mean.low), "sentences that agree tell nothing of others"
+    assert mean.note
 
 
-def test_a_correlation_that_most_draws_cannot_have_gets_no_interval() -> None:
-    she = np.zeros((10, 4))
-    she[0] = [1, 2, 3, 5]  # a draw without this cluster, one in three, is all zeros
-    results = audit(table({"she": she}), ("she",))
-    assert math.isnan(results["pearson_r", "she"].low)
-    assert "bootstrap draws" in results["pearson_r", "she"].note
-    assert results["slope", "she"].low == 0 < results["slope", "she"].value < results["slope", "she"].high
+def test_means_on_a_line_exactly_have_no_error() -> None:
+    she = np.tile(10.0 + 2 * np.arange(9), (7, 1))
+    slope = audit(table({"she": she}), ("she",))["slope", "she"]
+    assert slope.value == pytest.approx(2)
+    assert np.isnan([slope.low, slope.high, slope.p]).all()
+    assert "on the line exactly" in slope.note
+
+
+def test_log_odds_of_nothing_and_of_everything_are_none() -> None:
+    masses = some_masses()
+    for value in (0.0, 100.0):
+        masses["she"][:, 4] = value
+        results = audit(table(masses))
+        told = results["slope_log_odds", "she"]
+        assert np.isnan([told.value, told.low, told.high]).all()
+        assert "infinite" in told.note
+        assert not math.isnan(results["slope", "she"].value)
 
 
 def test_an_empty_table_gives_no_results() -> None:
@@ -329,6 +573,18 @@ def test_a_table_read_from_a_file_may_write_empty_text_as_missing() -> None:
     frame = table(some_masses())
     results = audit(frame.assign(prompt=math.nan, unscored=math.nan))
     assert repr(results) == repr(audit(frame))
+
+
+def test_within_point_estimates_values_are_the_same_and_nothing_else_is_made() -> None:
+    frame = table(some_masses())
+    whole = audit(frame)
+    with point_estimates():
+        quick = audit(frame)
+    assert quick.keys() == whole.keys()
+    for key, result in quick.items():
+        assert result.value == whole[key].value
+        assert np.isnan([result.low, result.high, result.p, result.q]).all()
+        assert not {"sentences_low", "values_p", "detectable_slope"} & result.detail.keys()
 
 
 @pytest.mark.parametrize("column", ["model", "challenge", "prompt", "w_name", "w_index", "cluster", "unscored", "she"])
@@ -354,7 +610,7 @@ def test_a_missing_column_is_named(column: str) -> None:
 def test_a_cell_that_cannot_be_measured_is_named_with_its_row(column: str, cell: object, wanted: str) -> None:
     frame = table(some_masses()).astype({column: object})
     frame[column] = [*frame[column][:3], cell, *frame[column][4:]]
-    with pytest.raises(UndertowError, match=rf"column '{column}' .* in row 4 of 72; it must be {wanted}"):
+    with pytest.raises(UndertowError, match=rf"column '{column}' .* in row 4 of 120; it must be {wanted}"):
         audit(frame)
 
 
@@ -372,79 +628,65 @@ def test_arguments_that_make_no_sense_are_refused() -> None:
         audit(frame, gaps=[("she", "they")])
     with pytest.raises(UndertowError, match="rename the group"):
         audit(frame, ("she", "unclaimed"))
-    with pytest.raises(UndertowError, match="n_bootstrap is 0"):
-        audit(frame, n_bootstrap=0)
-    with pytest.raises(UndertowError, match="n_permutations is -1"):
-        audit(frame, n_permutations=-1)
 
 
 # What must not matter -----------------------------------------------------------------------------------------------
 
 
-def test_the_same_seed_gives_the_same_numbers_and_another_seed_others() -> None:
-    frame = table(some_masses())
+def test_the_seed_is_of_the_flips_of_effects_alone() -> None:
+    frame = table(some_masses(n_clusters=20))
     assert repr(audit(frame, seed=5)) == repr(audit(frame, seed=5))
-    first, second = audit(frame, seed=5)["slope", "she"], audit(frame, seed=-6)["slope", "she"]
-    assert first.value == second.value
-    assert (first.low, first.high) != (second.low, second.high)
+    first, second = audit(frame, seed=5), audit(frame, seed=6)
+    changed = {key for key, result in first.items() if not same(result, second[key])}
+    assert {measure for measure, _ in changed} <= {"w_effect"}
+    # Of twelve sentences all flips are made.
+    few = [audit(table(some_masses()), seed=seed) for seed in (5, 6)]
+    assert repr(few[0]) == repr(few[1])
 
 
 def test_other_groups_gaps_and_models_change_no_number_but_q() -> None:
     masses = some_masses() | {"xe": some_masses(9)["he"]}
     alone = audit(table(masses), ("she",))
     others = pd.concat([table(some_masses(4), model="another").assign(xe=1.0), table(masses)])
-    results = correlate(others, ["xe", "he", "she"], [("xe", "she")], seed=0, n_bootstrap=200, n_permutations=200)
+    results = correlate(others, ["xe", "he", "she"], [("xe", "she")], seed=0)
     among = {(r.measure, r.group["pronoun"]): r for r in results if r.group["model"] == "m"}
     for name, result in alone.items():
-        assert np.array_equal(numbers(result), numbers(among[name]), equal_nan=True)
+        assert same(among[name], result)
 
 
-def test_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = table(some_masses())
-    whole = repr(audit(frame))
-    monkeypatch.setattr("undertow.measures.correlation.BATCH_NUMBERS", 1)
-    assert repr(audit(frame)) == whole
-
-
-def test_runs_that_differ_in_one_key_have_draws_of_their_own() -> None:
-    masses = some_masses()
-    intervals = {audit(table(masses, **{key: "other"}))["slope", "she"].low for key in RUN}
-    assert len(intervals | {audit(table(masses))["slope", "she"].low}) == 5
-
-
-@settings(max_examples=15)
-@given(order=st.permutations(range(72)))
+@settings(max_examples=8)
+@given(order=st.permutations(range(120)))
 def test_the_order_of_the_rows_changes_nothing(order: list[int]) -> None:
     frame = table(some_masses())
-    assert repr(audit(frame.iloc[order])) == repr(audit(frame))
+    assert repr(audit(frame.iloc[order], ("she",))) == repr(audit(frame, ("she",)))
 
 
-@settings(max_examples=15)
-@given(seed=st.integers(0, 1000), shift=st.floats(-50, 50))
+@settings(max_examples=6)
+@given(seed=st.integers(0, 1000), shift=st.floats(-5, 20))
 def test_adding_a_constant_mass_changes_no_slope(seed: int, shift: float) -> None:
     masses = some_masses(seed)
     plain, shifted = audit(table(masses)), audit(table({group: mass + shift for group, mass in masses.items()}))
     for name, result in plain.items():
         other = shifted[name]
-        move = shift if name[0] == "mean_mass" and name[1] != "unclaimed" else 0
-        if name[1] != "unclaimed":
-            expected = [result.value + move, result.low + move, result.high + move]
-            assert [other.value, other.low, other.high] == pytest.approx(expected, abs=1e-9)
-            assert other.p == pytest.approx(result.p, nan_ok=True)
+        # Shares are on a scale that has ends, and log-odds on one that bends.
+        if name[0] in ("slope", "slope_gap", "pearson_r", "w_effect"):
+            kept = [result.value, result.low, result.high, result.p]
+            assert [other.value, other.low, other.high, other.p] == pytest.approx(kept, rel=1e-5, abs=1e-9, nan_ok=True)
+        elif name[0] == "mean_mass" and name[1] != "unclaimed":
+            assert other.value == pytest.approx(result.value + shift)
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 1000), factor=st.sampled_from([0.001, 0.3, 7.0]))
 def test_scaling_the_mass_scales_slopes_and_leaves_r_and_p(seed: int, factor: float) -> None:
     masses = some_masses(seed)
     plain, scaled = audit(table(masses)), audit(table({group: mass * factor for group, mass in masses.items()}))
     for name, result in plain.items():
-        if name[1] != "unclaimed":
+        if name[0] in ("slope", "slope_gap", "pearson_r", "w_effect"):
             by = 1 if name[0] == "pearson_r" else factor
             other = scaled[name]
-            expected = [result.value * by, result.low * by, result.high * by]
-            assert [other.value, other.low, other.high] == pytest.approx(expected, rel=1e-9)
-            assert other.p == pytest.approx(result.p, nan_ok=True)
+            expected = [result.value * by, result.low * by, result.high * by, result.p]
+            assert [other.value, other.low, other.high, other.p] == pytest.approx(expected, rel=1e-5, nan_ok=True)
 
 
 def test_a_gap_turned_round_is_the_gap_with_its_sign_turned() -> None:
@@ -457,11 +699,12 @@ def test_a_gap_turned_round_is_the_gap_with_its_sign_turned() -> None:
 def test_a_gap_keeps_the_rows_paired() -> None:
     # What moves both groups of a sentence alike is no gap: the interval must not carry it.
     rng = np.random.default_rng(3)
-    both = rng.normal(0, 2, (30, 1)) * np.arange(5)
-    masses = {"she": 40 + both + rng.normal(0, 0.1, (30, 5)), "he": 40 + both}
+    both = rng.normal(0, 2, (30, 1)) * np.arange(9)
+    masses = {"she": 40 + both + rng.normal(0, 0.1, (30, 9)), "he": 40 + both}
     results = audit(table(masses))
     gap, slope = results["slope_gap", "she-he"], results["slope", "she"]
     assert gap.high - gap.low < 0.1 * (slope.high - slope.low)
+    assert gap.detail["sentences_high"] - gap.detail["sentences_low"] < 0.1 * (slope.high - slope.low)
 
 
 @pytest.mark.parametrize("names", [("женщина", "мужчина"), ("warm", "cold"), ("xe", "they-them")])
@@ -477,24 +720,33 @@ def test_groups_may_have_any_name(names: tuple[str, str]) -> None:
 
 @pytest.mark.soak
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
-    """300 audits of 50 clusters drawn from a population whose slopes are known; the W values are fixed, as the bootstrap has them."""
-    n_audits, n_clusters, n_w = 300, 50, 6
+    """300 audits of 20 clusters drawn from a population whose slopes, means and effects are known, at these W values."""
+    n_audits, n_clusters, n_w = 300, 20, 10
     rng = np.random.default_rng(11)
     index = np.arange(n_w)
-    bends = np.array([0, 3, -2, 4, 1, -1])  # the population's own departures from a line
+    bends = np.array([0, 3, -2, 4, 1, -1, 0, 2, -3, 1])  # the population's own departures from a line
     curves = {"she": 30 + 0.5 * index + bends, "he": 40 - 0.2 * index - bends}
     truth = {("slope", group): np.polyfit(index, curve, 1)[0] for group, curve in curves.items()}
     truth |= {("mean_mass", group): curve.mean() for group, curve in curves.items()}
+    truth |= {("w_effect", group): curve.std(ddof=1) for group, curve in curves.items()}
     truth["slope_gap", "she-he"] = truth["slope", "she"] - truth["slope", "he"]
-    covered = dict.fromkeys(truth, 0)
+    covered, drifts = dict.fromkeys(truth, 0), dict.fromkeys(truth, 0)
     for seed in range(n_audits):
         noise = rng.normal(0, 5, (n_clusters, 1)) + rng.normal(0, 0.8, (n_clusters, 1)) * index
         masses = {
             group: curve + sign * noise + rng.exponential(2, (n_clusters, n_w)) - 2
             for (group, curve), sign in zip(curves.items(), (1, -1), strict=True)
         }
-        results = audit(table(masses), seed=seed, n_bootstrap=400, n_permutations=10)
+        results = audit(table(masses), seed=seed)
         for name, value in truth.items():
-            covered[name] += results[name].low <= value <= results[name].high
+            result = results[name]
+            ends = (result.low, result.high) if "slope" not in name[0] else (
+                result.detail["sentences_low"], result.detail["sentences_high"]
+            )  # fmt: skip
+            covered[name] += ends[0] <= value <= ends[1]
+            if "slope" in name[0]:
+                drifts[name] += result.low <= value <= result.high
     for name, times in covered.items():
-        assert 0.90 <= times / n_audits <= 0.99, name
+        assert 0.92 <= times / n_audits <= 0.995, name
+        # What other noise of the values could do is in the interval of a drift besides.
+        assert "slope" not in name[0] or drifts[name] >= times
