@@ -9,7 +9,7 @@ import argparse
 import math
 from pathlib import Path
 
-from tools.validity import drift
+from tools.validity import checklist, drift
 
 PAGE = Path(__file__).parents[2] / "docs" / "validity.md"
 HEAD = """# How far a claim holds
@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=PAGE)
     given = parser.parse_args()
     head = HEAD.format(audits=given.audits, error=math.sqrt(0.05 * 0.95 / given.audits))
-    parts = [head, *(part for section in (drift.section,) for part in section(given.audits))]
+    parts = [head, *(part for section in (drift.section, checklist.section) for part in section(given.audits))]
     given.out.write_text("\n".join(parts), encoding="utf-8")
 
 

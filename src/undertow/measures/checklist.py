@@ -93,7 +93,7 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
             if asked_so:
                 (_, main), *others = asked_so
                 case = Case(main, model, context, rule, seed)
-                found += [*_overall(case, others), *_by_occupation(case), *_correlations(case, design)]
+                found += [*model_results(case, others), *_correlations(case, design)]
         first = next(iter(wordings.values()))
         if not granted_none(frame[frame["model"] == model]):
             found += _comparisons(first, model, rule, seed)
@@ -177,6 +177,17 @@ class Case:
             detail=detail,
             note=CONDITIONAL.get(name, "nothing was scored"),
         )
+
+
+def model_results(case: Case, others: Sequence[tuple[int, Answers]] = ()) -> Iterator[Result]:
+    """Results of one model in one context, over all occupations and of each; q is left to the run.
+
+    Args:
+        case: the answers, and how they are decided.
+        others: answers in further wordings, by their number.
+    """
+    yield from _overall(case, others)
+    yield from _by_occupation(case)
 
 
 def _overall(case: Case, others: Sequence[tuple[int, Answers]]) -> Iterator[Result]:

@@ -121,7 +121,7 @@ def ratio_interval(  # noqa: PLR0913 - the four arrays of the design, and choice
     Degrees of freedom are Satterthwaite's, of the cells and of each side that adds to them; few clusters widen an interval as far
     as they matter. A mean has a t interval. So has a rate, on the scale of log-odds, where a side adds to independent items, and
     Wilson's where none does; a rate of 0 or 1 has Wilson's of as many items as the smaller side has clusters, since nothing shows
-    how items of one cluster hang together. By simulation (`studies/checklist_validity.py`) intervals of 6 to 30 rows and 8 to 62
+    how items of one cluster hang together. By simulation (`tools/validity/checklist.py`) intervals of 6 to 30 rows and 8 to 62
     columns hold the truth in 93 to 99 of 100 samples, with effects of rows and columns, rates up to .97 and items left out.
 
     Args:
