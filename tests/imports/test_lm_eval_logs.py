@@ -99,14 +99,16 @@ def test_a_log_gives_the_results_of_the_run_to_the_letter(log: Log, tmp_path: Pa
     run = undertow.open_run(tmp_path / "run")
     keep = [one for one in run.record.results if one.group["pronoun"] != "unclaimed"]
     found = [one for one in scored.record.results if one.group["pronoun"] != "unclaimed"]
-    assert len(keep) == len(found) == 10
+    assert len(keep) == len(found) == 17
     assert [repr(one) for one in found] == [repr(one) for one in keep]
     columns = ["item", "w_name", "w_index", "w", "cluster", "text", "female", "male", "neutral", "unscored", "model"]
     pd.testing.assert_frame_equal(scored.observations[columns], run.observations[columns])
     assert scored.observations["unclaimed"].isna().all()
     assert scored.manifest["protocol"] == "exact"
     assert scored.manifest["counts"] == {"items": len(run.observations), "unscored": 0}
-    assert [one.text for one in scored.findings] == [one.text for one in run.findings]
+    # What a log does not hold is not told of it: the probability of other words.
+    told = zip(scored.findings, run.findings, strict=True)
+    assert all(here.found == there.found and there.text.startswith(here.text) for here, there in told)
 
 
 def test_one_file_will_do_and_the_audit_need_not_be_named(log: Log) -> None:

@@ -270,10 +270,12 @@ def test_the_planted_slope_is_found_through_prompts(drift: Run) -> None:
         assert results["slope", *run, "female"].value == pytest.approx(STEP_YEARS / 10, rel=0.05)
         assert results["slope_gap", *run, "female-male"].value == pytest.approx(STEP_YEARS / 5, rel=0.05)
         assert results["slope", *run, "neutral"].value == pytest.approx(0, abs=1e-9)
-        assert results["slope", *run, "female"].q < 0.05
+        assert results["slope", *run, "female"].p < 0.05
+        assert math.isnan(results["slope", *run, "female"].q)  # the average over prompts decides
+    assert results["slope_over_prompts", *run[:2], run[3], "female"].q < 0.05
     claimed = [finding.text for finding in drift.findings if finding.found]
-    assert sum("probability of female words" in text and "rises" in text for text in claimed) == 3
-    assert all(text.startswith(("prompt A: ", "prompt B: ", "prompt C: ")) for text in claimed)
+    assert sum("probability of female words" in text and "rises" in text for text in claimed) == 1
+    assert all(text.startswith("mean over prompts A, B, C: ") for text in claimed)
 
 
 def test_gaps_over_prompts_are_those_of_the_averaged_masses(drift: Run) -> None:
