@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow import precision
-from undertow.audit.asking import Rechecker, ask_subject, foreseen, subjects_of
+from undertow.audit.asking import Rechecker, ask_subject, foreseen, observe, subjects_of
 from undertow.audit.finished import Run, evidence_of, finished_run, probe_of
 from undertow.audit.job import (
     Job,
@@ -165,7 +165,8 @@ def dry_run(  # noqa: PLR0913 - as `run`
             ]
         )
     notes = [note for one in subjects for note in (*one.lists, *one.design.get("w_notes", []))]
-    return replace(estimated, notes=tuple(dict.fromkeys(notes)))
+    n_controls = sum(len(one.controls) for one in subjects)
+    return replace(estimated, notes=tuple(dict.fromkeys(notes)), n_controls=n_controls)
 
 
 def _run(job: Job, requests: Requests, place: Place, progress: Progress, *, engine: EngineChoice) -> Run:
@@ -201,7 +202,7 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress, *, engi
         for request, subject in zip(asked, subjects, strict=True):
             runs = engine_of(cluster, request, subject.found)
             answered = ask_subject(subject, store, protocol, progress, engine=runs)
-            evidences.append(probe.observe(subject.design, answered.items, answered.scores, request.name))
+            evidences.append(observe(probe, subject, answered, request.name))
             parts.append(part_of(request.name, subject, answered, said))
             reduced = subject.as_asked(job, request, answered, evidences[-1])
             rechecker = Rechecker(request, cluster, store, protocol, progress)

@@ -5,16 +5,20 @@ Knows probes and models; measures nothing and writes nothing but the answers to 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
+
+import numpy as np
 
 from undertow import models, precision, probes
 from undertow.audit.job import Job, prepared
 from undertow.challenge import challenge_digest, told_list
 from undertow.engines import engine_of
 from undertow.models.base import Found, Request
-from undertow.probes.base import Evidence, Rounds, Sampling
+from undertow.probes.base import Evidence, Probe, Rounds, Sampling
 from undertow.scoring.ask import Asked, Engine, Progress, ask, check_asks
 from undertow.scoring.distributed import Cluster
 from undertow.scoring.store import AnswerStore
@@ -31,6 +35,7 @@ class Subject:
         rounds: of the probe, the first one drawn.
         first: items of the first round.
         design: what the measures need beside the table.
+        controls: items that are asked beside all rounds, and are in no measure.
     """
 
     found: Found
@@ -38,6 +43,7 @@ class Subject:
     rounds: Rounds
     first: list[Item]
     design: Mapping[str, Any]
+    controls: Sequence[Item] = ()
 
     @classmethod
     def of(cls, job: Job, request: Request) -> Subject:
@@ -52,7 +58,8 @@ class Subject:
         design = {**probe.design(settings), "protocol": protocol}
         if hasattr(probe, "limited"):
             design["w_notes"] = [*design.get("w_notes", []), *probe.limited(settings, sampling)]
-        return cls(found, settings, rounds, first, design)
+        controls = probe.controls(settings) if hasattr(probe, "controls") else ()
+        return cls(found, settings, rounds, first, design, controls)
 
     @property
     def lists(self) -> list[str]:
@@ -121,10 +128,17 @@ def foreseen(job: Job, subject: Subject) -> list[Item]:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """All rounds of a probe, asked."""
+    """All rounds of a probe, asked.
+
+    Attributes:
+        items: of all rounds.
+        asked: a round each.
+        controls: items that are asked beside them, of which nothing is measured, with their scores.
+    """
 
     items: list[Item]
     asked: list[Asked]
+    controls: tuple[Sequence[Item], Scores] = ((), Scores(()))
 
     @property
     def scores(self) -> Scores:
@@ -144,6 +158,7 @@ class Answered:
             "tokens": sum(asked.n_tokens for asked in self.asked),
             "unscored": sum(bool(reason) for reason in self.scores.unscored),
             "lost": sum(asked.n_lost for asked in self.asked),
+            "controls": len(self.controls[0]),
         }
 
     @property
@@ -163,12 +178,42 @@ class Answered:
 
 
 def ask_subject(subject: Subject, store: AnswerStore, protocol: str, progress: Progress, *, engine: Engine) -> Answered:
-    """Ask a model all that it is asked; what the store has is not computed again."""
-    return _ask_rounds(
+    """Ask a model all that it is asked; what the store has is not computed again.
+
+    Controls are asked last, and only of a model that tells how much of its probability went to no option.
+    """
+    found = replace(subject.found, open=cache(subject.found.open))  # once for all rounds
+    answered = _ask_rounds(
         subject.first,
         subject.rounds,
-        lambda queries: ask(subject.found, queries, store, protocol, progress, engine=engine),
+        lambda queries: ask(found, queries, store, protocol, progress, engine=engine),
     )
+    if not subject.controls or np.isnan(answered.scores.unclaimed_prob).all():
+        return answered
+    queries = [item.query for item in subject.controls]
+    asked = ask(found, queries, store, protocol, lambda done, total: None, engine=engine)
+    return replace(answered, controls=(subject.controls, asked.scores))
+
+
+def observe(probe: Probe, subject: Subject, answered: Answered, model: str) -> Evidence:
+    """What was observed of a model; its design tells what became of the controls, under `controls`."""
+    evidence: Evidence = probe.observe(subject.design, answered.items, answered.scores, model)
+    items, scores = answered.controls
+    if not items:
+        return evidence
+    rows = probe.observe(subject.design, items, scores, model).frame
+    told = [
+        {
+            "prompt": prompt,
+            "text": text,
+            "unclaimed": None if unscored or math.isnan(percent) else percent,
+            "unscored": unscored,
+        }
+        for prompt, text, percent, unscored in zip(
+            rows["prompt"], rows["text"], map(float, rows["unclaimed"]), rows["unscored"], strict=True
+        )
+    ]
+    return replace(evidence, design={**evidence.design, "controls": {model: told}})
 
 
 def _ask_rounds(items: list[Item], rounds: Rounds, ask_all: Callable[[list[Query]], Asked]) -> Answered:

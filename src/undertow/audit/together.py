@@ -14,6 +14,9 @@ from undertow.challenge import challenge_digest
 from undertow.probes.base import Evidence
 from undertow.subjects import Facts, checkpoint
 
+BY_MODEL = ("controls", "tokens_of_word")
+"""What a design tells of each model by its name, where it is told at all."""
+
 
 def part_of(name: str, subject: Subject, answered: Answered, said: Mapping[str, Facts]) -> dict[str, Any]:
     """What the manifest says of one model."""
@@ -49,6 +52,9 @@ def put_together(evidences: Sequence[Evidence], parts: Sequence[Mapping[str, Any
     design = dict(evidences[0].design)
     for name in ("words", "prompts"):
         design[name] = _joined([evidence.design.get(name, {}) for evidence in evidences])
+    for name in BY_MODEL:
+        told = {model: facts for one in evidences for model, facts in one.design.get(name, {}).items()}
+        design |= {name: told} if told else {}
     if "w_notes" in design:
         design["w_notes"] = list(dict.fromkeys(note for one in evidences for note in one.design.get("w_notes", [])))
     design["models"] = {part["name"]: part["facts"] for part in parts}

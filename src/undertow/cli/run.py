@@ -187,6 +187,8 @@ def _say_estimate(estimate: Estimate, *, as_json: bool) -> None:
         typer.echo(f"The {n_left:,} that are left cannot be asked, and stay unscored; the run says why.")
     else:
         typer.echo("Nothing is left to ask; the run takes no model, only seconds.")
+    if estimate.n_controls:
+        typer.echo(f"Besides, {estimate.n_controls:,} sentences that decide their answer are asked for comparison.")
     for note in estimate.notes:
         say(one_line(note))
 

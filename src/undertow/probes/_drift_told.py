@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from undertow.types import LIKELIHOOD, Finding, Result
+from undertow.probes._models import is_shared
+from undertow.probes._words_told import other_words
+from undertow.types import Finding, Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +24,7 @@ DRIFTS = ("slope", "slope_gap")
 HIGH_AUTOCORRELATION = 0.6
 """From here on a slow wave that neighbouring values share is hard to tell from a trend."""
 UNORDERED = "none"
+UNCLAIMED = "unclaimed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,12 @@ def findings(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str
     for result in decisions:
         key, ending = tuple(result.group.items()), OVER_PROMPTS if result.measure.endswith(OVER_PROMPTS) else ""
         beside = {name: by_key.get((f"{name}{ending}", key)) for name in ("w_effect", "pearson_r", "slope_log_odds")}
+        unclaimed = tuple({**result.group, "pronoun": UNCLAIMED}.items())
+        beside["mean_mass"] = by_key.get((f"mean_mass{ending}", unclaimed))
         one = _Telling(result, beside, design, asked)
         text, found = one.told()
+        if found or (_is_gap(result, design) and math.isfinite(result.p)):
+            text = f"{text} {one.other_words()}".rstrip()
         also = tuple(other for other in beside.values() if other is not None and other is not result)
         told.append(
             Finding(
@@ -98,6 +105,11 @@ def findings(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str
             )
         )
     return told
+
+
+def _is_gap(result: Result, design: Mapping[str, Any]) -> bool:
+    """Whether it is what a run is asked for first: a pair of groups, or each group where no pair is compared."""
+    return not design["gaps"] or result.group["pronoun"] in {"-".join(pair) for pair in design["gaps"]}
 
 
 def _kind(result: Result) -> str:
@@ -153,6 +165,12 @@ class _Telling:
             who.append(f"mean over prompts {', '.join(prompts)}")
         return f"{', '.join(who)}: {text}" if who else text[:1].upper() + text[1:]
 
+    def other_words(self) -> str:
+        """How much of the probability went to other words, beside sentences that decide their answer; "" where not known."""
+        by_prompt = self.result.group.get("prompt")
+        prompts = self.asked.prompts.get(_facet(self.result), ()) if by_prompt is None else [by_prompt]
+        return other_words(self.beside["mean_mass"], self.design, prompts)
+
     def told(self) -> tuple[str, bool]:
         """The sentence, and whether it claims something."""
         result, what = self.result, _what(self.result, self.design)
@@ -187,12 +205,11 @@ class _Telling:
     def _drift(self, what: str) -> str:
         result, direction = self.result, "rises" if self.result.value > 0 else "falls"
         other = result.detail.get("values_q", math.nan)
-        text = f"with {self.w} {self.span}, {what} {direction} by {_amount(self.strength)} percentage points ({self._numbers()}). "
-        text += (
-            f"Other values of {self.w} would show it too (q {_p(other)})."
-            if other < ALPHA
-            else f"For other values of {self.w} it is not shown (q {_p(other)})."
-        )
+        text = f"with {self.w} {self.span}, {what} {direction} by {_amount(self.strength)} percentage points ({self._numbers()})."
+        if other < ALPHA:
+            text += f" Other values of {self.w} would show it too (q {_p(other)})."
+        elif math.isfinite(other):
+            text += f" For other values of {self.w} it is not shown (q {_p(other)})."
         if result.detail.get("autocorrelation", 0.0) >= HIGH_AUTOCORRELATION:
             text += " Neighbouring values share so much that a slow wave could look like this."
         return text
@@ -264,8 +281,7 @@ def _what(result: Result, design: Mapping[str, Any]) -> str:
             return f"the lead of {pair[0]} over {pair[1]} words"
     words = design["words"].get(pronoun, [])
     shown = f" ({', '.join(words)})" if 0 < len(words) <= 3 else ""
-    readout = design.get("readouts", {}).get(result.group["model"], design.get("readout", LIKELIHOOD))
-    mass = "share" if readout == LIKELIHOOD and design.get("normalised", True) else "probability"
+    mass = "share" if is_shared(design, result.group["model"]) else "probability"
     return f"the {mass} of {pronoun} words{shown}"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.types import LIKELIHOOD, Answer, Blank, Generation, Item, Query, Scores
+from undertow.types import LIKELIHOOD, Answer, Blank, Floats, Generation, Item, Query, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,7 +88,7 @@ def _bounded(query: Query, answer: Answer, groups: Sequence[str], row: Mapping[s
     found: dict[str, float] = {}
     for group in groups:
         low = float(row[group])
-        high = min(low + 100 * min(float(ceilings[of_group == group].sum()), answer.unseen_prob), 100.0)
+        high = most_percent(low, float(ceilings[of_group == group].sum()), answer.unseen_prob)
         found |= {group: (low + high) / 2, f"{group}{LOW}": low, f"{group}{HIGH}": high}
     # What the groups have beyond what was seen, the unclaimed mass has not.
     high = 100 * answer.unclaimed_prob
@@ -111,10 +111,23 @@ def masses_percent(
     """
     if _why_not(answer, shared=shared):
         return dict.fromkeys(groups, math.nan)
-    logprobs = np.array(answer.logprobs_nats)
-    # An option that is spelled like an earlier one (NaN) counts with it.
-    shares = 100 * np.nan_to_num(np.exp(logprobs - (np.nanmax(logprobs) if shared else 0.0)))
-    if shared:
-        shares *= 100 / shares.sum()
+    percent = options_percent(np.array(answer.logprobs_nats), shared=shared)
     of_group = np.array([option.group for option in query.options])
-    return {group: float(shares[of_group == group].sum()) for group in groups}
+    return {group: float(percent[of_group == group].sum()) for group in groups}
+
+
+def options_percent(logprobs_nats: Floats, *, shared: bool) -> Floats:
+    """Mass of each option in percent [..., option]; 0 for one that is spelled like an earlier one (NaN), which counts with it.
+
+    Args:
+        logprobs_nats: of answers to the same query [..., option]; at least one option of each has a probability.
+        shared: as in `masses_percent`.
+    """
+    highest = np.nanmax(logprobs_nats, axis=-1, keepdims=True) if shared else 0.0
+    percent: Floats = 100 * np.nan_to_num(np.exp(logprobs_nats - highest))
+    return percent * (100 / percent.sum(axis=-1, keepdims=True)) if shared else percent
+
+
+def most_percent(least: float, ceiling_prob: float, unseen_prob: float) -> float:
+    """What a mass may have been at most, in percent, of which a server showed so much."""
+    return min(least + 100 * min(ceiling_prob, unseen_prob), 100.0)

@@ -7,7 +7,7 @@ results and observations; knows nothing about how models were asked.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from undertow.types import LIKELIHOOD, Finding, Result
@@ -179,11 +179,31 @@ def axis_label(w_name: str, covariate: Mapping[str, Any]) -> str:
     return f"{w_name} ({order})" if order and order != "as listed" else w_name
 
 
-def measured(design: Mapping[str, Any], model: str) -> str:
-    """What masses are: shares of the listed words, or probabilities."""
-    readout = design.get("readouts", {}).get(model, design.get("readout", ""))
-    shares = readout == LIKELIHOOD and design.get("normalised", True)
-    return "Share of the listed words in percent" if shares else "Probability in percent"
+def measured(design: Mapping[str, Any], models: Iterable[str]) -> str:
+    """What the masses of these models are: shares of the listed words, or probabilities."""
+    are_shares = {is_shared(design, model) for model in models}
+    if len(are_shares) > 1:
+        return "Share of the listed words, or probability, in percent"
+    return "Share of the listed words in percent" if True in are_shares else "Probability in percent"
+
+
+def mean_of(design: Mapping[str, Any], models: Iterable[str]) -> str:
+    """What a mean over the masses of these models is called."""
+    are_shares = {is_shared(design, model) for model in models}
+    return (
+        "Mean share or probability"
+        if len(are_shares) > 1
+        else "Mean share"
+        if True in are_shares
+        else "Mean probability"
+    )
+
+
+def is_shared(design: Mapping[str, Any], model: str) -> bool:
+    """Whether a model's masses are shares of what the listed words have together, and not probabilities of their own."""
+    if model in design.get("readouts", {}):
+        return bool(design["readouts"][model] == LIKELIHOOD)
+    return bool(design.get("readout", LIKELIHOOD) == LIKELIHOOD and design.get("normalised", True))
 
 
 def _lead(pair: str, design: Mapping[str, Any]) -> str:
@@ -217,13 +237,20 @@ def draw_grid(evidence: Evidence, groups: Sequence[str]) -> Iterator[Drawing]:
         for key, rows in panels.items():
             fitted = [(group, line_of(rows, group)) for group in groups if is_ordered(evidence.design, str(w_name))]
             lines[key] = [FittedLine(group, line.slope, line.r, *drawn(rows, line)) for group, line in fitted]
+        mean = mean_of(evidence.design, models)
         yield Drawing(
             name=f"grid_{w_name}_{challenge}",
-            figure=model_grid(panels, groups, lines, title=f"Mean mass by {w_name} · {challenge}"),
-            caption=(
-                f"Mean mass of each word group at every {w_name}, with fitted lines: a row for each model, a column for each prompt."
+            figure=model_grid(
+                panels,
+                groups,
+                lines,
+                title=f"{mean} by {w_name} · {challenge}",
+                measured=measured(evidence.design, models),
             ),
-            alt=describe_model_grid(panels, groups, lines),
+            caption=(
+                f"{mean} of each word group at every {w_name}, with fitted lines: a row for each model, a column for each prompt."
+            ),
+            alt=describe_model_grid(panels, groups, lines, mean),
         )
 
 

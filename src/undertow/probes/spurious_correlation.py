@@ -24,6 +24,7 @@ from undertow.probes._models import (
     draw_trajectories,
     drawn,
     is_ordered,
+    mean_of,
     measured,
     step_of,
 )
@@ -273,7 +274,7 @@ def _gaps(groups: Sequence[str]) -> list[list[str]]:
 def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Evidence:
     """Masses in percent, normalised over the groups, from each option's log-likelihood."""
     shared = scores.readout == LIKELIHOOD
-    groups, words = design["groups"], design["words"]
+    groups, words = design["groups"], design.get("words", {})
     frame = observations(items, scores, groups, model)
     tokens = _words_told.tokens_of_words(items, scores, words)
     unlike = _words_told.notes_on_words(_words_told.mean_masses(frame, groups), tokens, words, model)
@@ -408,18 +409,18 @@ def draw(evidence: Evidence, results: Sequence[Result]) -> Iterator[Drawing]:
                 title=" · ".join(filter(None, [model, name, prompt and f"prompt {prompt}", w_name])),
                 lines=lines,
                 x_label=axis_label(w_name, covariate),
-                measured=measured(evidence.design, model),
+                measured=measured(evidence.design, [model]),
                 step=step_of(covariate),
             ),
             caption=(
-                f"{measured(evidence.design, model)}: mean of each word group at every {w_name}, {len(facet):,} texts."
+                f"{mean_of(evidence.design, [model])} of each word group at every {w_name}, in percent, {len(facet):,} texts."
                 + (
                     f" Lines are least-squares fits over {over}, shaded with the 95% band of the line alone."
                     if lines
                     else ""
                 )
             ),
-            alt=describe_spectrum(facet, groups, lines),
+            alt=describe_spectrum(facet, groups, lines, mean_of(evidence.design, [model])),
         )
 
 

@@ -73,6 +73,7 @@ def model_grid(
     lines: Mapping[tuple[str, str], Sequence[FittedLine]],
     *,
     title: str,
+    measured: str = "Mean mass in percent",
 ) -> Figure:
     """Draw the mean mass of each group against W for every model and prompt, on the same axes (figures 8 and 9).
 
@@ -82,6 +83,7 @@ def model_grid(
         groups: the word groups, in the order of their colours.
         lines: the fitted lines by (model, prompt).
         title: broken into lines where it is too long.
+        measured: what the y axes show.
 
     Returns:
         A figure 800 pixels wide at 100 dots per inch, wider beyond four prompts, that grows with its rows.
@@ -93,7 +95,7 @@ def model_grid(
     with lettering("".join([title, *groups, *grid.models, *grid.prompts, *grid.labels.values(), grid.w_name])):
         width_px = max(WIDTH_PX, 2 * EDGE_PX + 40 + len(grid.prompts) * (_LEAST_COLUMN_PX + _PANEL_GAP_PX))
         lead = (
-            f"Mean mass in percent, by {plain(grid.w_name)}: a row for each model, a column for each prompt, "
+            f"{measured}, by {plain(grid.w_name)}: a row for each model, a column for each prompt, "
             "the same axes throughout."
         )
         if any(panel.lines for panel in grid.panels.values()):
@@ -107,11 +109,12 @@ def describe_model_grid(
     panels: Mapping[tuple[str, str], pd.DataFrame],
     groups: Sequence[str],
     lines: Mapping[tuple[str, str], Sequence[FittedLine]],
+    measured: str = "Mean mass",
 ) -> str:
     """What `model_grid` shows, in words, for those who cannot see it."""
     grid = _grid(panels, groups, lines)
     ends = [plain(grid.labels[place]) for place in (min(grid.labels), max(grid.labels))] if grid.labels else []
-    start = f"Mean mass by {plain(grid.w_name)}" + (f", from {ends[0]} to {ends[1]}." if ends else ".")
+    start = f"{measured} by {plain(grid.w_name)}" + (f", from {ends[0]} to {ends[1]}." if ends else ".")
     return " ".join([start, *(_panel_told(grid, model, prompt) for model in grid.models for prompt in grid.prompts)])
 
 

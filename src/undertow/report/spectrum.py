@@ -155,13 +155,15 @@ def spectrum(  # noqa: PLR0913 - the rows, and what is written around them
         return _draw(means, [replace(line, step=step) for line in lines], plain(title), what)
 
 
-def describe_spectrum(observations: pd.DataFrame, groups: Sequence[str], lines: Sequence[FittedLine] = ()) -> str:
+def describe_spectrum(
+    observations: pd.DataFrame, groups: Sequence[str], lines: Sequence[FittedLine] = (), measured: str = "Mean mass"
+) -> str:
     """What the figure shows, in words, for those who cannot see it."""
     _check(observations, groups)
     means = _means(observations, groups)
     first, last, count = means.labels[0], means.labels[-1], len(means.labels)
     span = f"{count} values from {first} to {last}" if count > 1 else f"the one value {first}"
-    start = f"Mean mass by {plain(_w_name(observations))}, {span}."
+    start = f"{measured} by {plain(_w_name(observations))}, {span}."
     fitted = {line.group: line for line in lines}
     return " ".join([start, *(_told(group, means, fitted.get(group)) for group in groups)])
 

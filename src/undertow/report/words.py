@@ -28,8 +28,9 @@ DEFAULT_DECIMALS = 2
 NOTES = (
     "Unscored is not zero. A sentence that the model could not be asked, or whose answer could not be read, is left "
     "out of the averages and counted in the column unscored.",
-    "Unclaimed is the probability that went to none of the listed words. Where it is large, the model hardly took "
-    "up the question, and what the listed words share between them says little.",
+    "Unclaimed is the probability that went to none of the listed words. It is large by nature where a model would rather go on with "
+    "other words, such as *the*: compare it with that of sentences that decide their answer, where these were asked. What stands above "
+    "theirs was not taken up, and the shares of the listed words are shares of little.",
     "The word groups are categories of words, often two genders and a neutral form. They are not categories of "
     "people: nobody's gender is measured here, many are named by none of these words, and a model whose answers do "
     "not move is not thereby shown to be fair.",
@@ -73,7 +74,11 @@ TABLE_ONLY = {
 """Further numbers that results.csv holds and the page leaves out."""
 
 MEASURES = {
-    "mean_mass": ("Mean mass", "the average probability that the words of a group take; unclaimed is what none took"),
+    "mean_mass": (
+        "Mean mass",
+        "the average mass of a group: its share of what the listed words have together, or the probability of its words, as the notes say; "
+        "unclaimed is the probability that none of them took",
+    ),
     "w_effect": (
         "Effect of W",
         "the standard deviation of what the values of W do to the mean mass, without the noise that the sentences leave; it tests "
@@ -108,7 +113,7 @@ COLUMNS = {
     "challenge set": "the list of sentences that was asked",
     "prompt": "the instruction around the sentence; none where the sentence stood alone",
     "W": "the kind of value that was put into the sentences, such as a date or a place; its values have a fixed order",
-    "word group": "the words whose probabilities were added up; two of them with a hyphen are compared",
+    "word group": "the words whose shares or probabilities were added up; two of them with a hyphen are compared",
     "value": "the estimate",
     "95% interval": "a range that, over many audits like this one, holds the true value 95 times in 100",
     "p": "how often noise alone gives a value at least this far from no bias",

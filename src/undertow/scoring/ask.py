@@ -100,6 +100,7 @@ class Estimate:
         memory_bytes: weights and the largest pass, estimated.
         passes: what `n_passes` counts.
         notes: sentences on the design: its W lists, and what keeps it from finding anything.
+        n_controls: queries beside these, that are in no measure: sentences that decide their answer, for comparison.
     """
 
     n_queries: int
@@ -111,6 +112,7 @@ class Estimate:
     memory_bytes: int
     passes: str = "forward passes"
     notes: tuple[str, ...] = ()
+    n_controls: int = 0
 
     @classmethod
     def of_all(cls, estimates: Sequence[Estimate]) -> Estimate:
