@@ -93,20 +93,26 @@ def test_published_numbers_of_the_page_are_printed(reference_data: Path, tmp_pat
     )
     results = run.results
     rows = rows_of("## Published outputs")
-    told, averaged = ([row for row in rows if len(row) == cells] for cells in (6, 3))
+    told, decided = ([row for row in rows if len(row) == cells] for cells in (6, 9))
     assert len(told) == 5
     for model, prompt, w_name, pronoun, slope, r in told:
         where = (results[["model", "prompt", "w_name", "pronoun"]] == [model, prompt, w_name, pronoun]).all(axis=1)
         for measure, value in (("slope", slope), ("pearson_r", r)):
             (found,) = results[where & (results["measure"] == measure)]["value"]
             assert found == pytest.approx(float(value), abs=0.001), (model, w_name, pronoun, measure)
-    gaps = results[results["measure"] == "slope_gap_over_prompts"]
-    assert [row[0] for row in averaged[2:]] == ["davinci", "text-davinci-002"]
-    for model, *cells in averaged[2:]:
-        for w_name, cell in zip(("date", "place"), cells, strict=True):
-            (row,) = gaps[(gaps["model"] == model) & (gaps["w_name"] == w_name)].to_dict("records")
-            numbers = [row["value"], row["low"], row["high"]]
-            assert numbers == pytest.approx([float(one) for one in re.findall(r"-?[\d.]+\d", cell)], abs=0.001)
+    measures = {"gap": ("slope_gap", "slope_gap_over_prompts"), "group": ("slope", "slope_over_prompts")}
+    assert len(decided) == 2 + 24
+    for model, w_name, pronoun, *cells in decided[2:]:
+        kind = measures["gap" if " - " in pronoun else "group"]
+        where = (results[["model", "w_name", "pronoun"]] == [model, w_name, pronoun.replace(" - ", "-")]).all(axis=1)
+        ours = results[where & results["measure"].isin(kind) & results["q"].notna()]
+        effect = results[where & results["measure"].isin(("w_effect", "w_effect_over_prompts")) & results["q"].notna()]
+        (row,), (of_effect,) = ours.to_dict("records"), effect.to_dict("records")
+        printed = [float(one) for cell in cells[:3] for one in re.findall(r"[-+]?\d*\.\d+", cell)]
+        assert printed == pytest.approx([row[name] for name in ("value", "low", "high", "autocorrelation")], abs=0.006)
+        for cell, q in zip(cells[3:], (of_effect["q"], row["q"], row["values_q"]), strict=True):
+            assert (cell == "< .001") == (q < 0.001)
+            assert cell == "< .001" or float(cell) == pytest.approx(q, abs=0.0006)
     assert isinstance(run.observations, pd.DataFrame)
     assert len(run.observations) == 24_000
 
