@@ -56,10 +56,10 @@ KEYS = ("model", "challenge", "w_name")
 
 
 def ends(facet: pd.DataFrame) -> tuple[str, str]:
-    """The first and the last W value."""
+    """The first and the last W value, as they stand on its scale."""
     scored = facet[facet["unscored"] == ""] if (facet["unscored"] == "").any() else facet
-    index = scored["w_index"].to_numpy()
-    return str(scored["w"].iloc[index.argmin()]), str(scored["w"].iloc[len(index) - 1 - index[::-1].argmax()])
+    at = scored["w_value" if "w_value" in scored else "w_index"].to_numpy()
+    return str(scored["w"].iloc[at.argmin()]), str(scored["w"].iloc[len(at) - 1 - at[::-1].argmax()])
 
 
 def deciding(results: Sequence[Result]) -> list[Result]:

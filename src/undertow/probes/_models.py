@@ -236,7 +236,8 @@ def draw_grid(evidence: Evidence, groups: Sequence[str]) -> Iterator[Drawing]:
         lines: dict[tuple[str, str], list[FittedLine]] = {}
         for key, rows in panels.items():
             fitted = [(group, line_of(rows, group)) for group in groups if is_ordered(evidence.design, str(w_name))]
-            lines[key] = [FittedLine(group, line.slope, line.r, *drawn(rows, line)) for group, line in fitted]
+            step = step_of(evidence.design.get("covariates", {}).get(str(w_name), {}))
+            lines[key] = [FittedLine(group, line.slope, line.r, *drawn(rows, line), step) for group, line in fitted]
         mean = mean_of(evidence.design, models)
         yield Drawing(
             name=f"grid_{w_name}_{challenge}",

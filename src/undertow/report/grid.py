@@ -63,7 +63,7 @@ class _Grid(NamedTuple):
     panels: dict[Asked, _Panel]
     models: list[str]
     prompts: list[str]
-    labels: dict[int, str]  # W by index
+    labels: dict[float, str]  # W by where it stands on its scale
     w_name: str
 
 
@@ -78,7 +78,8 @@ def model_grid(
     """Draw the mean mass of each group against W for every model and prompt, on the same axes (figures 8 and 9).
 
     Args:
-        panels: observations by (model, prompt), one row per item, with `w`, `w_index` and a column of mass in percent
+        panels: observations by (model, prompt), one row per item, with `w`, `w_index` (`w_value` too where W stands elsewhere on
+            its scale) and a column of mass in percent
             for each group; NaN where unscored. Models are rows and prompts columns, in the order they first come in.
         groups: the word groups, in the order of their colours.
         lines: the fitted lines by (model, prompt).
@@ -134,7 +135,7 @@ def _group_told(panel: _Panel, group: str) -> str:
     if line is None:
         return f"{span}, no line"
     r = f"r = {correlation(line.r)}" if math.isfinite(line.r) else "r undefined"
-    return f"{span}, {slope(line.slope)} per step, {r}"
+    return f"{span}, {slope(line.slope)} per {line.step}, {r}"
 
 
 def _grid(
@@ -143,21 +144,22 @@ def _grid(
     if not tables or not groups:
         raise UndertowError("the grid cannot be drawn: there are no observations, or no word groups, to draw")
     panels: dict[Asked, _Panel] = {}
-    labels: dict[int, str] = {}
+    labels: dict[float, str] = {}
     w_names: dict[str, None] = {}
     for asked, table in tables.items():
         missing = [name for name in ("w", "w_index", *groups) if name not in table.columns]
         if missing:
             raise UndertowError(f"the grid cannot be drawn: the observations of {asked} lack the column {missing[0]!r}")
-        named = table[["w_index", "w"]].drop_duplicates()
-        for place, label in zip(named["w_index"].astype(int), named["w"].astype(str), strict=True):
+        scale = "w_value" if "w_value" in table.columns else "w_index"
+        named = table[[scale, "w"]].drop_duplicates()
+        for place, label in zip(named[scale].astype(float), named["w"].astype(str), strict=True):
             if labels.setdefault(place, label) != label:
                 raise UndertowError(
-                    f"one grid shows one list of W values, but value {place} is both {labels[place]!r} and {label!r}: "
+                    f"one grid shows one list of W values, but value {place:g} is both {labels[place]!r} and {label!r}: "
                     "choose the rows of one list before drawing them"
                 )
         w_names |= dict.fromkeys(table["w_name"].astype(str) if "w_name" in table.columns else ())
-        means = table.astype(dict.fromkeys(groups, np.float64)).groupby("w_index", sort=True)[list(groups)].mean()
+        means = table.astype(dict.fromkeys(groups, np.float64)).groupby(scale, sort=True)[list(groups)].mean()
         fitted = {line.group: line for line in lines.get(asked, ()) if math.isfinite(line.slope)}
         percent = {group: means[group].to_numpy(dtype=np.float64) for group in groups}
         panels[asked] = _Panel(means.index.to_numpy(dtype=np.float64), percent, fitted)
@@ -221,9 +223,9 @@ def _largest(arrays: Iterable[Floats]) -> float:
     return max((float(array[np.isfinite(array)].max(initial=0.0)) for array in arrays), default=0.0)
 
 
-def _share_w(sheet: Sheet, axes: Axes, labels: Mapping[int, str], named_px: float) -> None:
+def _share_w(sheet: Sheet, axes: Axes, labels: Mapping[float, str], named_px: float) -> None:
     """The same stretch of W in every panel; first and last value named where there is width for it."""
-    ends = sorted({min(labels), max(labels)}) if labels else [0]
+    ends = sorted({min(labels), max(labels)}) if labels else [0.0]
     margin = 0.03 * (ends[-1] - ends[0]) or 0.5
     axes.set_xlim(ends[0] - margin, ends[-1] + margin)
     room_px = (named_px - 12) / len(ends)

@@ -194,10 +194,10 @@ def _w_name(observations: pd.DataFrame) -> str:
 
 
 def _means(observations: pd.DataFrame, groups: Sequence[str]) -> _Means:
-    by_value = observations.groupby("w_index", sort=True)
+    by_value = observations.groupby("w_value" if "w_value" in observations else "w_index", sort=True)
     percent = by_value[list(groups)].mean()
     return _Means(
-        at=by_value["w_value" if "w_value" in observations else "w_index"].first().to_numpy(dtype=np.float64),
+        at=percent.index.to_numpy(dtype=np.float64),
         labels=[plain(str(label)) for label in by_value["w"].first()],
         percent={group: percent[group].to_numpy(dtype=np.float64) for group in groups},
     )
