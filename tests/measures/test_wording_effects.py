@@ -528,7 +528,7 @@ def test_a_level_that_always_goes_with_another_is_told_with_it() -> None:
     """z never comes without v: what z does, and what v does, cannot be told apart; that y scores 20 more than x can."""
     rows = [("x", "u", 20), ("y", "u", 40), ("z", "v", 90)]
     frame = together([scoring(score, wording=a, slot_a=a, slot_b=b) for a, b, score in rows])
-    found = {one.group["levels"]: (one.group["slot"], one.value) for one in effects(frame)}
+    found: dict[str, Any] = {one.group["levels"]: (one.group["slot"], one.value) for one in effects(frame)}
     assert found == {
         "y + u less x + u": ("a + b", pytest.approx(20)), "z + v less x + u": ("a + b", pytest.approx(70)),
         "z + v less y + u": ("a + b", pytest.approx(50)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ PERCENT = (0.0, 100.0)
 
 def shares(n: int, k: int) -> Floats:
     """One cell in which so many of all documents are right."""
-    return 100.0 * (np.arange(n) < k)[:, np.newaxis]
+    return np.where(np.arange(n) < k, 100.0, 0.0)[:, np.newaxis]
 
 
 @pytest.mark.parametrize(("n", "k"), [(6, 0), (6, 6), (7, 2), (20, 1), (130, 64), (600, 5)])
@@ -108,7 +109,7 @@ def test_wrong_values_are_refused() -> None:
         bounded_mean([[0.5]], (0.0, 1.0), ["a", "b"])
 
 
-SKEWED = {
+SKEWED: dict[str, Callable[[np.random.Generator, tuple[int, int]], Floats]] = {
     "half are 0": lambda rng, size: np.where(rng.random(size) < 0.5, 0.0, 100 * rng.beta(2, 4, size)),
     "most are 0": lambda rng, size: 100.0 * rng.beta(0.1, 1, size),
     "most are 100": lambda rng, size: np.where(rng.random(size) < 0.85, 100.0, 100 * rng.random(size)),

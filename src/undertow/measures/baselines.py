@@ -160,15 +160,12 @@ class Baselines:
         """What one baseline scores on the texts whose answers are scored, in percent."""
         if measure in (F1, F1_MACRO):
             return self._f1(name, answered_everywhere(answers), measure)
+        scored = np.flatnonzero(answers.known.any(axis=1))
         if measure == BLEU4:
-            scored = answers.known.any(axis=1)
-            return bleu_over_cells(
-                self.bleu[name][self._places(answers)][scored], self.seed, _clusters(answers)[scored]
-            )
-        beside = np.where(
-            answers.known.any(axis=1)[:, np.newaxis], self._per_document(name, answers, measure), math.nan
-        )
-        found = mean_over_cells(beside, self.seed, PERCENT, _clusters(answers))
+            statistics = self.bleu[name][self._places(answers)][scored]
+            return bleu_over_cells(statistics, self.seed, _clusters(answers)[scored])
+        beside = self._per_document(name, answers, measure)[scored]
+        found = mean_over_cells(beside, self.seed, PERCENT, _clusters(answers)[scored])
         # What a guess scores on average is known, whichever texts there are.
         return Estimate(found.value, math.nan, math.nan, found.sd, found.n) if name == CHANCE else found
 

@@ -122,7 +122,7 @@ class Scored:
     @property
     def n_clusters(self) -> int:
         """Clusters of documents that have a scored answer."""
-        return len({name for name, known in zip(self.clusters, self.known.any(axis=1), strict=True) if known})
+        return len({self.clusters[at] for at in np.flatnonzero(self.known.any(axis=1))})
 
     @property
     def classes(self) -> list[str]:
@@ -344,11 +344,9 @@ def _of_baselines(task: str, baselines: Baselines, settings: Mapping[tuple[str, 
     """A row for each baseline and measure, over the texts that have a scored answer in any setting."""
     of_text: dict[str, Scored] = {}
     for answers in settings.values():
-        known = answers.known.any(axis=1)
-        for at, name in enumerate(answers.documents):
-            if known[at] and name not in of_text:
-                cell = int(answers.known[at].argmax())
-                of_text[name] = answers.of([cell], [at])
+        for at in np.flatnonzero(answers.known.any(axis=1)).tolist():
+            if answers.documents[at] not in of_text:
+                of_text[answers.documents[at]] = answers.of([int(answers.known[at].argmax())], [at])
     if not of_text:
         return
     whole = _joined(list(of_text.values()))
@@ -397,13 +395,13 @@ def _between_dimensions(
         return
     best = max(enough, key=lambda name: enough[name][0].value)
     worst = min(enough, key=lambda name: enough[name][0].value)
-    sums, sizes, codes = _units(list(enough.values()), own)
-    if best == worst or sums is None:
+    units = _units(list(enough.values()), own)
+    if best == worst or units is None:
         return
     value = enough[best][0].value - enough[worst][0].value
     n_texts = np.array([part[0].n for part in enough.values()], dtype=np.float64)
     scale = math.sqrt(sum(1 / enough[name][0].n for name in (best, worst)))
-    widest = np.sort(_shuffled_ranges(sums, sizes, codes, n_texts, seed))
+    widest = np.sort(_shuffled_ranges(*units, n_texts, seed))
     hits = int(np.count_nonzero(widest >= value / scale - 1e-9))
 
     def interval(level: float) -> tuple[float, float]:
@@ -427,7 +425,7 @@ def _between_dimensions(
 
 def _units(
     parts: Sequence[tuple[Estimate, Scored]], own: str
-) -> tuple[Floats, Floats, np.ndarray[Any, np.dtype[np.int64]]] | tuple[None, None, None]:
+) -> tuple[Floats, Floats, np.ndarray[Any, np.dtype[np.int64]]] | None:
     """What is dealt: sums and numbers of texts [unit] and dimensions [unit]; None where a cluster has texts of two of them."""
     sums: dict[tuple[int, str], list[float]] = {}
     for code, (_, part) in enumerate(parts):
@@ -435,7 +433,7 @@ def _units(
         for at in np.flatnonzero(known).tolist():
             sums.setdefault((code, part.clusters[at]), []).append(float(np.nanmean(part.values[own][at])))
     if len({name for _, name in sums}) < len(sums):
-        return None, None, None
+        return None
     return (
         np.array([sum(some) for some in sums.values()]),
         np.array([float(len(some)) for some in sums.values()]),

@@ -56,13 +56,10 @@ class Factor:
     Attributes:
         slots: their names; one where the slot changes alone.
         levels: the word, or words, of each cell [cell].
-        can_be_told: whether one of the slots decides all others, so that their words always change together and two of them differ by
-            the words of all slots at once. Else they are mixed in a way that is no change of words.
     """
 
     slots: tuple[str, ...]
     levels: tuple[tuple[str, ...], ...]
-    can_be_told: bool
 
     @property
     def name(self) -> str:
@@ -70,9 +67,15 @@ class Factor:
         return TOGETHER.join(self.slots)
 
     @property
-    def words(self) -> list[str]:
-        """What stands in the slots of each cell [cell]."""
-        return [TOGETHER.join(level) for level in self.levels]
+    def pairs(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """Levels that are compared: those of a slot; of a set in which one slot decides all others, those that differ in all or one."""
+        levels = list(dict.fromkeys(self.levels))
+        if len(levels) > max(len({level[at] for level in levels}) for at in range(len(self.slots))):
+            return []
+        told = (1, len(self.slots))
+        return [
+            pair for pair in combinations(levels, 2) if sum(one != two for one, two in zip(*pair, strict=True)) in told
+        ]
 
     @property
     def note(self) -> str:
@@ -80,7 +83,8 @@ class Factor:
         if len(self.slots) == 1:
             return ""
         names = f"{', '.join(self.slots[:-1])} and {self.slots[-1]}"
-        if self.can_be_told:
+        n_levels = {len({level[at] for level in self.levels}) for at in range(len(self.slots))}
+        if n_levels == {len(set(self.levels))}:
             return f"the words of the slots {names} always change together here: their effects cannot be told apart"
         return f"too few wordings were asked to tell the effects of the slots {names} apart"
 
@@ -102,7 +106,7 @@ def factors_of(answers: Scored, slots: Mapping[tuple[str, str], Mapping[str, str
     of_cells = [slots[cell[0], cell[1]] for cell in answers.cells]
     names = dict.fromkeys(name for one in of_cells for name in one)
     words = {name: [one.get(name, "") for one in of_cells] for name in names}
-    sets = [(name,) for name, some in words.items() if len(set(some)) > 1]
+    sets: list[tuple[str, ...]] = [(name,) for name, some in words.items() if len(set(some)) > 1]
     if not sets:
         return []
     while True:
@@ -112,8 +116,7 @@ def factors_of(answers: Scored, slots: Mapping[tuple[str, str], Mapping[str, str
             break
         # Words of a set can in turn be a mixture of other slots' words.
         sets = [tuple(name for name in words if any(name in sets[at] for at in one)) for one in together]
-    most = [max(len(set(words[name])) for name in some) for some in sets]
-    return [Factor(some, of, len(set(of)) == n) for some, of, n in zip(sets, levels, most, strict=True)]
+    return [Factor(some, of) for some, of in zip(sets, levels, strict=True)]
 
 
 def _codes(levels: Sequence[tuple[str, ...]]) -> list[int]:
@@ -173,7 +176,7 @@ def tested_effects(
             found += [
                 Result("slot_effect", group | {"slot": one.name, "levels": ""}, math.nan, unit="percentage points", note=one.note)
                 for one in factors
-                if not one.can_be_told
+                if not one.pairs
             ]  # fmt: skip
         found += _tested(differences, answers, seed)
     return found
@@ -184,9 +187,7 @@ def _differences(
 ) -> Iterator[_Difference]:
     values = answers.values[EXACT_MATCH if measure == ACCURACY else measure]
     design, columns = _design(factors)
-    pairs = [
-        (factor, *pair) for factor in factors if factor.can_be_told for pair in combinations(dict.fromkeys(factor.levels), 2)
-    ]  # fmt: skip
+    pairs = [(factor, *pair) for factor in factors for pair in factor.pairs]
     sides = [
         [np.array([level == one for level in factor.levels]) for one in (first, other)] for factor, first, other in pairs
     ]  # fmt: skip
@@ -224,7 +225,7 @@ def _fitted(values: Floats, design: Floats, contrasts: Floats, sides: Sequence[S
         some, part = values[np.ix_(rows, np.flatnonzero(seen))], design[seen]
         weights = contrasts @ np.linalg.pinv(part)  # [contrast, cell]
         known = (np.abs(weights @ part - contrasts) < NO_WIDTH).all(axis=1)
-        for place in np.flatnonzero(known):
+        for place in np.flatnonzero(known).tolist():
             first, other = (side[seen] for side in sides[place])
             if np.abs(weights[place] - other / other.sum() + first / first.sum()).max() < NO_WIDTH:
                 # All else is balanced: the difference of the means, without the rounding of a fit.

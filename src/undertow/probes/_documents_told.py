@@ -379,6 +379,8 @@ class Telling:
             )
             if len(rows) < 2:
                 continue
+            some = f"{len(ends)} of {len(rows):,} wordings, in percent; all are in tables/wordings.csv."
+            where = some if len(ends) < len(rows) else "All wordings, in percent."
             yield Shown(
                 f"Wordings by {TITLES[self.first_measure].lower()}: {model}, {_examples_told(shots, sampling)}, {decoding}",
                 ["rank", "class", "wording", "score", "95% interval"],
@@ -387,8 +389,7 @@ class Telling:
                      f"{row['score']:.1f}", f"{row['low']:.1f} to {row['high']:.1f}" if math.isfinite(row["low"]) else "–"]
                     for _, row in ends.iterrows()
                 ],
-                f"{len(ends)} of {len(rows):,} wordings, in percent; the others are in tables/wordings.csv. An interval is of its wording "
-                "alone: the first of many was picked, and does less well on other texts.",
+                f"{where} An interval is of its wording alone: the first of many was picked, and does less well on other texts.",
             )  # fmt: skip
 
 
@@ -464,17 +465,16 @@ def _words_told(results: Sequence[Result], n_tests: int, *, several: bool) -> It
     unsure = [one for one in counted if _is_beyond_a_test(one, n_tests) and abs(one.value) >= LARGE_GAP]
     for one in sorted(unsure, key=lambda one: -abs(one.value))[:SEEN_FINDINGS]:
         n = f"{one.detail['n_clusters']:.0f}"
-        asked = f"on the {n} texts asked" if n != "1" else "on the one text asked"
-        text = f"{_effect_seen(one, several=several)} {asked}: too few to say so of others."
+        text = f"{_effect_seen(one, several=several)} on the {n} texts asked: too few to say so of others."
         decided = f"Seen on these texts alone: {n} that all agreed could not be found among {n_tests:,} tests."
         yield Finding(text, found=False, strength=-1.0, of=(one,), decided=decided)
     yield from _aliases_told(effects)
 
 
 def _is_beyond_a_test(effect: Result, n_tests: int) -> bool:
-    """Whether all texts agree, and are so few that they could not have a q below .05 as the only effect."""
+    """Whether two texts or more all agree about one slot, and are so few that they could not have a q below .05 as the only effect."""
     n = effect.detail["n_clusters"]
-    agree = n > 0 and effect.detail["n_agreeing"] == n
+    agree = n > 1 and effect.detail["n_agreeing"] == n and TOGETHER not in effect.group["slot"]
     return agree and not effect.q < ALPHA and 2.0 ** (1 - n) * max(n_tests, 1) >= ALPHA
 
 

@@ -135,6 +135,8 @@ def bounded_mean(values: ArrayLike, bounds: tuple[float, float], clusters: Array
     weights = np.where(counts > 0, 1 / np.maximum(counts, 1), 0.0) / max(int((counts > 0).sum()), 1)
     of_documents = np.where(seen, numbers, 0.0) @ weights, seen @ weights
     n_clusters = int(codes.max(initial=-1)) + 1
-    sums, sizes = (np.bincount(codes, weights=one, minlength=n_clusters) for one in of_documents)
+    sums, sizes = (
+        np.bincount(codes, weights=one, minlength=n_clusters).astype(np.float64) for one in of_documents
+    )  # fmt: skip
     known = sizes > 0
     return BoundedMean(sums[known], sizes[known], *bounds)
