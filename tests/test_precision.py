@@ -28,7 +28,7 @@ from undertow.precision.judged import moved_by
 from undertow.probes._models import compared
 from undertow.probes.base import Evidence
 from undertow.records import PRECISION, read_record
-from undertow.stats import bootstrap_means, percentile_interval
+from undertow.stats import percentile_interval
 from undertow.types import (
     Answer,
     Blank,
@@ -402,13 +402,13 @@ def test_a_result_moves_with_its_interval_and_its_tests() -> None:
     assert even.p == pytest.approx(0.05, abs=0.001), "on the scale of its interval, where p tells none"
 
 
-@pytest.mark.parametrize("n_clusters", [5, 7, 20])
+@pytest.mark.parametrize("n_clusters", [6, 7, 20])
 def test_of_few_clusters_half_an_interval_is_as_many_standard_errors_as_it_has_on_average(n_clusters: int) -> None:
     rng = np.random.default_rng(0)
     standard_errors = []
     for _ in range(40):
-        sample = rng.normal(size=(n_clusters, 1))
-        drawn = bootstrap_means(sample, np.ones_like(sample), 1_000, rng)[:, 0]
+        sample = rng.normal(size=n_clusters)
+        drawn = rng.choice(sample, size=(1_000, n_clusters)).mean(axis=1)
         low, high = percentile_interval(drawn, n_clusters=n_clusters)
         standard_errors.append((high - low) / 2 / (sample.std(ddof=1) / math.sqrt(n_clusters)))
     even = drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0, detail={"n_clusters": float(n_clusters)})
@@ -416,15 +416,38 @@ def test_of_few_clusters_half_an_interval_is_as_many_standard_errors_as_it_has_o
     assert assumed == pytest.approx(np.mean(standard_errors), rel=0.02)
 
 
-@pytest.mark.parametrize("n_clusters", [2.0, 3.0, 4.0])
-def test_the_range_of_what_was_drawn_is_no_scale(n_clusters: float) -> None:
-    """Which is what an interval is over fewer than five clusters."""
-    even = drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0, detail={"n_clusters": n_clusters})
+def test_half_an_interval_that_is_that_of_its_test_has_p_of_five_percent() -> None:
+    """Whatever its shape is: at its end it is as sure as any other."""
+    of_trend = {"n_clusters": 7.0, "sentences_df": 5.2, "values_p": 1.0, "values_q": 1.0}
+    even = drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0, detail=of_trend)
+    moved = moved_by(even, 0.4)
+    assert moved.p == pytest.approx(0.05, abs=1e-4)
+    assert moved.detail["values_p"] == pytest.approx(0.05, abs=1e-4)
+
+
+def test_all_intervals_of_a_drift_move_with_it_and_each_test_on_its_own_scale() -> None:
+    ends = {
+        f"{kind}_{end}": at
+        for kind in ("corrected", "sentences", "values")
+        for end, at in (("low", 0.5), ("high", 1.5))
+    }
+    tests = {"values_p": 0.02, "values_q": 0.03}
+    found = moved_by(drift(detail={**ends, **tests, "n_w": 30.0, "autocorrelation": 0.3}), 0.5)
+    assert {name: found.detail[name] for name in ends} == pytest.approx({name: at - 0.5 for name, at in ends.items()})
+    z = stats.norm.isf(0.02 / 2)
+    assert found.detail["values_p"] == pytest.approx(2 * stats.norm.sf(z / 2))
+    assert found.detail["values_q"] == pytest.approx(1.5 * found.detail["values_p"])
+    assert (found.detail["n_w"], found.detail["autocorrelation"]) == (30.0, 0.3)
+
+
+def test_without_an_interval_there_is_no_scale() -> None:
+    """As of fewer than six clusters."""
+    even = drift(value=0.0, low=math.nan, high=math.nan, p=1.0, q=1.0, detail={"n_clusters": 4.0})
     moved = moved_by(even, 0.8)
     assert (moved.p, moved.q) == (1.0, 1.0)
     assert moved.value == pytest.approx(-0.8)
     # A p that tells a scale itself needs none.
-    assert moved_by(drift(detail={"n_clusters": n_clusters}), -1.0).p < 1e-9
+    assert moved_by(drift(detail={"n_clusters": 4.0}), -1.0).p < 1e-9
 
 
 class Claims:

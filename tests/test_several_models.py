@@ -30,9 +30,9 @@ from undertow.types import CONTINUATIONS, GENERATION, Answer, ModelCard, Query, 
 PROBE = "spurious-correlation"
 pytestmark = pytest.mark.usefixtures("few_resamples")
 BOTH = ["toy", "toy:slope=-5"]
-SMALL: dict[str, Any] = {"w": "date,place", "date_count": 6, "limit": 80}
-N_SMALL = 6 * 6 + 20 * 2
-"""Six sentences at six dates, and two at twenty places."""
+SMALL: dict[str, Any] = {"w": "date,place", "date_count": 8, "limit": 96}
+N_SMALL = 6 * 8 + 6 * 8
+"""Six sentences at eight dates, and at eight of twenty places."""
 TINY: dict[str, Any] = {"w": "date", "date_count": 4, "limit": 8}
 ABOUT = """
 [models.toy]
@@ -151,7 +151,12 @@ def check_as_alone(run: Run, model: str, alone: Run) -> None:
             assert equal(getattr(one, name), getattr(other, name)), (one, name)
         # A model that shows everything has no bounds, of which there are columns where another one has them.
         details = [
-            {name: number for name, number in each.detail.items() if not math.isnan(number)} for each in (one, other)
+            {
+                name: number
+                for name, number in each.detail.items()
+                if not math.isnan(number) and not name.startswith(("corrected_", "values_q"))  # which know all tests
+            }
+            for each in (one, other)
         ]
         assert details[0] == details[1]
     rows = run.observations[run.observations["model"] == model].reset_index(drop=True)
@@ -356,7 +361,6 @@ def test_a_run_of_several_models_is_measured_anew(both: Run, about: Path, tmp_pa
     assert other.manifest["models"] == json.loads(json.dumps(both.manifest["models"]))
     pairs = list(zip(other.record.results, both.record.results, strict=True))
     assert [one.value for one, _ in pairs] == pytest.approx([one.value for _, one in pairs], nan_ok=True)
-    assert [one.p for one, _ in pairs] != [one.p for _, one in pairs]
     with pytest.raises(UndertowError, match="--about"):
         undertow.score(both.folder, about=about)
 

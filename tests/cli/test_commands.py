@@ -72,7 +72,7 @@ ORDER_OF_PLACES = "Global Gender Gap Report 2021, largest gap first"
 
 
 def test_challenge_and_a_dry_run_tell_order_and_scale_of_each_w_list_and_what_was_done_to_it(work: Workplace) -> None:
-    years = ["2015", "1800", "2005", "1990", "2010", "2000"]
+    years = ["2015", "1800", "2005", "1990", "2010", "2000", "1950", "1900"]
     (work.folder / "year.txt").write_text("\n".join(years), encoding="utf-8")
     (work.folder / "sorted.txt").write_text("\n".join(sorted(years)), encoding="utf-8")
     found = {}
@@ -150,7 +150,7 @@ def test_run_of_a_text_audit_writes_tables_figures_and_a_page(work: Workplace) -
     run = work.folder / "run"
     names = ["figures", "manifest.json", "observations.parquet", "report.html", "results.csv", "results.json", "tables"]
     assert sorted(path.name for path in run.iterdir()) == names
-    assert sorted(path.name for path in (run / "tables").iterdir()) == ["confusion.csv", "slots.csv"]
+    assert sorted(path.name for path in (run / "tables").iterdir()) == ["confusion.csv", "slots.csv", "wordings.csv"]
     assert len(list((run / "figures").glob("*.svg"))) == len(list((run / "figures").glob("*.png"))) == 5
     assert "Table 4 of the paper" in (run / "report.html").read_text(encoding="utf-8")
 

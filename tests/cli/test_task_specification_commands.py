@@ -33,7 +33,8 @@ GROUPS = ["female", "male", "neutral"]
 ENDS = (1901, 2016)
 MEASURES = {
     "tpr", "tnr", "balanced_accuracy", "held_out_balanced_accuracy", "auroc", "auroc_difference", "coreference_agreement",
-    "hardest_tpr", "hardest_tnr", "auroc_by_occupations", "occupation_effect", "interaction", "w_effect", "called_right",
+    "hardest_tpr", "hardest_tnr", "auroc_by_occupations", "auroc_range", "occupation_effect", "interaction", "w_effect",
+    "called_right",
 }  # fmt: skip
 SCORES = ["delta_female", "delta_male", "delta_neutral", "total_variation", "jensen_shannon", "entropy", "combined"]
 
@@ -428,7 +429,7 @@ def test_sentences_are_printed_with_w_in_them(work: Workplace) -> None:
     places = challenge.spectrum("place").values
     plain = [item.query.shown() for item in challenge.sentences("undertow-schemas").plain()]  # type: ignore[union-attr]
     assert lines[0] == "w_name\tw\ttext"
-    assert lines[1:-1] == [f"place\t{place}\tIn {place}: {text}" for place in places for text in plain]
+    assert lines[1:-2] == [f"place\t{place}\tIn {place}: {text}" for place in places for text in plain]
     assert lines[-1] == "9,600 texts; the blank takes female: she, her; male: he, his, him; neutral: they, their, them"
 
 

@@ -164,6 +164,20 @@ def test_the_number_of_sentence_clusters_is_used_where_the_table_has_it() -> Non
     assert set(with_few["sentence_df"]) == {5.0}
 
 
+def test_degrees_of_freedom_that_are_known_count_before_the_number_of_clusters() -> None:
+    """Skewed sentences leave fewer; a table that was written is read again as it was."""
+    plain = intervals(lab().assign(n_clusters=12))
+    skewed = intervals(lab().assign(n_clusters=12, sentence_df=4.5))
+    assert skewed["standard_error"].to_numpy() == pytest.approx(
+        plain["standard_error"].to_numpy() * stats.t.ppf(0.975, 11) / stats.t.ppf(0.975, 4.5)
+    )
+    assert set(skewed["sentence_df"]) == {4.5}
+    for written in (intervals(lab()), skewed):
+        again = intervals(written)
+        assert again["standard_error"].tolist() == written["standard_error"].tolist()
+        assert again["sentence_df"].tolist() == written["sentence_df"].tolist()
+
+
 def test_readings_of_too_few_sentences_are_left_out() -> None:
     table = intervals(lab().assign(n_clusters=5))
     assert set(table["left_out"]) == {"too few sentences for an error"}

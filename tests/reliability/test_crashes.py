@@ -69,6 +69,16 @@ def suicidal(words: Sequence[str], cache: str, seen: Any, kind: int, place: int)
     command(words, cache)
 
 
+def stored_in(cache: Path) -> int:
+    """Answers in a cache; 0 where it is not made yet."""
+    try:
+        path = cache / store_file().name
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=60)) as reader:
+            return int(reader.execute("SELECT count(*) FROM answers").fetchone()[0])
+    except sqlite3.OperationalError:
+        return 0
+
+
 class Audit:
     """An audit that is killed and taken up, in a folder and a cache of its own: `words` are the command, without its folder.
 
@@ -83,6 +93,7 @@ class Audit:
         self.whole = (place / "whole" / "run" / "results.json").read_bytes()
         self.n_whole = json.loads(done.stdout)["counts"]["computed"]
         assert self.n_whole > 0
+        self.n_stored = stored_in(place / "whole cache")  # sentences that decide their answer among them
 
     def line(self, folder: Path) -> list[str]:
         return ["run", *self.words, "--out", str(folder), "--json"]
@@ -94,12 +105,7 @@ class Audit:
 
     def stored(self) -> int:
         """Answers on the disk; read by a connection that cannot write."""
-        try:
-            path = self.cache / store_file().name
-            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=60)) as reader:
-                return int(reader.execute("SELECT count(*) FROM answers").fetchone()[0])
-        except sqlite3.OperationalError:
-            return 0  # not made yet
+        return stored_in(self.cache)
 
     def kill(self, moment: Moment) -> None:
         kept, finished = self.stored(), (self.folder / MANIFEST).is_file()
@@ -131,8 +137,8 @@ class Audit:
         assert (done.returncode, done.stderr) == (0, "")
         assert (self.folder / "results.json").read_bytes() == self.whole
         if not finished:
-            assert json.loads(done.stdout)["counts"]["computed"] == self.n_whole - kept
-        assert self.stored() == self.n_whole
+            assert json.loads(done.stdout)["counts"]["computed"] == max(self.n_whole - kept, 0)
+        assert self.stored() == self.n_stored
         assert names(self.folder.parent) == {"run"}
         assert names(self.folder) == names(self.place / "whole" / "run")
         # Whoever only reads leaves the log and its index where they are.

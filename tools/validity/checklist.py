@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
-from tools.validity.tables import share, table
 
+from tools.validity.tables import share, table
 from undertow.measures.checklist import Case, model_results
 from undertow.measures.checklist_answers import ORDERS, QUESTIONS, WITH, Answers, Panel, Rule
 from undertow.stats import benjamini_hochberg

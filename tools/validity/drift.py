@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
-from tools.validity.tables import share, table
 
+from tools.validity.tables import share, table
 from undertow.stats import benjamini_hochberg
 from undertow.stats.clusters import influence_variance, share_interval
 from undertow.stats.trend import SentenceParts, any_effect, sentence_parts, trend, trend_of_other_values

@@ -57,7 +57,9 @@ class Subject:
         check_asks(found, [item.query for item in first], protocol)
         design = {**probe.design(settings), "protocol": protocol}
         if hasattr(probe, "limited"):
-            design["w_notes"] = [*design.get("w_notes", []), *probe.limited(settings, sampling)]
+            unable = probe.limited(settings, sampling)
+            design["w_notes"] = [*design.get("w_notes", []), *unable]
+            design |= {"unable": unable} if unable else {}
         controls = probe.controls(settings) if hasattr(probe, "controls") else ()
         return cls(found, settings, rounds, first, design, controls)
 

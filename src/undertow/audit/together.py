@@ -55,8 +55,9 @@ def put_together(evidences: Sequence[Evidence], parts: Sequence[Mapping[str, Any
     for name in BY_MODEL:
         told = {model: facts for one in evidences for model, facts in one.design.get(name, {}).items()}
         design |= {name: told} if told else {}
-    if "w_notes" in design:
-        design["w_notes"] = list(dict.fromkeys(note for one in evidences for note in one.design.get("w_notes", [])))
+    for name in ("w_notes", "unable"):
+        if any(name in one.design for one in evidences):
+            design[name] = list(dict.fromkeys(note for one in evidences for note in one.design.get(name, [])))
     design["models"] = {part["name"]: part["facts"] for part in parts}
     design["readouts"] = {part["name"]: part["readout"] for part in parts}
     if len(evidences) == 1:

@@ -62,6 +62,8 @@ def show_challenge(  # noqa: PLR0913 - an option each
         without_blank, summary = _without_blank(name, description_file, descriptions=descriptions)
         _print_rows(without_blank, summary, as_json=as_json, as_csv=as_csv)
         return
+    from undertow.probes.spurious_correlation import gaps_of, sizes_of, told_of_flips
+
     names = [one.strip() for one in w.split(",") if one.strip()]
     if inject or challenge.is_sentences(name):
         if words:
@@ -73,6 +75,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
         injection = challenge.Injection.parse(inject or "In {w}: ")
         items = sentences.injected(injection, spectra) if spectra else sentences.plain()
         title, groups = sentences.name, {group: list(forms) for group, forms in sentences.words.items()}
+        gaps = gaps_of(sentences.groups)
     else:
         challenge.check_scale(w_scale, "--w-scale")
         chosen = challenge.load(name, words, w_scale)
@@ -86,8 +89,11 @@ def show_challenge(  # noqa: PLR0913 - an option each
                 for group in chosen.words.groups
             },
         )
+        gaps = [list(pair) for pair in chosen.gaps]
     challenge.check_scaled(spectra, w_scale)
+    lists = sizes_of(items, spectra) if spectra else []
     notes = [note for spectrum in spectra for note in spectrum.notes]
+    notes += [note for one in lists if (note := one.told())] + told_of_flips(lists, groups, gaps)
     rows = [{"item": item.id, **item.factors, "text": item.query.shown()} for item in items]  # type: ignore[union-attr]
     if as_json:
         covariates = {spectrum.name: spectrum.covariate() for spectrum in spectra}

@@ -83,10 +83,13 @@ def _refusing(junit: Path | None = None) -> Iterator[None]:
 
 
 def _say(gate: Gate) -> None:
-    """A line for every rule and result that did not pass, and how many did."""
+    """A line on what a run cannot find, one for every rule and result that did not pass, and how many did."""
     from undertow.gates import PASSED
+    from undertow.gates.words import printable
 
     for run in gate.runs:
+        for note in run.unable:
+            typer.echo(f"note: {printable(f'{run.folder}: ') if len(gate.runs) > 1 else ''}{note}")
         for line in _lines(run, several=len(gate.runs) > 1):
             typer.echo(line)
     n_rules, n_runs = len(gate.rules.rules), len(gate.runs)

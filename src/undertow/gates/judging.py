@@ -111,6 +111,7 @@ class JudgedRun:
         folder: the run folder, as it was named.
         probe, model, run_key: which run it is, as its manifest has it.
         judged: rule by rule, in the order of the rules and of the results.
+        unable: what the run says that it cannot find, whatever the answers are.
     """
 
     folder: Path
@@ -118,6 +119,7 @@ class JudgedRun:
     model: str
     run_key: str
     judged: tuple[Judged, ...]
+    unable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,7 @@ class Gate:
                 "probe": run.probe,
                 "model": run.model,
                 "outcomes": [one.as_json() for one in run.judged],
+                "unable": list(run.unable),
             }
             for run in self.runs
         ]
@@ -234,7 +237,7 @@ def _with_unasked(rules: Rules, runs: Sequence[JudgedRun]) -> Iterator[JudgedRun
             unasked.append(_nothing(rules, rule, said))
     first = runs[0]
     together = sorted((*first.judged, *unasked), key=lambda one: one.rule.number)
-    yield JudgedRun(first.folder, first.probe, first.model, first.run_key, tuple(together))
+    yield replace(first, judged=tuple(together))
     yield from runs[1:]
 
 
@@ -383,7 +386,9 @@ class _Run:
         probe = str(manifest["probe"])
         asked = [rule for rule in rules.rules if rule.probe in ("", probe)]
         judged = [one for rule in asked for one in self._judged(rules, rule)]
-        return JudgedRun(self.folder, probe, str(manifest["model"]), str(manifest["run_key"]), tuple(judged))
+        told = manifest["design"].get("unable", [])
+        unable = tuple(printable(str(note)) for note in told) if isinstance(told, list) else ()
+        return JudgedRun(self.folder, probe, str(manifest["model"]), str(manifest["run_key"]), tuple(judged), unable)
 
     def _judged(self, rules: Rules, rule: Rule) -> Iterator[Judged]:
         among = self.changes if rule.against else self.results

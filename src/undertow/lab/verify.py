@@ -164,10 +164,11 @@ def _rise(slope: float, n_values: int) -> float:
 
 
 def _read(drift: Result) -> dict[str, Any]:
-    found = drift.q < FOUND_BELOW_Q and (drift.low > 0 or drift.high < 0)
+    """With the interval over sentences alone: models are planted at these values of W, and their noise is told from theirs."""
+    low, high, df = (drift.detail.get(f"sentences_{name}", math.nan) for name in ("low", "high", "df"))
     return {
-        "measured_slope": drift.value, "low": drift.low, "high": drift.high, "p": drift.p, "q": drift.q, "found": bool(found),
-        "n_clusters": drift.detail["n_clusters"],
+        "measured_slope": drift.value, "low": low, "high": high, "p": drift.p, "q": drift.q, "found": bool(drift.q < FOUND_BELOW_Q),
+        "n_clusters": drift.detail.get("n_clusters", math.nan), "sentence_df": df,
     }  # fmt: skip
 
 
@@ -345,9 +346,9 @@ def _of_smooth(rows: pd.DataFrame) -> list[str]:
     if not (asked["q"] < FOUND_BELOW_Q).any():
         return [said]
     return [
-        f"{said} Their texts are not selected by gender, so such a drift is an accident of training: what is learned of one date may be "
-        "learned of its neighbours, and the test, which takes dates as exchangeable, does not tell that from selection. A small drift "
-        "of one model needs other training seeds or checkpoints beside it before it is laid to its data."
+        f"{said} Their texts are not selected by gender, so such a drift is an accident of training: what is learned of one date is "
+        "learned of its neighbours, and a slow wave of that kind may look like a trend. A small drift of one model needs other training "
+        "seeds or checkpoints beside it before it is laid to its data."
     ]
 
 

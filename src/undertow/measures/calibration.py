@@ -62,8 +62,10 @@ _NUMBERS = (
 _LOSSES = ("pronoun_loss_nats", "floor_nats", "ignorant_nats")
 _AREAS = ("auroc_delta", "auroc_entropy")
 _AREA_ENDS = tuple(f"{name}_{end}" for name in _AREAS for end in ("low", "high"))
+_OPTIONAL = ("n_clusters", "sentence_df")
 COLUMNS = (*_TEXTS, *_TRUE_OR_FALSE, *_NUMBERS, *_LOSSES, *_AREAS, *_AREA_ENDS)
-"""What the table must have. `n_clusters` (of sentences behind the interval) is used where it is there."""
+"""What the table must have. `low` and `high` are the audit's interval over sentences, at the values of W that were asked. Its degrees of
+freedom (`sentence_df`), or how many clusters of sentences are behind it (`n_clusters`), are used where they are there."""
 
 _NOT_CONVERGED = "training did not converge"
 _NOT_MEASURED = "the audit gave no slope with an interval"
@@ -85,12 +87,12 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
     - `attenuation` (neutral 1), for each strength: mean measured over mean planted slope, towards the side planted.
     - `coverage` (neutral .95): share of slopes whose interval, training seed included, holds the planted slope, in the judged W, so
       that a lab with one such W counts each model once; `biased` that of biased slopes alone, which many unbiased ones would hide.
-    - `coverage_sentences_only`: the same of the audit's own interval, which is about other sentences and leaves out the seed.
+    - `coverage_sentences_only`: the same of the audit's interval over sentences alone, which leaves out the seed.
     - `coverage_beside`: as `coverage`, of the other W, if there are any.
     - `interval_width`: median width, training seed included; `of_largest` relative to the largest slope planted in that W (without
       a W in which nothing was), `audit_width` without the seed, `spread` the median spread over seeds.
     - `false_alarms` (neutral .05): share of slopes with q below .05, in the judged W, of models that have no bias at all; `claimed`
-      those whose interval excludes 0 too, `models` how many models these are, `models_alarmed` the share of them with any along any W.
+      what the audit called `found`, `models` how many models these are, `models_alarmed` the share of them with any along any W.
     - `false_alarms_beside` (neutral .05): the same of all other unbiased slopes, if there are any.
     - `power`, for each strength: share of biased slopes with q below .05 on the side that was planted; `claimed` as above,
       `planted` the mean size of what was planted.
@@ -137,7 +139,7 @@ def intervals(frame: pd.DataFrame) -> pd.DataFrame:
 
     Adds `unbiased`, `judged` (whether its W is), `left_out` ("" where the row counts), `planted_strength` (its size as text, "0"
     where unbiased), `seed_low` and `seed_high` (95%), `seed_spread` (all three percentage points per step of W, NaN where there
-    are too few models), and `standard_error` and `sentence_df` (over sentences).
+    are too few models), and `standard_error` and `sentence_df` (over sentences, infinite where nothing says how many).
 
     Raises:
         UndertowError: as `results`, but for models that did not converge.
@@ -153,7 +155,8 @@ def intervals(frame: pd.DataFrame) -> pd.DataFrame:
     measured = np.isfinite(table[["planted_slope", "measured_slope", "low", "high"]].to_numpy()).all(axis=1)
     table["left_out"] = np.where(~table["converged"], _NOT_CONVERGED, np.where(measured, "", _NOT_MEASURED))
     clusters = table["n_clusters"] if "n_clusters" in table else np.full(len(table), math.nan)
-    table["standard_error"], table["sentence_df"] = standard_errors(table["low"], table["high"], clusters)
+    known = standard_errors(table["low"], table["high"], clusters, table.get("sentence_df"))
+    table["standard_error"], table["sentence_df"] = known
     unknown = (table["left_out"] == "") & table["standard_error"].isna()
     table.loc[unknown, "left_out"] = _TOO_FEW_SENTENCES
     for name in ("seed_low", "seed_high", "seed_spread"):
@@ -639,9 +642,11 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
     for name in _TRUE_OR_FALSE:
         _refuse(table, name, ~table[name].isin([True, False]), "true or false")
         table[name] = table[name].astype(bool)
-    optional = [name for name in ("n_clusters",) if name in table]
+    optional = [name for name in _OPTIONAL if name in table]
     for name in (*_NUMBERS, *_LOSSES, *_AREAS, *_AREA_ENDS, *optional):
         numbers = pd.to_numeric(table[name], errors="coerce").astype(np.float64)
+        if name == "sentence_df":  # infinite in a table that was written, where nobody knows it
+            numbers = numbers.replace(math.inf, math.nan)
         _refuse(table, name, (numbers.isna() & table[name].notna()) | np.isinf(numbers), "a number or empty")
         table[name] = numbers
     _refuse(table, "strength", table["strength"].isna(), "a number")

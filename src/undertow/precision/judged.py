@@ -21,13 +21,19 @@ from undertow.types import Finding, Result
 if TYPE_CHECKING:
     import pandas as pd
 
-MOVE_WITH_VALUE = ("above_baseline", "above_low", "above_high")
-"""Further numbers of a result that are its value, less something that has no error."""
+MOVE_WITH_VALUE = (
+    *("above_baseline", "above_low", "above_high"),
+    *(f"{kind}_{end}" for kind in ("corrected", "sentences", "values", "bound", "ols") for end in ("low", "high")),
+)
+"""Further numbers of a result that are its value, less something that has no error, or the ends of its intervals."""
+OTHER_TEST = "values"
+"""Beginning of the p and q of a further test of the same value."""
 HALF_WIDTH_SDS = 1.96
-"""Of an interval over many clusters. Over few it has more (docs/decisions/029), as many as `_half_width_sds` says."""
-LEAST_CLUSTERS = 5
-"""Over fewer, an interval is the range of what was drawn (docs/decisions/029), and no scale of errors."""
-HALF_WIDTH_SDS_OF_FEW = {5: 2.43, 6: 2.41, 7: 2.35, 8: 2.30, 9: 2.26}
+"""Of an interval over many clusters, or of one that holds what its own test does not reject. One over few clusters has more
+(docs/decisions/029), as many as `_half_width_sds` says."""
+OF_ITS_TEST = "sentences_df"
+"""A further number of the results whose interval is that of their test."""
+HALF_WIDTH_SDS_OF_FEW = {6: 2.41, 7: 2.35, 8: 2.30, 9: 2.26}
 """Standard errors that the percentiles of `percentile_interval` reach on average over normal samples; less than Student's
 quantile, since no draw of so few clusters lies as far out."""
 NO_WIDTH = 1e-9
@@ -194,35 +200,39 @@ def moved_by(result: Result, error: float) -> Result:
     """The result as it would be without an error: value and interval moved, p and q as far as their distribution stays what it is."""
     detail = {name: number - error if name in MOVE_WITH_VALUE else number for name, number in result.detail.items()}
     value, low, high = result.value - error, result.low - error, result.high - error
-    p = _moved_p(result, value)
-    q = min(1.0, result.q * p / result.p) if result.p > 0 else result.q
+    p, q = _moved_test((result.p, result.q), result, value)
+    if f"{OTHER_TEST}_p" in detail:
+        names = f"{OTHER_TEST}_p", f"{OTHER_TEST}_q"
+        detail |= zip(
+            names, _moved_test((detail[names[0]], detail.get(names[1], math.nan)), result, value), strict=True
+        )
     return replace(result, value=value, low=low, high=high, p=p, q=q, detail=detail)
 
 
-def _moved_p(result: Result, value: float) -> float:
-    """A p-value grows and shrinks with the distance from the neutral value, on the scale that it has itself."""
+def _moved_test(test: tuple[float, float], result: Result, value: float) -> tuple[float, float]:
+    """A p grows and shrinks with the distance from the neutral value, on the scale that it has itself, and q as p does."""
     from scipy.stats import norm
 
-    if not 0 < result.p <= 1 or not math.isfinite(result.neutral):
-        return result.p
+    p, q = test
+    if not 0 < p <= 1 or not math.isfinite(result.neutral):
+        return test
     before, after = abs(result.value - result.neutral), abs(value - result.neutral)
-    distance = float(norm.isf(result.p / 2))
+    distance = float(norm.isf(p / 2))
     sd = before / distance if before > 0 and distance > 0 else (result.high - result.low) / 2 / _half_width_sds(result)
-    return float(2 * norm.sf(after / sd)) if sd > 0 else result.p
+    moved = float(2 * norm.sf(after / sd)) if sd > 0 else p
+    return moved, min(1.0, q * moved / p)
 
 
 def _half_width_sds(result: Result) -> float:
-    """Standard errors in half of its interval, where it says how many clusters that is over; NaN where these are too few.
+    """Standard errors in half of its interval, where it says how many clusters that is over.
 
     A result that does not say so is taken for one over many: where they are few, its standard error comes out too large.
     """
     from scipy.stats import t
 
     n_clusters = result.detail.get("n_clusters", math.nan)
-    if math.isnan(n_clusters):
+    if math.isnan(n_clusters) or OF_ITS_TEST in result.detail:
         return HALF_WIDTH_SDS
-    if n_clusters < LEAST_CLUSTERS:
-        return math.nan
     return HALF_WIDTH_SDS_OF_FEW.get(int(n_clusters)) or float(t.ppf(0.975, n_clusters - 1))
 
 

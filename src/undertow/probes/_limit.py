@@ -1,8 +1,13 @@
-"""What `--limit` leaves of a design: how many sentences and values, and which."""
+"""What can be found with so many sentences and values, and which of them `--limit` leaves of a design.
+
+Needs no statistics, which take most of a second to load: its constants are theirs.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +19,9 @@ GOOD_SENTENCES, GOOD_VALUES = 8, 12
 """What a limit should have before it has more of one; beyond, both grow in this proportion."""
 NEAR_BALANCE, NEARLY_ALL = 0.85, 0.99
 FEWEST_OF_A_LINE = 3
+ALPHA = 0.05
+MOST_EXACT, N_FLIPS = 13, 10_000
+"""Clusters up to which all flips of signs are tried, and how many are drawn beyond: those of `undertow.stats.exchange`."""
 COUNTS: Mapping[str, str] = {
     "spurious-correlation": (
         "Ask so many items at most, one for each sentence, W value and prompt; sentences and values are kept in balance, and 48 for "
@@ -116,6 +124,87 @@ def smallest_useful(n_lists: int, n_prompts: int = 1) -> int:
 def fewest_values(scale: str) -> int:
     """The fewest values of a W list that a claim needs: 8 for a trend, 3 for a difference between values without order."""
     return FEWEST_OF_A_LINE if scale == NONE else FEWEST_VALUES
+
+
+@dataclass(frozen=True, slots=True)
+class ListSizes:
+    """How much of a W list is asked, each of its sentences with each of its values.
+
+    Attributes:
+        name: of the list.
+        scale: "index", "value" or "none".
+        n_sentences: sentences.
+        n_clusters: clusters of them, whose errors go together.
+        n_values: values.
+    """
+
+    name: str
+    scale: str
+    n_sentences: int
+    n_clusters: int
+    n_values: int
+
+    @property
+    def missing_clusters(self) -> int:
+        """How many more sentences (clusters) any claim needs."""
+        return max(FEWEST_SENTENCES - self.n_clusters, 0)
+
+    @property
+    def missing_values(self) -> int:
+        """How many more values a claim needs: a drift, or a difference between values without order."""
+        return max(fewest_values(self.scale) - self.n_values, 0)
+
+    def told(self) -> str:
+        """The sentence on a list of which nothing can be found, whatever the answers are; "" where something can."""
+        noun = "sentence" if self.n_clusters == self.n_sentences else "cluster"
+        parts = [
+            (f"{self.n_clusters} {noun}{_s(self.n_clusters)}", FEWEST_SENTENCES, self.missing_clusters),
+            (f"{self.n_values} value{_s(self.n_values)}", fewest_values(self.scale), self.missing_values),
+        ]
+        lacking = [part for part in parts if part[2]]
+        if not lacking:
+            return ""
+        what = "a difference between values" if self.scale == NONE else "a drift"
+        has, least, missing = (" and ".join(str(part[at]) for part in lacking) for at in range(3))
+        return f"{self.name}: nothing can be found with {has}; {what} needs at least {least} ({missing} more)."
+
+    def told_of_flips(self, n_tests: int, of: str) -> str:
+        """The sentence on a list without order of which nothing can be found alone, since few sentences allow no smaller p.
+
+        Args:
+            n_tests: tests that are corrected together.
+            of: whose tests these are, for example "a model's".
+        """
+        n_hits = fewest_hits(self.n_clusters, n_tests)
+        if self.scale != NONE or self.told() or n_hits < 2:
+            return ""
+        return f"{self.name}: {few_flips(self.n_clusters, n_tests, of)}."
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def smallest_flip_p(n_clusters: int) -> float:
+    """The smallest p that flips of the signs of so many clusters can give: 2^(1 - clusters), as long as all are tried."""
+    return float(2.0 ** (1 - n_clusters)) if n_clusters <= MOST_EXACT else 1 / (N_FLIPS + 1)
+
+
+def fewest_hits(n_clusters: int, n_tests: int) -> int:
+    """How many of the tests must have the smallest p at once for one q (Benjamini and Hochberg's) below .05."""
+    return math.floor(smallest_flip_p(n_clusters) * n_tests / ALPHA * (1 + 1e-12)) + 1
+
+
+def few_flips(n_clusters: int, n_tests: int, of: str) -> str:
+    """How many tests must agree, in words: the end of a sentence.
+
+    Args:
+        n_clusters: sentences.
+        n_tests: tests that are corrected together.
+        of: whose tests these are.
+    """
+    smallest, n_hits = f"{smallest_flip_p(n_clusters):.2g}".lstrip("0"), fewest_hits(n_clusters, n_tests)
+    return f"with {n_clusters} sentences p is {smallest} at least, so that q below .05 takes {n_hits} of {of} {n_tests} tests at once"
 
 
 def too_few(asked: str, smallest: int, claims: str = "") -> str:

@@ -51,12 +51,12 @@ def word_of(option: str, words: Mapping[str, Sequence[str]]) -> str:
     listed = [form for forms in words.values() for form in forms]
     if option in listed:
         return option
-    alike = [form for form in listed if form.casefold() == option.casefold()]
-    if alike:
-        return alike[0]
-    within = [form for form in listed if re.search(rf"(?<!\w){re.escape(form)}(?!\w)", option, re.IGNORECASE)]
-    longest = [form for form in within if len(form) == max(map(len, within))]
-    return longest[0] if len(longest) == 1 else option
+    for flags in (0, re.IGNORECASE):
+        within = [form for form in listed if re.search(rf"(?<!\w){re.escape(form)}(?!\w)", option, flags)]
+        longest = [form for form in within if len(form) == max(map(len, within))]
+        if longest:
+            return longest[0] if len({form.casefold() for form in longest}) == 1 else option
+    return option
 
 
 def tokens_of_words(items: Sequence[Item], scores: Scores, words: Mapping[str, Sequence[str]]) -> dict[str, int]:

@@ -7,7 +7,7 @@ the ICLR submission "Selection Induced Collider Bias in LLMs", section 4; McMili
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,18 +114,48 @@ def controls(settings: Settings) -> list[Item]:
 
 
 def limited(settings: Settings, sampling: Sampling) -> list[str]:
-    """A sentence where `--limit` leaves too few sentences and values for any claim of a W list; none where it does not."""
-    items = _items(settings)
+    """Sentences on what cannot be found, whatever the answers are.
+
+    Of a list that has too few sentences or values for a claim; of those that only `--limit` leaves too few of; and of lists without
+    order whose few sentences allow no p that would be small enough alone.
+    """
+    items, spectra, given = _items(settings), _spectra(settings), _given(settings)
     whole, asked = _of_lists(items), _of_lists(_drawn(items, settings, sampling))
-    least = {one.name: _limit.fewest_values(one.scale) for one in _spectra(settings)}
+    least = {one.name: _limit.fewest_values(one.scale) for one in spectra}
     useful = [name for name, of_list in asked.items() if of_list.is_useful(least[name])]
     lost = [name for name, of_list in whole.items() if of_list.is_useful(least[name]) and name not in useful]
-    if not lost:
-        return []
-    smallest = _limit.smallest_useful(len(asked), n_prompts(settings))
-    of_list = asked[lost[0]]
-    left = f"{len(of_list.sentences)} x {len(of_list.values)} sentences and values of {', '.join(lost)}"
-    return [_limit.too_few(left, smallest, f"of {', '.join(lost)}" if useful else "")]
+    notes = [one.told() for one in sizes_of(items, spectra)]
+    if lost:
+        smallest = _limit.smallest_useful(len(asked), n_prompts(settings))
+        of_list = asked[lost[0]]
+        left = f"{len(of_list.sentences)} x {len(of_list.values)} sentences and values of {', '.join(lost)}"
+        notes.append(_limit.too_few(left, smallest, f"of {', '.join(lost)}" if useful else ""))
+    of_asked = sizes_of([item for one in asked.values() for item in one.items], spectra)
+    notes += told_of_flips(of_asked, given.words, given.gaps)
+    return [note for note in notes if note]
+
+
+def sizes_of(items: Sequence[Item], spectra: Sequence[challenge.Spectrum]) -> list[_limit.ListSizes]:
+    """How many sentences and values each W list has."""
+    scales = {one.name: one.scale for one in spectra}
+    return [
+        _limit.ListSizes(
+            name,
+            scales[name],
+            n_sentences=len(one.sentences),
+            n_clusters=len(set(one.sentences.values())),
+            n_values=len(one.values),
+        )
+        for name, one in _of_lists(items).items()
+    ]
+
+
+def told_of_flips(
+    lists: Sequence[_limit.ListSizes], groups: Collection[str], gaps: Sequence[Sequence[str]]
+) -> list[str]:
+    """Sentences on lists without order of which nothing can be found alone; each list has a test for every group and gap."""
+    n_tests = len(lists) * (len(groups) + len(gaps))
+    return [note for one in lists if (note := one.told_of_flips(n_tests, "a model's"))]
 
 
 def _items(settings: Settings) -> list[Item]:
@@ -241,7 +271,10 @@ def _given(settings: Settings) -> _Given:
     if settings.inject:
         given = challenge.sentences(settings.challenge, settings.data_dir, settings.options)
         return _Given(
-            {group: list(forms) for group, forms in given.words.items()}, _gaps(given.groups), given.title, given.source
+            {group: list(forms) for group, forms in given.words.items()},
+            gaps_of(given.groups),
+            given.title,
+            given.source,
         )
     chosen = _challenge(settings)
     words = {
@@ -266,7 +299,7 @@ def design(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _gaps(groups: Sequence[str]) -> list[list[str]]:
+def gaps_of(groups: Sequence[str]) -> list[list[str]]:
     """Female less male where there are both, else the first group less each other."""
     return [["female", "male"]] if {"female", "male"} <= set(groups) else [[groups[0], other] for other in groups[1:]]
 
@@ -303,20 +336,41 @@ def read_table(path: Path, protocol: str) -> tuple[Evidence, str]:
 
     frame, groups = read_recorded(path)
     covariates, notes = covariates_of(frame)
+    unable = _unable(frame, covariates)
+    notes = [*notes, *unable]
     for model, rows in frame.groupby("model", sort=False):
         notes = [*notes, *_words_told.notes_on_words(_words_told.mean_masses(rows, groups), {}, {}, str(model))]
     design = {
         "groups": groups,
         "words": {},
-        "gaps": _gaps(groups),
+        "gaps": gaps_of(groups),
         "title": f"recorded outputs ({path.name})",
         "source": path.name,
         "normalised": False,
         "protocol": PAPER,
         "covariates": covariates,
         "w_notes": notes,
+        **({"unable": unable} if unable else {}),
     }
     return Evidence(frame, design), PAPER
+
+
+def _unable(frame: pd.DataFrame, covariates: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Sentences on W lists of recorded answers of which nothing can be found, each with the models where it is not of all."""
+    scored = frame[frame["unscored"] == ""]
+    told: dict[str, list[str]] = {}
+    for (name, model, _), rows in scored.groupby(["w_name", "model", "challenge"], sort=False):
+        n_clusters = int(rows["cluster"].nunique())
+        of_list = _limit.ListSizes(
+            str(name), str(covariates[str(name)]["scale"]), n_clusters, n_clusters, int(rows["w_index"].nunique())
+        )
+        told.setdefault(of_list.told(), []).append(str(model))
+    everywhere = scored["model"].nunique()
+    return [
+        note if len(set(models)) == everywhere else f"{', '.join(dict.fromkeys(models))}: {note}"
+        for note, models in told.items()
+        if note
+    ]
 
 
 def measure(evidence: Evidence, seed: int) -> list[Result]:

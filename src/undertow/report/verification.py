@@ -533,9 +533,9 @@ _GLOSSARY = {
     "scatter": "standard deviation of the models around the fitted line, in percentage points per step of W",
     "planted": "the mean size of the planted slopes, in percentage points per step of W",
     "of_largest": "the median of the width as a share of the largest slope planted in the same W",
-    "audit_width": "the median width of the audit's own interval, without the training seed",
+    "audit_width": "the median width of the audit's interval over sentences, without the training seed",
     "spread": "the median standard deviation over training seeds",
-    "claimed": "the share that the audit claims: q is below .05 and its own interval excludes 0",
+    "claimed": "the share that the audit claims",
     "models": "how many models that count and were tested have no bias along any W",
     "models_alarmed": "the share of these models with a false alarm along any W",
 }

@@ -125,27 +125,32 @@ FEWEST_CLUSTERS = 6
 """Of sentences, from which the width of an interval tells their error."""
 
 
-def standard_errors(low: ArrayLike, high: ArrayLike, n_clusters: ArrayLike) -> tuple[Floats, Floats]:
-    """Standard error of each reading over sentences, and its degrees of freedom, from its 95% bootstrap interval: each [row].
+def standard_errors(
+    low: ArrayLike, high: ArrayLike, n_clusters: ArrayLike, df: ArrayLike | None = None
+) -> tuple[Floats, Floats]:
+    """Standard error of each reading over sentences, and its degrees of freedom, from its 95% t interval: each [row].
 
-    `percentile_interval` reaches as far as Student's t with one degree of freedom fewer than there are clusters. Where
-    their number is NaN, the interval is taken for one of a known variance. Of 2 to 5 clusters it ends where the draws do, far short
-    of that, so that it says nothing of an error: NaN.
+    Where its degrees of freedom are not known, they are one fewer than there are clusters, as far as `percentile_interval` reaches;
+    where their number is NaN too, the interval is taken for one of a known variance. Of 2 to 5 clusters no interval holds what it
+    says, so that it says nothing of an error: NaN.
 
     Args:
         low: lower ends [row].
         high: upper ends [row].
-        n_clusters: how many clusters of sentences were resampled [row].
+        n_clusters: how many clusters of sentences are behind it [row].
+        df: of the interval [row]; all NaN if not given.
 
     Raises:
         ValueError: shapes differ.
     """
     lows, highs, clusters = _vectors(usable(low), usable(high), n_clusters)
-    known = np.isfinite(clusters) & (clusters > 1)
-    df = np.where(known, clusters - 1, math.inf)
-    quantiles = np.where(known, stats.t.ppf((1 + LEVEL) / 2, np.where(known, df, 1.0)), _NORMAL)
-    errors: Floats = np.where(known & (clusters < FEWEST_CLUSTERS), math.nan, (highs - lows) / 2 / quantiles)
-    return errors, df
+    few = np.isfinite(clusters) & (clusters > 1) & (clusters < FEWEST_CLUSTERS)
+    given = np.full(clusters.shape, math.nan) if df is None else np.asarray(df, dtype=np.float64)
+    degrees = np.where(np.isfinite(given), given, np.where(clusters > 1, clusters - 1, math.inf))
+    known = np.isfinite(degrees) & (degrees > 0)
+    quantiles = np.where(known, stats.t.ppf((1 + LEVEL) / 2, np.where(known, degrees, 1.0)), _NORMAL)
+    errors: Floats = np.where(few, math.nan, (highs - lows) / 2 / quantiles)
+    return errors, np.where(known, degrees, math.inf)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from scipy.stats import rankdata
 
 from undertow.stats.bootstrap import FEWEST_CLUSTERS, MOST_UNDEFINED_SHARE
 from undertow.stats.clusters import share_interval
-from undertow.stats.doubles import outside
+from undertow.stats.doubles import outside, usable
 from undertow.stats.jackknife import dealt_groups
 from undertow.stats.logistic import held_out_draws
 from undertow.stats.points import only_points
@@ -115,6 +115,8 @@ def auroc_draws(scores: ArrayLike, positive: ArrayLike, cluster: ArrayLike, weig
     values, marks = np.asarray(scores, dtype=np.float64), np.asarray(positive, dtype=bool)
     if values.ndim == 1:
         _checked(values, marks)
+    else:
+        values = usable(values)
     if of.shape != values.shape[-1:] or drawn.ndim != 2 or (len(of) and of.max() >= drawn.shape[1]):
         raise ValueError(f"cluster must be [observation] and weights [draw, cluster]; got {of.shape} and {drawn.shape}")
     if values.ndim == 2 and values.shape != (len(drawn), len(marks)):
@@ -275,7 +277,8 @@ def _evidence(ranks: Floats, marks: Bools, of: NDArray[np.intp]) -> Floats:
     if mixed < FEWEST_CLUSTERS:
         return total
     size = np.sqrt((contributions**2).sum(axis=1))
-    return np.divide(total, size, out=np.zeros(len(total)), where=~(size <= ROUNDING_OF_EVIDENCE))
+    studentised: Floats = np.divide(total, size, out=np.zeros(len(total)), where=~(size <= ROUNDING_OF_EVIDENCE))
+    return studentised
 
 
 def spread_interval(
@@ -297,7 +300,7 @@ def spread_interval(
         share: whether it lies between 0 and 1; at either end there is no interval.
         level: confidence level, in 0 to 1.
     """
-    found = np.asarray(draws, dtype=np.float64)
+    found = usable(draws)
     defined = found[~np.isnan(found)]
     if n_clusters < FEWEST_CLUSTERS or len(defined) < max(2, (1 - MOST_UNDEFINED_SHARE) * len(found)):
         return math.nan, math.nan

@@ -204,11 +204,12 @@ class _Folds:
         whole = self._fit(kinds, [size.sum(axis=1) for size in sizes], moments.sum(axis=1))
         chance = _chance(whole @ self.design.T)
         # Without a fold both the sums over observations and the weight of either kind are others; the fit to all is the start.
-        gradient = curvature = 0.0
+        shape = (*left[0].shape, self.design.shape[1])
+        gradient, curvature = np.zeros(shape), np.zeros((*shape[:2], self.products.shape[1]))
         for kind, wrong, share in zip(kinds, (chance - 1, chance), _shares(*left), strict=True):
             slope, bend = self._sums(kind * wrong, self.design), self._sums(kind * chance * (1 - chance), self.products)
-            gradient = gradient + share[..., np.newaxis] * (slope.sum(axis=1, keepdims=True) - slope)
-            curvature = curvature + share[..., np.newaxis] * (bend.sum(axis=1, keepdims=True) - bend)
+            gradient += share[..., np.newaxis] * (slope.sum(axis=1, keepdims=True) - slope)
+            curvature += share[..., np.newaxis] * (bend.sum(axis=1, keepdims=True) - bend)
         ridge = self._ridge(left[0] + left[1], moments.sum(axis=1, keepdims=True) - moments)
         step = self._step(gradient, curvature, ridge, whole[:, np.newaxis])
         found = self._settled(whole[:, np.newaxis] - step, step, kinds, _shares(*left), ridge)
@@ -267,8 +268,8 @@ class _Folds:
         diagonal = np.arange(len(self.place))
         matrix[..., diagonal, diagonal] += ridge
         matrix[..., 0, 0] += _FIRM
-        step: Floats = np.linalg.solve(matrix, (gradient + ridge * at)[..., np.newaxis])[..., 0]
-        return step
+        solved = np.linalg.solve(matrix, (gradient + ridge * at)[..., np.newaxis])
+        return np.asarray(solved[..., 0], dtype=np.float64)
 
     def _ridge(self, size: Floats, moments: Floats) -> Floats:
         """Penalty of each coefficient: slopes are per standard deviation in what is fitted [..., coefficient]."""

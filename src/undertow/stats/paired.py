@@ -62,7 +62,7 @@ class PairedErrors:
     n_clusters: Counts
 
 
-def paired_errors(
+def paired_errors(  # noqa: PLR0913 - the ways, their cells, and how they are judged
     whole: ArrayLike,
     ways: Sequence[Left],
     cells: Left | None = None,

@@ -1,0 +1,1 @@
+"""What installs the project, and what writes docs/validity.md."""
