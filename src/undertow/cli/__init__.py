@@ -23,6 +23,7 @@ from undertow.cli.export import export_app
 from undertow.cli.finetune import finetune
 from undertow.cli.lab import lab_app
 from undertow.cli.ls import ls_app
+from undertow.cli.power import power
 from undertow.cli.pull import demo, pull
 from undertow.cli.relate import relate
 from undertow.cli.run import run_app
@@ -55,6 +56,7 @@ app.command()(pull)
 app.command()(demo)
 app.command()(doctor)
 app.command("challenge")(show_challenge)
+app.command()(power)
 app.add_typer(store_app, name="store")
 app.add_typer(ls_app, name="ls")
 app.add_typer(lab_app, name="lab")

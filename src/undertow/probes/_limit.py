@@ -145,6 +145,11 @@ class ListSizes:
     n_values: int
 
     @property
+    def noun(self) -> str:
+        """What is counted: sentences, or clusters of them."""
+        return "sentence" if self.n_clusters == self.n_sentences else "cluster"
+
+    @property
     def missing_clusters(self) -> int:
         """How many more sentences (clusters) any claim needs."""
         return max(FEWEST_SENTENCES - self.n_clusters, 0)
@@ -156,9 +161,8 @@ class ListSizes:
 
     def told(self) -> str:
         """The sentence on a list of which nothing can be found, whatever the answers are; "" where something can."""
-        noun = "sentence" if self.n_clusters == self.n_sentences else "cluster"
         parts = [
-            (f"{self.n_clusters} {noun}{_s(self.n_clusters)}", FEWEST_SENTENCES, self.missing_clusters),
+            (f"{self.n_clusters} {self.noun}{_s(self.n_clusters)}", FEWEST_SENTENCES, self.missing_clusters),
             (f"{self.n_values} value{_s(self.n_values)}", fewest_values(self.scale), self.missing_values),
         ]
         lacking = [part for part in parts if part[2]]

@@ -149,16 +149,16 @@ class Sampling:
 class Probe(Protocol):
     """One audit that a user can name.
 
-    The module defines these as module-level names; a package outside adds a probe by an entry point of the group
-    `undertow.probes` that names such a module. Six more it may have: `limited(settings, sampling)`, sentences on what its
-    design, or what `--limit` leaves of it, cannot find, which go into `w_notes` and `unable` of the design; `suited(settings, asks)`,
-    its settings for a model that can be asked these kinds of query; `foreseen(settings, sampling)`, where later rounds depend on
-    answers: all items that may be asked; `differences(baseline, candidate, margin, seed)`, results of the same rows answered by two
-    models, whose errors stand for those that leaving out clusters gives (p is that of a difference no larger than `margin(result)`;
-    `inner_low` and `inner_high` of `detail` are the 90% interval; a NaN value leaves the value as it is); `controls(settings)`, items that are asked
-    after all rounds and are in no measure, of which `controls` of the design tells how much of the probability went to no option; and
-    `RESTS_ON`, which kind its findings are if they are laid at selection's door, "drift with W" or "specification of the task", for
-    an audit that names a causal graph (docs/causal-graphs.md). What is found and rests on no W has `rests=False`.
+    The module defines these as module-level names; a package outside adds a probe by an entry point of the group `undertow.probes`
+    that names such a module. Six more it may have: `limited(settings, sampling)`, sentences on what its design, or what `--limit`
+    leaves of it, cannot find, which go into `w_notes` and `unable` of the design; `suited(settings, asks)`, its settings for a
+    model that can be asked these kinds of query; `foreseen(settings, sampling)`, where later rounds depend on answers: all items
+    that may be asked; `differences(baseline, candidate, margin, seed)`, results of the same rows answered by two models, whose
+    errors stand for those that leaving out clusters gives (p is that of a difference no larger than `margin(result)`; `inner_low`
+    and `inner_high` of `detail` are the 90% interval; a NaN value leaves the value as it is); `controls(settings)`, items that are
+    asked after all rounds and are in no measure, of which `controls` of the design tells how much of the probability went to no
+    option; and `RESTS_ON`, which kind its findings are if they are laid at selection's door, "drift with W" or "specification of
+    the task", for an audit that names a causal graph (docs/causal-graphs.md). What is found and rests on no W has `rests=False`.
 
     Attributes:
         SUMMARY: one line for `undertow ls probes`.

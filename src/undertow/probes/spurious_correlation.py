@@ -135,6 +135,12 @@ def limited(settings: Settings, sampling: Sampling) -> list[str]:
     return [note for note in notes if note]
 
 
+def lists_of(settings: Settings) -> list[tuple[challenge.Spectrum, _limit.ListSizes]]:
+    """The W lists, each with how many sentences and values are asked of it."""
+    spectra = {one.name: one for one in _spectra(settings)}
+    return [(spectra[one.name], one) for one in sizes_of(_items(settings), list(spectra.values()))]
+
+
 def sizes_of(items: Sequence[Item], spectra: Sequence[challenge.Spectrum]) -> list[_limit.ListSizes]:
     """How many sentences and values each W list has."""
     scales = {one.name: one.scale for one in spectra}

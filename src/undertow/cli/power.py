@@ -1,0 +1,381 @@
+"""`undertow power`: the smallest change along a W list that a design would find, before any model is asked.
+
+Knows options and what a terminal shows; simulates and draws nothing itself.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from undertow.cli.terminal import Json, one_line, progress_bar, say, say_table, stoppable, without_nan
+from undertow.types import UndertowError
+
+if TYPE_CHECKING:
+    from undertow.challenge import Spectrum
+    from undertow.measures.planning import Detectable, ShownNoise
+    from undertow.probes._limit import ListSizes
+    from undertow.report.drawing import Drawing
+
+TEXT_SD, SLOPES_SD, VALUES_SD, AUTOCORRELATION = 4.7, 9.0, 4.8, 0.3
+"""What the default model shows on the published dates, for its share of female words."""
+COLUMNS = ("w_name", "sentences", "values", "autocorrelation", "change", "slope", "step", "as_it_stands")
+SUFFIXES = (".png", ".svg")
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """What can be found along one W list.
+
+    Attributes:
+        spectrum: the list.
+        sizes: how much of it is asked.
+        designs: the smallest change of each design; [] for a list without order.
+    """
+
+    spectrum: Spectrum
+    sizes: ListSizes
+    designs: Sequence[Detectable]
+
+    @property
+    def own(self) -> Detectable:
+        """Of the design as it stands."""
+        return next(one for one in self.designs if one.is_own)
+
+    @property
+    def step(self) -> str:
+        """What a slope is per."""
+        return "step" if self.spectrum.scale == "index" else self.spectrum.unit or "unit"
+
+
+def power(  # noqa: PLR0913 - an option each
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A challenge set or, with --inject, sentences: a name, or a .toml, .csv or .tsv file of your own."
+        ),
+    ],
+    *,
+    w: Annotated[str, typer.Option(help="W lists, comma-separated; those of the set if not given.")] = "",
+    w_scale: Annotated[
+        str, typer.Option(help="What slopes are per: index or value; each list's own if not given.")
+    ] = "",
+    inject: Annotated[str, typer.Option(help="Put W into sentences that have no place for it: 'In {w}: '.")] = "",
+    words: Annotated[str, typer.Option(help="Word list to fill the blank from.")] = "",
+    data_dir: Annotated[str, typer.Option(help="Folder with the two published files of winogender.")] = "",
+    options: Annotated[str, typer.Option(help="Word groups for a .csv or .tsv file: 'yes: is; no: is not'.")] = "",
+    text_sd: Annotated[
+        float | None,
+        typer.Option(
+            help=f"Noise of a text around the line of its sentence, in percentage points; {TEXT_SD:g} if not given."
+        ),
+    ] = None,
+    slopes_sd: Annotated[
+        float | None,
+        typer.Option(
+            help="Standard deviation of the sentences' own changes over the whole list, in percentage points; "
+            f"{SLOPES_SD:g} if not given."
+        ),
+    ] = None,
+    values_sd: Annotated[
+        float | None,
+        typer.Option(
+            help=f"Noise of a W value that all sentences share, in percentage points; {VALUES_SD:g} if not given."
+        ),
+    ] = None,
+    autocorrelation: Annotated[
+        float | None,
+        typer.Option(help=f"Of that noise, at neighbouring values of the list; {AUTOCORRELATION:g} if not given."),
+    ] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option(help="Take all four from a finished run of spurious-correlation, or from a recorded table."),
+    ] = None,
+    group: Annotated[
+        str, typer.Option(help="Of --like: a word group, or a gap such as female-male; the first group if not given.")
+    ] = "",
+    out: Annotated[Path | None, typer.Option("--out", help="Draw the curves, too: a .png or .svg file.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace that file.")] = False,
+    as_json: Json = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+) -> None:
+    """Print the smallest change along a W list that a design would find, for numbers of sentences and of values."""
+    given = {"text_sd": text_sd, "slopes_sd": slopes_sd, "values_sd": values_sd, "autocorrelation": autocorrelation}
+    _check(given, like, group, out, overwrite=overwrite)
+    from undertow.probes import spurious_correlation
+
+    settings = spurious_correlation.Settings(
+        challenge=name, w=w, inject=inject, w_scale=w_scale, data_dir=data_dir, options=options, words=words
+    )
+    lists = spurious_correlation.lists_of(settings)
+    unordered = [spectrum.name for spectrum, _ in lists if spectrum.scale == "none"]
+    if len(unordered) == len(lists):
+        raise UndertowError(
+            f"{name}: {', '.join(unordered)} in no order, along which nothing can rise or fall; give lists an order, or --w-scale index"
+        )
+    shown = _like(like, group) if like is not None else None
+    with stoppable("nothing was simulated"), progress_bar(as_json or as_csv, "simulating", "") as bar:
+        curves = [
+            _curve(one, given, shown, lambda done, total, at=at: bar(at * total + done, len(lists) * total))  # type: ignore[misc]
+            for at, one in enumerate(lists)
+        ]
+    if out is not None:
+        _write(_drawing(name, curves), out)
+    if as_json:
+        typer.echo(json.dumps(without_nan(_plain(name, curves, given, shown)), ensure_ascii=False))
+    elif as_csv:
+        writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: "" if cell is None else cell for key, cell in row.items()} for row in _rows(curves))
+    else:
+        _say(curves, given, shown)
+        if out is not None:
+            say(f"Written: {one_line(out.resolve())}")
+
+
+def _check(
+    given: Mapping[str, float | None], like: Path | None, group: str, out: Path | None, *, overwrite: bool
+) -> None:
+    for option, number in given.items():
+        flag = f"--{option.replace('_', '-')}"
+        if number is None:
+            continue
+        if like is not None:
+            raise UndertowError(f"{flag}: --like {like} takes it from there; leave one of the two out")
+        if not (0 <= number < math.inf) or (option == "autocorrelation" and number >= 1):
+            range_told = "0 or more and below 1" if option == "autocorrelation" else "0 or more"
+            raise UndertowError(f"{flag} {number:g}: must be {range_told}")
+    if group and like is None:
+        raise UndertowError(
+            f"--group {group}: says which series of a run --like is about; name the run, or leave it out"
+        )
+    if out is not None and out.suffix.lower() not in SUFFIXES:
+        raise UndertowError(f"{out}: a figure is a {' or '.join(SUFFIXES)} file; name one")
+    if out is not None and (out.is_dir() or (out.exists() and not overwrite)):
+        raise UndertowError(
+            f"{out}: is there already; name another file" + ("" if out.is_dir() else ", or add --overwrite")
+        )
+
+
+def _like(path: Path, group: str) -> ShownNoise:
+    """The noise that a run folder or a recorded table shows."""
+    from undertow.measures.planning import shown_noise
+    from undertow.probes import spurious_correlation
+
+    if path.is_dir():
+        from undertow.audit import evidence_of
+        from undertow.records import read_record
+
+        record = read_record(path)
+        probe = record.manifest["probe"]
+        if probe != "spurious-correlation":
+            raise UndertowError(f"{path}: is a run of {probe}; --like takes one of spurious-correlation")
+        evidence = evidence_of(record)
+    else:
+        if not path.exists():
+            raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
+        evidence, _ = spurious_correlation.read_table(path, "")
+    gaps = [(str(first), str(second)) for first, second in evidence.design["gaps"]]
+    try:
+        return shown_noise(evidence.frame, evidence.design["groups"], gaps, group)
+    except UndertowError as error:
+        raise UndertowError(f"--like {path}: {error}") from error
+
+
+def _curve(
+    one: tuple[Spectrum, ListSizes], given: Mapping[str, float | None], shown: ShownNoise | None, progress: Any
+) -> _Curve:
+    """The curve of one list; the autocorrelation that was given is that of neighbours in the list itself."""
+    from dataclasses import replace
+
+    from undertow.measures.planning import curve
+    from undertow.stats.power import AssumedNoise, step_of
+
+    spectrum, sizes = one
+    if spectrum.scale == "none":
+        return _Curve(spectrum, sizes, [])
+    n_texts = sizes.n_sentences / sizes.n_clusters
+    if shown is not None:
+        noise = replace(shown.noise, n_texts=n_texts)
+    else:
+        noise = AssumedNoise(**_assumed(given), step=step_of(spectrum.axis), n_texts=n_texts)
+    return _Curve(spectrum, sizes, curve(spectrum.axis, sizes.n_clusters, noise, progress))
+
+
+def _assumed(given: Mapping[str, float | None]) -> dict[str, float]:
+    defaults = {"text_sd": TEXT_SD, "slopes_sd": SLOPES_SD, "values_sd": VALUES_SD, "autocorrelation": AUTOCORRELATION}
+    return {name: default if given[name] is None else float(given[name] or 0) for name, default in defaults.items()}
+
+
+def _noise(given: Mapping[str, float | None], shown: ShownNoise | None) -> dict[str, float]:
+    """The three standard deviations; the autocorrelation is each list's own."""
+    numbers = _assumed(given) if shown is None else asdict(shown.noise)
+    return {name: float(numbers[name]) for name in ("text_sd", "slopes_sd", "values_sd")}
+
+
+def _rows(curves: Sequence[_Curve]) -> list[dict[str, Any]]:
+    """A row for each design."""
+    return without_nan(
+        [
+            dict(
+                zip(
+                    COLUMNS,
+                    (
+                        curve.spectrum.name,
+                        one.n_sentences,
+                        one.n_values,
+                        one.autocorrelation,
+                        one.change,
+                        one.slope,
+                        curve.step,
+                        "yes" if one.is_own else "no",
+                    ),
+                    strict=True,
+                )
+            )
+            for curve in curves
+            for one in curve.designs
+        ]
+    )
+
+
+def _plain(
+    name: str, curves: Sequence[_Curve], given: Mapping[str, float | None], shown: ShownNoise | None
+) -> dict[str, Any]:
+    from undertow.stats.power import ALPHA, POWER
+
+    return {
+        "challenge": name,
+        "power": POWER,
+        "alpha": ALPHA,
+        "noise": _noise(given, shown),
+        "like": None if shown is None else {**shown.group, "sentences": shown.n_sentences, "values": shown.n_values},
+        "lists": [
+            {
+                "w_name": curve.spectrum.name,
+                **curve.spectrum.covariate(),
+                "first": curve.spectrum.values[0],
+                "last": curve.spectrum.values[-1],
+                "sentences": curve.sizes.n_sentences,
+                "clusters": curve.sizes.n_clusters,
+                "values": curve.sizes.n_values,
+                "missing": {"sentences": curve.sizes.missing_clusters, "values": curve.sizes.missing_values},
+                "unable": curve.sizes.told(),
+                **(_own(curve) if curve.designs else {}),
+                "curve": [
+                    {
+                        "sentences": one.n_sentences,
+                        "values": one.n_values,
+                        "autocorrelation": one.autocorrelation,
+                        "change": one.change,
+                    }
+                    for one in curve.designs
+                ],
+            }
+            for curve in curves
+        ],
+        "notes": [note for curve in curves for note in curve.spectrum.notes],
+    }
+
+
+def _own(curve: _Curve) -> dict[str, Any]:
+    own = curve.own
+    return {"autocorrelation": own.autocorrelation, "change": own.change, "slope": own.slope, "step": curve.step}
+
+
+def _say(curves: Sequence[_Curve], given: Mapping[str, float | None], shown: ShownNoise | None) -> None:
+    for curve in curves:
+        say(one_line(curve.spectrum.told()))
+        for note in (*curve.spectrum.notes, curve.sizes.told()):
+            if note:
+                say(one_line(note))
+        if not curve.designs:
+            say(f"{one_line(curve.spectrum.name)}: has no order, so that no change along it is told.\n")
+            continue
+        first, last = (one_line(curve.spectrum.values[at]) for at in (0, -1))
+        say(
+            f"Smallest change from {first} to {last}, in percentage points, that is found (p < .05, before the correction for several "
+            "tests) in 8 of 10 runs:"
+        )
+        say_table(_table(curve))
+        own = curve.own
+        if math.isfinite(own.change):
+            say(
+                f"As it stands, {own.n_sentences} {curve.sizes.noun}s and {own.n_values} values: {_digits(own.change)} points, "
+                f"{_digits(own.slope)} points a {curve.step}."
+            )
+        say("")
+    numbers = _noise(given, shown)
+    neighbours = ", ".join(
+        f"{one_line(curve.spectrum.name)} {curve.own.autocorrelation:.2g}" for curve in curves if curve.designs
+    )
+    say(
+        f"Assumed: standard deviations of {numbers['text_sd']:.3g} points (a text around the line of its sentence), "
+        f"{numbers['slopes_sd']:.3g} (sentences' own changes over the whole list) and {numbers['values_sd']:.3g} (a W value, for all "
+        f"sentences alike); correlation of neighbouring values: {neighbours}."
+    )
+    say(_source(given, shown))
+
+
+def _source(given: Mapping[str, float | None], shown: ShownNoise | None) -> str:
+    if shown is not None:
+        about = shown.group
+        return (
+            f"So shows {one_line(about['pronoun'])} of {one_line(about['model'])} by {one_line(about['w_name'])}, with {shown.n_sentences} "
+            f"sentences and {shown.n_values} values."
+        )
+    if all(number is None for number in given.values()):
+        return "So does the default model on the published dates; others may be noisier. --like RUN takes the noise of a run."
+    return "--like RUN takes the noise of a run."
+
+
+def _table(curve: _Curve) -> list[dict[str, str]]:
+    rows: dict[int, dict[str, str]] = {}
+    for one in curve.designs:
+        row = rows.setdefault(one.n_sentences, {f"{curve.sizes.noun}s": str(one.n_sentences)})
+        row[f"{one.n_values} values"] = _digits(one.change)
+    return list(rows.values())
+
+
+def _digits(number: float) -> str:
+    """Three digits; a dash where nothing is claimed."""
+    if not math.isfinite(number):
+        return "-"
+    return f"{number:.3g}" if number < 1000 else f"{number:.0f}"
+
+
+def _drawing(name: str, curves: Sequence[_Curve]) -> Drawing:
+    from undertow.report.power import Curve, draw_power
+
+    return draw_power(
+        name,
+        [
+            Curve(
+                title=f"{one.spectrum.name}, from {one.spectrum.values[0]} to {one.spectrum.values[-1]}",
+                changes={(cell.n_sentences, cell.n_values): cell.change for cell in one.designs},
+                own=(one.own.n_sentences, one.own.n_values),
+            )
+            for one in curves
+            if one.designs
+        ],
+    )
+
+
+def _write(drawing: Drawing, out: Path) -> None:
+    from undertow.report.drawing import png_bytes, svg_text
+
+    try:
+        if out.suffix.lower() == ".svg":
+            out.write_text(svg_text(drawing), encoding="utf-8", newline="\n")
+        else:
+            out.write_bytes(png_bytes(drawing))
+    except OSError as error:
+        raise UndertowError(f"{out}: cannot be written ({error.strerror or error}); name another file") from error
