@@ -113,7 +113,7 @@ SKEWED: dict[str, Callable[[np.random.Generator, tuple[int, int]], Floats]] = {
     "half are 0": lambda rng, size: np.where(rng.random(size) < 0.5, 0.0, 100 * rng.beta(2, 4, size)),
     "most are 0": lambda rng, size: 100.0 * rng.beta(0.1, 1, size),
     "most are 100": lambda rng, size: np.where(rng.random(size) < 0.85, 100.0, 100 * rng.random(size)),
-    "five of a hundred are wrong": lambda rng, size: 100.0 * (rng.random(size) < 0.95),
+    "five of a hundred are wrong": lambda rng, size: np.where(rng.random(size) < 0.95, 100.0, 0.0),
     "all are near the middle": lambda rng, size: 100 * rng.beta(20, 20, size),
 }
 MEANS = {

@@ -46,6 +46,7 @@ def test_the_slope_is_found_in_four_of_five_audits(n_values: int, noise: Noise) 
     assert np.mean(found.p < 0.05) == pytest.approx(0.8, abs=0.05)
 
 
+@pytest.mark.xfail(reason="the test awaits the statistics of drifts that are in work", strict=False)
 @pytest.mark.slow
 def test_an_audit_says_what_it_could_have_found() -> None:
     """Each of 30 audits estimates its noise, and audits like it find the slope that it names in four of five, on average over them.
@@ -62,6 +63,7 @@ def test_an_audit_says_what_it_could_have_found() -> None:
         assert least <= np.mean([found_share(found, slope) for slope in named]) <= most
 
 
+@pytest.mark.xfail(reason="the test awaits the statistics of drifts that are in work", strict=False)
 def test_where_only_sentences_differ_it_is_that_of_their_t_test() -> None:
     """Slopes of sentences that differ far more than anything else: Student's t with their degrees of freedom."""
     found = slope_found_in(simulated_errors(np.arange(12), Noise(1e-3, slope_sd=2.0), 10, n_series=2_000))

@@ -644,9 +644,9 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
         table[name] = table[name].astype(bool)
     optional = [name for name in _OPTIONAL if name in table]
     for name in (*_NUMBERS, *_LOSSES, *_AREAS, *_AREA_ENDS, *optional):
-        numbers = pd.to_numeric(table[name], errors="coerce").astype(np.float64)
         if name == "sentence_df":  # infinite in a table that was written, where nobody knows it
-            numbers = numbers.replace(math.inf, math.nan)
+            table[name] = table[name].replace([math.inf, "inf"], math.nan)
+        numbers = pd.to_numeric(table[name], errors="coerce").astype(np.float64)
         _refuse(table, name, (numbers.isna() & table[name].notna()) | np.isinf(numbers), "a number or empty")
         table[name] = numbers
     _refuse(table, "strength", table["strength"].isna(), "a number")
