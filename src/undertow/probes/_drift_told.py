@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from undertow.probes._limit import few_flips, fewest_hits
 from undertow.probes._models import is_shared
 from undertow.probes._words_told import other_words
 from undertow.types import Finding, Result
@@ -35,11 +36,13 @@ class Asked:
         several_models: whether there are several.
         prompts: of each model, challenge and W.
         ends: the first and the last W value of each model, challenge and W.
+        n_effects: tests of effects of W, which are corrected together.
     """
 
     several_models: bool
     prompts: Mapping[tuple[str, ...], Sequence[str]]
     ends: Mapping[tuple[str, ...], tuple[str, str]]
+    n_effects: int = 0
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> Asked:
@@ -80,9 +83,13 @@ def findings(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str
     """A sentence for each result that decides something, each claimed by its own q."""
     asked, by_key = Asked.of(frame), {(result.measure, tuple(result.group.items())): result for result in results}
     decisions = deciding(results)
+    # Effects are tested along ordered lists, too, where they decide nothing but are corrected with the others.
+    effects = [one for one in results if one.measure.removesuffix(OVER_PROMPTS) == "w_effect"]
     n_tests = {
-        kind: sum(math.isfinite(one.p) for one in decisions if _kind(one) == kind) for kind in ("drift", "effect")
+        "drift": sum(math.isfinite(one.p) for one in decisions if _kind(one) == "drift"),
+        "effect": sum(math.isfinite(one.q) for one in effects),
     }
+    asked = replace(asked, n_effects=n_tests["effect"])
     told = []
     for result in decisions:
         key, ending = tuple(result.group.items()), OVER_PROMPTS if result.measure.endswith(OVER_PROMPTS) else ""
@@ -197,6 +204,9 @@ class _Telling:
         numbers = f"{_amount(result.value)} points, {self._interval(signed=False)}; q {_p(result.q)}"
         if result.q < ALPHA:
             return f"{what} depends on {self.w} (standard deviation of its values' effects {numbers}).", True
+        n_clusters = int(result.detail.get("n_clusters", 0))
+        few = fewest_hits(n_clusters, self.asked.n_effects) > 1
+        numbers += f"; {few_flips(n_clusters, self.asked.n_effects, 'the')}" if few else ""
         return (
             f"no effect of {self.w} on {what} can be told from chance (standard deviation of its values' effects {numbers}).",
             False,
