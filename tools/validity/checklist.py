@@ -207,13 +207,12 @@ def run_table(n_runs: int) -> str:
 
 
 def section(n_audits: int) -> Iterator[str]:
-    """The part of the page."""
-    yield f"""## Occupation checklist
-
-The log-odds of the woman against the man are the sum of an effect of the pair of names, one of the occupation, each of a standard
-deviation of 1 where it is named, and one of the item ({ITEM_SD:g}); the mean over names and occupations is 0. Columns are pairs of
-names by occupations. Answers have probabilities, or are whole. Fewer than six pairs or six occupations have no interval and no
-claim over all occupations.
+    """The title of this section, then its parts."""
+    yield "Occupation checklist"
+    yield f"""The log-odds of the woman against the man are the sum of an effect of the pair of names, one of the occupation, each
+of a standard deviation of 1 where it is named, and one of the item ({ITEM_SD:g}); the mean over names and occupations is 0.
+Columns are pairs of names by occupations. Answers have probabilities, or are whole. Fewer than six pairs or six occupations have
+no interval and no claim over all occupations.
 """
     yield from gap_tables(n_audits)
     yield "### A rate lies outside its interval\n"

@@ -237,10 +237,9 @@ def mean_table(n_audits: int) -> str:
 
 
 def section(n_audits: int, only: Sequence[str] = NOISES) -> Iterator[str]:
-    """The part of the page."""
-    yield f"""## Spurious correlation
-
-A mass is the level of its sentence (standard deviation {SENTENCE_SD:g} points), a slope of the sentence where it has one
+    """The title of this section, then its parts."""
+    yield "Spurious correlation"
+    yield f"""A mass is the level of its sentence (standard deviation {SENTENCE_SD:g} points), a slope of the sentence where it has one
 ({SLOPES_SD:g} points a step at {USUAL_VALUES} values), noise of the text ({CELL_SD:g}) and, from *values* to *random walk*,
 noise of the value of W that all sentences share ({VALUES_SD:g}): independent, an autoregression (AR) with the correlation of
 neighbours that its name says, or a random walk. *Skewed* has log-normal levels and noise, *skewed slopes* has log-normal slopes

@@ -1,8 +1,8 @@
-"""Answers to the tasks of bias in text that need no model, and how far above the best of them a model's answers are.
+"""Baselines of the tasks of bias in text: answers that need no model, and the difference between a model and the best of them.
 
-Each baseline is scored on the very texts whose answers are scored. What is fitted is fitted out of sample: the most frequent label is
-that of the other texts, without the text (and its cluster) that it is the answer to. A guess and a copy are fitted to nothing. Knows
-scores; knows nothing about settings.
+Each baseline is scored on the texts whose answers are scored. The majority label is fitted out of sample (leave one cluster out):
+for each text it is the most frequent label of the texts in other clusters, and the first in the order of labels if several are. The
+other baselines have nothing to fit.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ N_RANDOM_SPANS = 20
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """The difference from one baseline, and what is known of it over texts like these.
+    """The difference between answers and one baseline, with its test.
 
     Attributes:
         value: mean difference, in percentage points.
-        p_above, p_below: one-sided p-values against a difference of at most, and of at least, 0; NaN where too few texts are there.
-        interval: limits of the difference at a level.
+        p_above, p_below: one-sided p-values of a difference above, and below, 0; NaN for too few texts.
+        interval: lower and upper limit of the difference at a level.
     """
 
     value: float
@@ -74,14 +74,14 @@ class Beside:
 class Gain:
     """How far a score is above the best answer without a model.
 
-    The best baseline is not known: it is the one that looks best on these texts. "Better than the best" is better than each of them,
-    so that the largest of their p-values decides (Berger 1982, an intersection-union test); "worse than the best" is worse than some
-    of them, so that the smallest does, after Bonferroni. The interval is of the same test. The most frequent label counts where it is
-    right at least as often as a guess.
+    Which baseline is best is itself uncertain. A model is better than the best one if it is better than each of them: the largest
+    p-value decides (an intersection-union test, Berger 1982). It is worse if it is worse than one of them: the smallest p-value decides,
+    times their number (Bonferroni). The interval inverts this test. The majority label takes part where it scores at least as much as
+    a guess.
 
     Attributes:
-        baseline: score of the best baseline on the texts (and as often as) answers are scored, in percent.
-        beside: the difference from each.
+        baseline: score of the best baseline on the same answers, in percent.
+        beside: the difference from each baseline.
     """
 
     baseline: float

@@ -1,10 +1,10 @@
-"""Intervals and tests of the mean of numbers that lie between known bounds, such as scores of 0 to 100, from few clusters.
+"""Intervals and tests of the mean of bounded numbers, such as scores of 0 to 100, for few clusters and any distribution.
 
-The method is Gaffke's as Learned-Miller and Thomas tell it (2019, "A New Confidence Interval for the Mean of a Bounded Random
-Variable", arXiv 1905.06208). Every cluster is weighted at random (by exponentials, which is a Bayesian bootstrap), together with one
-more cluster that has not been seen and lies at the bound. The limit is the mean that these weights exceed in 2.5 of 100 draws. Of
-numbers that all lie at one bound or the other it is the interval of Clopper and Pearson (1934). It assumes no shape, keeps a width
-where all numbers agree, and is not smaller than its level in any simulation known.
+The method is Gaffke's bound in the form of Learned-Miller and Thomas (2019, "A New Confidence Interval for the Mean of a Bounded
+Random Variable", arXiv 1905.06208). It gives each cluster a random exponential weight, as a Bayesian bootstrap does, and adds one
+unseen cluster whose numbers all equal the bound. The upper limit is the 97.5th percentile of this weighted mean. For numbers that are
+all 0 or 1 the interval equals that of Clopper and Pearson (1934). It assumes nothing about the distribution and has a width even where
+all numbers are equal. Its coverage is conjectured, not proven, to reach its level everywhere; our simulations found no exception.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from undertow.stats.points import only_points
 Floats = NDArray[np.float64]
 
 STEP, FIRST, LAST = 0.08, -18.0, 40.0
-"""Step of the integration, on the logarithm of the frequency, and between what it lies; below, the integrand is a straight line."""
+"""Step and range of the integration over the logarithm of the frequency; below the range the integrand is linear."""
 NEGLIGIBLE = 60.0
-"""Minus twice the logarithm of a characteristic function that is none any more."""
+"""Minus twice the logarithm of a characteristic function at which the integration stops."""
 ROUNDING_SHARE = 1e-12
 
 
 def positive_chance(coefficients: ArrayLike) -> float:
     """Probability that a sum of independent standard exponentials, each times its coefficient [term], is above 0.
 
-    By inversion of the characteristic function (Gil-Pelaez 1951), to some 1e-10; 0 where no coefficient is above 0.
+    The characteristic function is inverted numerically (Gil-Pelaez 1951), with an error of some 1e-10.
 
     Args:
         coefficients: finite numbers of either sign [term].
@@ -45,25 +45,25 @@ def positive_chance(coefficients: ArrayLike) -> float:
     if given.min() > 0:
         return 1.0
     values, counts = np.unique(given / np.sqrt((given**2).sum()), return_counts=True)
-    # The integrand is smooth and falls at both ends, so that the trapezoidal rule converges faster than any power of its step.
+    # The integrand is analytic and vanishes at both ends, so the trapezoidal rule converges exponentially.
     step = min(STEP, 0.9 / math.sqrt(len(given)))
     square = float(np.abs(values).max()) ** 2
     last = 0.5 * (NEGLIGIBLE * square + math.log(-math.expm1(-NEGLIGIBLE * square)) - math.log(square))
     frequency = np.exp(np.arange(FIRST, min(last, LAST) + step, step))
     points = frequency[:, np.newaxis] * values  # [frequency, value]
     waves = np.sin(np.arctan(points) @ counts) * np.exp(-0.5 * (np.log1p(points**2) @ counts))
-    below = float(values @ counts) * math.exp(FIRST)  # of the straight line, from a frequency of 0
+    below = float(values @ counts) * math.exp(FIRST)  # the integral from frequency 0 to the range
     area = step * (float(waves.sum()) - float(waves[0] + waves[-1]) / 2) + below
     return min(max(0.5 + area / math.pi, 0.0), 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class BoundedMean:
-    """The mean of numbers between bounds, sum over sums of sizes, over clusters that are a sample of others.
+    """A mean of bounded numbers over sampled clusters: the sum of `sums` over the sum of `sizes`.
 
     Attributes:
-        sums: what each cluster adds to the numerator [cluster].
-        sizes: what it adds to the denominator [cluster]; above 0.
+        sums: the contribution of each cluster to the numerator [cluster].
+        sizes: its contribution to the denominator, above 0 [cluster].
         low, high: the bounds of each number.
     """
 
@@ -80,7 +80,7 @@ class BoundedMean:
 
     @property
     def is_known(self) -> bool:
-        """Whether there are clusters enough to say anything of others."""
+        """Whether there are at least `FEWEST_CLUSTERS` clusters, and intervals are wanted."""
         return len(self.sums) >= FEWEST_CLUSTERS and not only_points()
 
     def p_above(self, null: float) -> float:
@@ -92,7 +92,7 @@ class BoundedMean:
         return self._chance(null, self.high, 1.0) if self.is_known else math.nan
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Both limits: the means at which either one-sided p-value is half of what the level leaves; NaN of too few clusters."""
+        """Lower and upper limit: the means at which the one-sided p-value is (1 - level) / 2; NaN for too few clusters."""
         if not self.is_known:
             return math.nan, math.nan
         tail = (1 - level) / 2
@@ -100,7 +100,7 @@ class BoundedMean:
         return self._limit(self.p_above, value, self.low, tail), self._limit(self.p_below, value, self.high, tail)
 
     def _chance(self, null: float, bound: float, sign: float) -> float:
-        """How often random weights put the mean, with an unseen cluster at the bound, on the side of it."""
+        """Probability that the weighted mean, with the unseen cluster at `bound`, is on the far side of `null`."""
         unseen = float(self.sizes.mean()) * (bound - null)
         return positive_chance(sign * np.append(self.sums - null * self.sizes, unseen))
 
@@ -111,11 +111,11 @@ class BoundedMean:
 
 
 def bounded_mean(values: ArrayLike, bounds: tuple[float, float], clusters: ArrayLike | None = None) -> BoundedMean:
-    """The mean over cells of each cell's mean over its documents, as sums over clusters of documents.
+    """The mean over cells of each cell's mean over its documents, summed by cluster of documents.
 
     Args:
-        values: numbers between the bounds; NaN where there is none [document, cell]. A cell without any is left out, as is a document.
-        bounds: the least and the largest number there can be.
+        values: numbers between the bounds, NaN where missing [document, cell]. Cells and documents without any number are left out.
+        bounds: the smallest and the largest possible number.
         clusters: documents with the same entry are one cluster [document]; each is its own if not given.
 
     Raises:

@@ -1,9 +1,9 @@
-"""Test and interval of a mean paired difference, by random signs of its clusters.
+"""Sign-flip test of a mean paired difference, and the interval that inverts it.
 
-If the two sides of a pair do not differ they could as well be exchanged, which flips the sign of what their cluster adds. The means of
-random halves of the clusters ("typical values": Hartigan 1969, "Using Subsample Values as Typical Values", JASA 64) give the interval
-of the same test: it leaves out 0 where, and only where, the p-value is below what the level leaves. Exact where the differences are
-as likely to lie as far above their mean as below it, which no effect means where the sides are alike; nothing is assumed of their shape.
+If two paired conditions do not differ, exchanging them flips the sign of a cluster's difference and changes nothing else. The
+interval is made of the means of random subsets of the clusters (Hartigan 1969, "Using Subsample Values as Typical Values", JASA 64). It
+excludes 0 exactly where the p-value is at most 1 - level. Both are exact for differences that are distributed symmetrically about
+their mean, whatever the distribution.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ N_FLIPS = 20_000
 AT_ONCE = 1000
 EFFECTS_AT_ONCE = 32
 ROUNDING = 1e-9
-"""Sums nearer than this count as equal, which errs on the side of not finding."""
+"""Sums that differ by less count as equal, which errs towards finding nothing."""
 LARGEST_ALPHA = 0.05
-"""Intervals are of this error at the most."""
+"""1 - level of the narrowest interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flips:
-    """What random signs say of one mean difference.
+    """The sign-flip test of one mean difference.
 
     Attributes:
-        value: the mean, sum over sums of sizes; NaN of nothing.
-        p: two-sided p-value, the observed signs counted in; NaN where nothing could be tested.
+        value: the mean difference; NaN where no cluster has one.
+        p: two-sided p-value, with the observed signs counted; NaN below `FEWEST_CLUSTERS` clusters.
         n_clusters: clusters that have a difference.
-        n_differing: those whose difference is not 0. Of five there are no signs with a p-value below 0.05, whatever they are.
-        lowest, highest: the means of random halves furthest from the middle, outermost first, as many as the widest interval needs.
+        n_differing: clusters whose difference is not 0. With five of them p cannot be below 0.05.
+        lowest, highest: the most extreme means of random subsets, most extreme first [subset].
     """
 
     value: float
@@ -50,10 +50,10 @@ class Flips:
     highest: Floats
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Limits of the mean at a level of 0.95 or more; NaN where there is none, infinite where no mean is ruled out at this level."""
+        """Lower and upper limit at a level of at least 0.95; NaN for too few clusters, infinite if the level excludes no mean."""
         if not len(self.lowest):
             return math.nan, math.nan
-        # p is (1 + hits) / (1 + flips), and each hit is a half whose mean is beyond 0.
+        # p is (1 + hits) / (1 + N_FLIPS), and each hit is a subset whose mean is on the other side of 0.
         place = math.floor((1 - level) * (1 + N_FLIPS) + ROUNDING)
         if place < 1:
             return -math.inf, math.inf
@@ -72,14 +72,12 @@ class Flips:
 
 
 def flip_means(sums: ArrayLike, sizes: ArrayLike, seed: int) -> list[Flips]:
-    """Mean differences with their test and what their intervals need [effect].
-
-    Nothing is tested, and there is no interval, of fewer clusters than `FEWEST_CLUSTERS`.
+    """The sign-flip test of each mean difference, the sum of sums over the sum of sizes [effect].
 
     Args:
-        sums: of the differences of each cluster; 0 where it has none [cluster, effect].
-        sizes: how many differences these are; 0 where it has none [cluster, effect].
-        seed: of the signs. Equal seeds flip as many clusters alike.
+        sums: sum of the differences in each cluster, 0 where it has none [cluster, effect].
+        sizes: number of these differences, 0 where it has none [cluster, effect].
+        seed: of the signs. Equal seeds give equal signs for an equal number of clusters.
 
     Raises:
         ValueError: the shapes differ.
@@ -104,7 +102,7 @@ def _flipped(sums: Floats, sizes: Floats, seed: int) -> list[Flips]:
         nothing = zip(values, n_clusters, n_differing, strict=True)
         return [Flips(float(value), math.nan, int(n), int(k), none, none) for value, n, k in nothing]
     signs = _signs(len(sums), seed)
-    halves = np.empty((2 * N_FLIPS, len(whole)))  # means of those that keep their sign, and of those that do not
+    halves = np.empty((2 * N_FLIPS, len(whole)))  # means of the clusters that keep their sign, and of those that do not
     hits = np.zeros(len(whole))
     for start in range(0, N_FLIPS, AT_ONCE):
         drawn = signs[start : start + AT_ONCE].astype(np.float64)
@@ -118,7 +116,7 @@ def _flipped(sums: Floats, sizes: Floats, seed: int) -> list[Flips]:
             halves[at : at + len(drawn)] = some
     p = (1 + hits) / (1 + N_FLIPS)
     wide = math.floor(LARGEST_ALPHA * (1 + N_FLIPS) + ROUNDING)
-    # A half of no clusters rules out no mean.
+    # An empty subset excludes no mean.
     lowest, highest = (
         np.sort(np.partition(np.where(np.isnan(halves), -math.inf, side * halves), wide - 1, axis=0)[:wide], axis=0)
         for side in (1, -1)
@@ -139,7 +137,7 @@ def _flipped(sums: Floats, sizes: Floats, seed: int) -> list[Flips]:
 
 @lru_cache(maxsize=4)
 def _signs(n_clusters: int, seed: int) -> NDArray[np.int8]:
-    """Random signs [flip, cluster]; kept, since many effects are over the same clusters."""
+    """Random signs [flip, cluster], cached because many effects share their clusters."""
     draws = np.random.default_rng(seed).integers(0, 2, size=(N_FLIPS, n_clusters), dtype=np.int8)
     signs: NDArray[np.int8] = 2 * draws - 1
     signs.flags.writeable = False
