@@ -19,10 +19,10 @@ import undertow
 from conftest import Cli
 from undertow import challenge, models
 from undertow.measures.correlation import correlate
-from undertow.models.base import BLANK, EXACT, Effort, Found, LostError, UnscorableError
+from undertow.models.base import EXACT, Effort, Found, LostError, UnscorableError
 from undertow.probes import _controls, _models, _words_told, spurious_correlation
 from undertow.probes.base import Evidence, Sampling
-from undertow.types import LIKELIHOOD, Answer, Blank, Floats, Item, ModelCard, Option, Query, Result, Scores
+from undertow.types import BLANK, LIKELIHOOD, Answer, Blank, Floats, Item, ModelCard, Option, Query, Result, Scores
 
 PROBE = "spurious-correlation"
 WORDS = {"plain": ["cat", "dog"], "rare": ["axolotl", "quokka"]}
@@ -34,8 +34,11 @@ DESIGN = {
 
 
 def item(sentence: int, value: int, options: tuple[Option, ...] = OPTIONS, prompt: str = "") -> Item:
-    place = {"w_name": "date", "w_index": value, "w_value": float(value), "w": str(1900 + value)}
-    factors = {"challenge": "c", **place, **({"prompt": prompt} if prompt else {})}
+    factors: dict[str, str | int | float] = {
+        "challenge": "c", "w_name": "date", "w_index": value, "w_value": float(value), "w": str(1900 + value),
+    }  # fmt: skip
+    if prompt:
+        factors["prompt"] = prompt
     return Item(
         f"{sentence}/{value}/{prompt}",
         Blank((f"In {1900 + value}, the ", f" sat {sentence}."), options),
@@ -360,7 +363,9 @@ class Elsewhere:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Elsewhere, list[str]]]:
     """Adds such a model under a name; and the names of those that were opened."""
-    before, known, opened = models.find, {}, []
+    before = models.find
+    known: dict[str, Found] = {}
+    opened: list[str] = []
     monkeypatch.setattr(models, "find", lambda request: known.get(request.name) or before(request))
 
     def add(name: str, undecided_prob: float, decided_prob: float) -> tuple[Elsewhere, list[str]]:
@@ -408,7 +413,7 @@ def test_control_sentences_change_no_item_and_no_number(
     elsewhere: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, _ = elsewhere("asks", 0.04, 0.6)
-    asked = {"w": "date", "date_count": 8, "limit": 64}
+    asked: dict[str, Any] = {"w": "date", "date_count": 8, "limit": 64}
     run = undertow.run(PROBE, "asks", out=tmp_path / "with", **asked)
     items = next(spurious_correlation.rounds(spurious_correlation.Settings(w="date", date_count=8), Sampling(64, 0)))
     assert model.asked[: len(items)] == [one.query.shown() for one in items]  # type: ignore[union-attr]

@@ -37,7 +37,7 @@ def test_each_row_has_its_mark_its_interval_and_its_name() -> None:
     ]  # fmt: skip
     assert [mark.get_marker() for mark in marks] == ["o", "D", "D", "s"], "not by colour alone"
     (band,) = [one for one in axes.collections if to_hex(one.get_facecolor()[0]) == BAND]
-    corners = band.get_paths()[0].vertices[:, 0]
+    corners = np.asarray(band.get_paths()[0].vertices, dtype=float)[:, 0]
     assert (corners.min(), corners.max()) == (-0.05, 0.05)
     said = [text.get_text() for text in figure.texts]
     assert {"date, female", "date, male", "place, female (no interval)"} <= set(said)
