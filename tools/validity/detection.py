@@ -17,6 +17,7 @@ from undertow.measures.detection import Threshold, detect, with_combined
 from undertow.measures.movement import sentence_scores
 from undertow.probes.base import Evidence
 from undertow.probes.task_specification import findings
+from undertow.stats import FEWEST_CLUSTERS
 from undertow.types import Result
 
 GROUPS = ("a", "b", "c")
@@ -174,23 +175,26 @@ def cell_table(cells: Mapping[tuple[str, int], Cell], kind: str) -> str:
 
 
 def audits_of(size: int, n_audits: int) -> int:
-    """Fits of many clusters take long."""
-    return max(10, n_audits // (20 if size >= 60 else 8))
+    """Fits of many clusters take long, and what is never given need not be tried often."""
+    return max(10, n_audits // (100 if size < FEWEST_CLUSTERS else 20 if size >= 60 else 8))
 
 
 def section(n_audits: int) -> Iterator[str]:
     """The title of this section, then its parts."""
     yield "Task specification"
-    fewer, few = (audits_of(size, n_audits) for size in (SIZES[0], SIZES[-1]))
+    fewer, few = (audits_of(size, n_audits) for size in (SIZES[1], SIZES[-1]))
+    draws, fits, orders, marks = DRAWS.values()
     yield f"""A sentence has log masses of three word groups (standard deviation 0.7) and moves by a log-normal amount (0.8) in a direction
-of its own; its cluster has a level (1) and an amount (0.7) of its own. *Sentences alone* are clusters of one sentence, of which half decide;
-*independent* sentences have no effects of their clusters; *clusters* have eight sentences, of which two decide; where
-*kinds differ*, the kinds differ in each cluster by a normal amount (sd {SD_OF_DIFFERENCES:g} in logarithms) whose mean is 0; *whole clusters* have
-six sentences that all decide or all do not. With an effect, undecided sentences move {math.exp(EFFECT):.1f} times as far and their masses are more even, and the truth of a
-number is its mean over the audits. `combined` and held-out numbers are fitted anew in every permutation and every resample, which takes time: a cell
-has {fewer:,} audits, with 60 clusters {few:,}, so a share of .05 has a standard error of {_error(fewer)} and {_error(few)}. Each audit has {DRAWS["N_REFITS"]}
-resamples and {DRAWS["N_REFITTED_PERMUTATIONS"]} permutations that are fitted anew, and {DRAWS["N_DRAWS"]} and {DRAWS["N_PERMUTATIONS"]} others. Fewer than
-six clusters of either kind have no interval and no claim; `combined` needs ten of either kind.
+of its own; its cluster has a level (1) and an amount (0.7) of its own. *Sentences alone* are clusters of one sentence, of which half
+decide; *independent* sentences have no effects of their clusters; *clusters* have eight sentences, of which two decide; where
+*kinds differ*, the kinds lie apart by a normal amount of each cluster's own ({SD_OF_DIFFERENCES:g} in logarithms), 0 in the mean;
+*whole clusters* have six sentences that all decide or all do not. With an effect, undecided sentences move {math.exp(EFFECT):.1f} times
+as far and their masses are more even; the truth of a number is then its mean over the audits.
+
+`combined` and held-out numbers are fitted anew in every permutation and every resample, which takes time: a cell has {fewer:,} audits, with
+60 clusters {few:,}, so that a share of .05 has a standard error of {_error(fewer)}, or {_error(few)}. An audit has {fits}
+resamples and {marks} permutations that are fitted anew, {draws} and {orders} others. Fewer than six clusters of either kind have no
+interval and no claim; `combined` needs ten of either kind.
 """
     for effect, noises in ((0.0, tuple(NOISES)), (EFFECT, WITH_EFFECT)):
         cells = {}
