@@ -209,12 +209,72 @@ def test_documents_are_drawn_evenly_over_labels() -> None:
 
 
 def test_a_limit_is_of_whole_documents() -> None:
-    """Twelve ways of asking: at most so many items, and all ways about one document at the least."""
+    """Three wordings in four ways each (none, and an example in three draws); with two wordings eight ways."""
     options: dict[str, Any] = {"shots": "0,1", "draws": 3}
-    for limit, n in [(50, 48), (12, 12), (3, 12), (10_000, 132 * 12)]:
-        assert len(items_of(DIAGNOSIS, limit=limit, **options)) == n
+    for limit, n_ways, n_documents in [
+        (8, 8, 1),
+        (50, 8, 6),
+        (71, 8, 8),
+        (72, 12, 6),
+        (240, 12, 20),
+        (10_000, 12, 132),
+    ]:
+        items = items_of(DIAGNOSIS, limit=limit, **options)
+        assert len(items) == n_ways * n_documents
+        assert set(Counter(item.factors["document"] for item in items).values()) == {n_ways}
     assert len(items_of(DIAGNOSIS, limit=50, documents=2, **options)) == 24
     assert Counter(item.gold for item in items_of(DIAGNOSIS, limit=50, **options)) == {"Yes": 24, "No": 24}
+
+
+@pytest.mark.parametrize("limit", [24, 100, 700, 2000])
+def test_a_limit_keeps_documents_and_wordings_in_balance(limit: int) -> None:
+    """109 wordings and 66 documents: never more wordings than documents, and never fewer than six documents."""
+    items = items_of(IDENTIFICATION, limit=limit)
+    n_documents, n_wordings = (len({item.factors[name] for item in items}) for name in ("document", "wording"))
+    assert 0.85 * limit <= len(items) <= limit
+    assert n_documents >= max(6, n_wordings)
+    of_dimensions = Counter({item.factors["document"]: item.factors["dimension"] for item in items}.values())
+    assert max(of_dimensions.values()) - min(of_dimensions.values()) <= 1
+    assert len(of_dimensions) == min(n_documents, 11)
+    assert {item.factors["description_class"] for item in items} == {"statement", "question", "completion", "null"}
+
+
+def test_biased_texts_of_diagnosis_are_of_all_dimensions() -> None:
+    for n, each in ((22, 1), (44, 2)):
+        items = items_of(DIAGNOSIS, documents=n, classes="null")
+        assert Counter(item.factors["dimension"] for item in items if item.gold == "Yes") == dict.fromkeys(
+            DIMENSIONS, each
+        )
+
+
+@pytest.mark.parametrize(
+    ("probe", "options", "smallest"),
+    [
+        (DIAGNOSIS, {}, 6 * 2),  # a question and none at all
+        (DIAGNOSIS, {"shots": "0,1"}, 6 * 2 * 4),
+        (IDENTIFICATION, {}, 6 * 4),
+        (IDENTIFICATION, {"classes": "null"}, 6),
+        (EXTRACTION, {}, 6 * 4 * 3),  # three decodings
+        (REPHRASING, {}, 6 * 5),
+    ],
+)
+def test_a_limit_below_the_smallest_useful_one_is_told(probe: str, options: dict[str, Any], smallest: int) -> None:
+    module = probes.load(probe)
+    settings = module.Settings(**options)
+    (told,) = module.limited(settings, Sampling(smallest - 1))
+    assert f" {smallest}." in told
+    assert module.limited(settings, Sampling(smallest)) == module.limited(settings, Sampling(0)) == []
+    assert len({item.factors["document"] for item in items_of(probe, limit=smallest, **options)}) == 6
+
+
+def test_few_documents_are_told_of_whatever_the_limit() -> None:
+    module = probes.load(DIAGNOSIS)
+    for limit in (0, 100):
+        (told,) = module.limited(module.Settings(documents=5), Sampling(limit))
+        assert "--limit" not in told
+        assert "5 documents" in told
+    run = undertow.run(DIAGNOSIS, "toy", documents=5, classes="null", out=None)
+    assert run.manifest["design"]["unable"] == run.manifest["design"]["w_notes"] == [told]
 
 
 # What an item says, word for word.

@@ -21,6 +21,7 @@ from undertow.challenge.name_pairs import load_pairs
 from undertow.measures.checklist_answers import ORDERS, SAME, SHUFFLED, STATED, SWAPPED, WITH, WITHOUT
 from undertow.models.base import UnscorableError
 from undertow.probes import occupation_checklist
+from undertow.probes._checklist_items import Plan, Settings
 from undertow.probes.base import Sampling
 from undertow.types import (
     CHOICE,
@@ -232,8 +233,6 @@ def test_attributes_of_either_for_both_and_of_each_other() -> None:
 
 
 def test_attributes_are_lent_by_another_code_and_every_code_lends_to_one() -> None:
-    from undertow.probes._checklist_items import Plan, Settings
-
     for seed in range(5):
         plan = Plan.of(Settings(pairs=1, occupations=0), Sampling(seed=seed))
         lent = {(one.soc_code, plan.donors[one.name].soc_code) for one in plan.occupations}
@@ -252,6 +251,7 @@ def test_limits_and_draws() -> None:
     assert items_of(pairs=4, occupations=6, seed=1) != whole
     few = items_of(pairs=4, occupations=6, limit=300)
     assert {item.factors["pair"] for item in few} < {item.factors["pair"] for item in whole}
+    assert {item.factors["occupation"] for item in few} < {item.factors["occupation"] for item in whole}
     assert len(few) <= 300
     assert len({item.factors["occupation"] for item in items_of(pairs=0, occupations=0, contexts="without")}) == 62
     assert len({item.factors["pair"] for item in items_of(pairs=0, only="nurse", contexts="without")}) == 70
@@ -796,15 +796,46 @@ def test_the_findings_of_one_context_alone(tmp_path: Path, choose_by: Choose) ->
     assert list(table.columns) == ["aspect", SHUFFLED]
 
 
-@pytest.mark.parametrize("limit", [20, 60, 150, 400])
-def test_small_limits_are_kept(limit: int) -> None:
-    from undertow.probes._checklist_items import Plan, Settings
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"contexts": "without"},
+        {"contexts": "with", "negated": False},
+        {"wordings": 2, "contexts": "with,same,swapped"},
+        {"only": "singer,piano player"},
+    ],
+)
+def test_how_much_a_pair_asks_is_known_without_asking(options: dict[str, Any]) -> None:
+    plan = Plan.of(Settings(**{"reading": CHOICE, "pairs": 3, "occupations": 4} | options), Sampling())
+    assert 3 * plan.sizes(0)[-1] == sum(1 for _ in plan.everything())
 
-    plan = Plan.of(Settings(reading=CHOICE), Sampling(limit=limit))
-    smallest = Plan.of(Settings(reading=CHOICE, pairs=1, occupations=2), Sampling()).n_items
-    assert plan.n_items <= max(limit, smallest * 1.3)
-    lent = {one.name for one in plan.donors.values()}
-    assert lent <= {one.name for one in plan.occupations}
+
+@pytest.mark.parametrize(
+    ("limit", "n_pairs", "n_jobs"), [(20, 1, 2), (1127, 2, 7), (1128, 6, 2), (2759, 6, 5), (2760, 6, 6), (5000, 6, 12), (0, 10, 20)]
+)  # fmt: skip
+def test_a_limit_keeps_pairs_and_occupations_in_balance(limit: int, n_pairs: int, n_jobs: int) -> None:
+    """Six pairs before all else, then six occupations; beyond that, pairs and occupations alike."""
+    plan = Plan.of(Settings(reading=CHOICE), Sampling(limit))
+    assert (len(plan.pairs), len(plan.occupations)) == (n_pairs, n_jobs)
+    assert len({one.soc_code for one in plan.occupations}) >= min(n_jobs, 6)
+    assert not limit or plan.n_items <= max(limit, 188)
+    assert {one.name for one in plan.donors.values()} <= {one.name for one in plan.occupations}
+
+
+def test_a_limit_below_the_smallest_useful_one_is_told() -> None:
+    """Two occupations of a pair come to 188 items and six to 460; a claim needs six pairs, and six occupations over all of them."""
+    module = probes.load(NAME)
+    settings = Settings(reading=CHOICE)
+    for limit, smallest in ((1127, "1,128"), (1128, "2,760"), (2759, "2,760")):
+        (told,) = module.limited(settings, Sampling(limit))
+        assert f" {smallest}." in told
+    for limit in (2760, 5000, 0):
+        assert module.limited(settings, Sampling(limit)) == []
+    few = module.limited(Settings(pairs=5, only="nurse,pilot"), Sampling(0))
+    assert len(few) == 1
+    assert "--limit" not in few[0]
+    assert len(module.limited(Settings(only="nurse,pilot"), Sampling(0))) == 1
 
 
 def test_a_failing_check_shows_what_it_compares(tmp_path: Path, choose_by: Choose) -> None:

@@ -438,11 +438,59 @@ def test_every_sentence_is_asked_at_the_first_and_the_last_date() -> None:
         assert item.factors["expected"] == (item.gold or "")
 
 
-@pytest.mark.parametrize(("limit", "decided", "undecided"), [(48, 6, 18), (96, 12, 36), (9, 1, 3), (1, 1, 1)])
-def test_a_limit_keeps_either_kind_in_proportion_and_sentences_whole(limit: int, decided: int, undecided: int) -> None:
+@pytest.mark.parametrize(
+    ("limit", "decided", "undecided"), [(48, 6, 18), (96, 12, 36), (24, 6, 6), (26, 6, 7), (9, 2, 2), (1, 1, 1)]
+)
+def test_a_limit_keeps_either_kind_in_proportion_but_six_of_each_and_sentences_whole(
+    limit: int, decided: int, undecided: int
+) -> None:
     (items,) = asked(limit=limit)
     assert set(of_factor(items, "sentence").values()) == {2}
     assert of_factor(items, "well_specified") == {True: 2 * decided, False: 2 * undecided}
+
+
+@pytest.mark.parametrize(("limit", "n_clusters", "n_mixed"), [(24, 6, 6), (48, 6, 6), (100, 12, 12), (240, 30, 30)])
+def test_a_limit_spreads_sentences_over_occupations_that_both_kinds_share(
+    limit: int, n_clusters: int, n_mixed: int
+) -> None:
+    """A quarter decides, at most one of an occupation while there are others; the rest is of the same occupations, as many of each."""
+    for seed in range(3):
+        (items,) = asked(limit=limit, seed=seed)
+        first = [item for item in items if item.factors["w"] == "1901"]
+        decided, others = (Counter(item.cluster for item in first if bool(item.gold) is kind) for kind in (True, False))
+        assert (len(decided | others), len(decided & others)) == (n_clusters, n_mixed)
+        assert set(decided.values()) == {1}
+        assert max(others.values()) - min(others.values()) <= 1
+
+
+def test_the_smallest_useful_limit_is_told_and_finds_what_is_there() -> None:
+    """Flips within six occupations that have one sentence of each kind: p is 2 / 64 at least, .031."""
+    for limit, is_useful in ((22, False), (24, True), (0, True)):
+        told = task_specification.limited(Settings(), Sampling(limit))
+        assert (told == []) is is_useful
+        assert is_useful or " 24." in told[0]
+    for settings, smallest in (
+        (Settings(w="place"), 240),
+        (Settings(prompts="A,B,C"), 72),
+        (Settings(date_count=5), 60),
+    ):
+        assert task_specification.limited(settings, Sampling(smallest)) == []
+        assert f" {smallest}." in task_specification.limited(settings, Sampling(smallest - 1))[0]
+    for limit, claimed in ((22, False), (24, True)):
+        (items,) = asked(limit=limit)
+        evidence = answered(items, Settings())
+        results = measure(evidence, 0)
+        p = by_group(results)["auroc", "planted", "undertow-schemas", "delta_female"].p
+        assert p == pytest.approx(2 / 64, abs=0.015) if claimed else math.isnan(p)
+        assert any(finding.found for finding in task_specification.findings(evidence, results)) is claimed
+
+
+def test_a_set_of_few_occupations_is_told_to_show_nothing_whatever_the_limit(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("sentence,well_specified\nIt ___ cold.,yes\nIt ___ warm.,no\n", encoding="utf-8")
+    settings = Settings(challenge=str(path), options="past: was; now: is", inject="{text} It is {w}.")
+    (told,) = task_specification.limited(settings, Sampling(0))
+    assert "--limit" not in told
 
 
 def test_a_limit_counts_every_value_of_every_w_list() -> None:

@@ -46,6 +46,7 @@ from undertow.measures.checklist_answers import (
     WITHOUT,
     yes_of,
 )
+from undertow.probes import _limit
 from undertow.probes.base import Rounds, Sampling
 from undertow.types import (
     CHOICE,
@@ -197,18 +198,38 @@ class Plan:
         return cls(settings, questions, pairs, occupations, given, contexts, donors, stated)
 
     def _limited(self, sampling: Sampling) -> Plan:
-        """With fewer pairs, then fewer occupations, until about so many items are asked."""
-        pairs, occupations = list(self.pairs), list(self.occupations)
-        most, least = sampling.limit, 2 if SHUFFLED in self.contexts else 1
+        """With fewer pairs and occupations, in balance, so that no more is asked than the limit."""
+        sizes = self.sizes(sampling.seed)
+        if len(self.pairs) * sizes[-1] <= sampling.limit:
+            return self
+        n_pairs, n_jobs = _fitting(sampling.limit, len(self.pairs), dict(enumerate(sizes, self.fewest_occupations)))
+        chosen = _limit.spread([pair.name for pair in self.pairs], n_pairs, sampling.seed)
+        pairs = [self.pairs[at] for at in chosen]
+        occupations = self._spread(n_jobs, sampling.seed)
+        return self._with(self.settings, self.questions, self.given, (pairs, occupations), sampling.seed)
 
-        def cut() -> Plan:
-            return self._with(self.settings, self.questions, self.given, (pairs, occupations), sampling.seed)
+    @property
+    def fewest_occupations(self) -> int:
+        """The fewest that can be asked about: where attributes are lent, one lends to another."""
+        return 2 if SHUFFLED in self.contexts else 1
 
-        n_of_pair = cut().n_items // len(pairs)
-        pairs = pairs[: max(1, most // n_of_pair)]
-        while len(occupations) > least and cut().n_items > most:
-            occupations = occupations[:-1]
-        return cut()
+    def _spread(self, n: int, seed: int) -> list[Occupation]:
+        """So many of the occupations, of as many SOC codes as can be."""
+        return [self.occupations[at] for at in _limit.spread([one.soc_code for one in self.occupations], n, seed)]
+
+    def sizes(self, seed: int) -> list[int]:
+        """The most items of one pair of names with the fewest occupations, and with each number up to all of them."""
+        settings, asked = self.settings, [context for context in self.contexts if context != WITHOUT]
+        n_wordings, n_orders, n_people = len(self.wordings), len(ORDERS), len(CHOICES[:2])
+        of_people, of_both = (2, 3) if settings.negated else (1, 2)
+        of_job = n_orders * n_wordings * (n_people * of_people + of_both) * len(self.contexts)
+        found = []
+        for n in range(self.fewest_occupations, len(self.occupations) + 1):
+            n_attributes = len(_attributes(self._spread(n, seed))) if asked else 0
+            granted = n_orders * n_people * n_attributes * n_wordings
+            stated = n_orders * n_people * 2 * min(n_attributes, STATED_OF_A_PAIR)
+            found.append(granted + stated + of_job * n)
+        return found
 
     @property
     def n_items(self) -> int:
@@ -536,6 +557,58 @@ def _asked_of(pair: NamePair) -> Iterator[tuple[People, str, str]]:
 
 
 # Drawing.
+
+
+def _fitting(limit: int, n_pairs: int, sizes: Mapping[int, int]) -> tuple[int, int]:
+    """How many pairs of names and how many occupations are asked about.
+
+    At least six of each where the limit allows, else six pairs, without which nothing can be claimed; then the smaller of the two shares
+    that are kept of what there is is made as large as it can be.
+
+    Args:
+        limit: the most items.
+        n_pairs: pairs that there are.
+        sizes: the most items of a pair, by the number of occupations.
+    """
+    few, n_jobs = _limit.FEWEST_SENTENCES, max(sizes)
+    found = [(max(1, min(n_pairs, limit // size)), n) for n, size in sizes.items() if n == min(sizes) or size <= limit]
+    return max(
+        found,
+        key=lambda one: (
+            min(one) >= few,
+            one[0] >= few,
+            min(one[0] / n_pairs, one[1] / n_jobs),
+            one[0] * one[1],
+        ),
+    )
+
+
+def limited(settings: Settings, sampling: Sampling) -> list[str]:
+    """Sentences on too few pairs, or occupations, for a claim, with the smallest limit that would do; none of enough."""
+    few = _limit.FEWEST_SENTENCES
+    whole, asked = (Plan.of(settings, one) for one in (Sampling(0, sampling.seed), sampling))
+    told = []
+    if len(whole.pairs) < few:
+        return [
+            f"{_counted(len(whole.pairs), 'pair')} of names cannot show anything of others: a claim needs at least {few}."
+        ]
+    n_codes = [len({one.soc_code for one in plan.occupations}) for plan in (whole, asked)]
+    if n_codes[0] < few:
+        told.append(
+            f"{_counted(n_codes[0], 'SOC code')} of occupations cannot show anything of others: a claim over all occupations needs at "
+            f"least {few}. Claims about single occupations can be made."
+        )
+    sizes = whole.sizes(sampling.seed)
+    if len(asked.pairs) < few:
+        told.append(_limit.too_few(f"{_counted(len(asked.pairs), 'pair')} of names", few * sizes[0]))
+    elif n_codes[1] < few <= n_codes[0]:
+        smallest = few * sizes[few - whole.fewest_occupations]
+        told.append(_limit.too_few(_counted(n_codes[1], "occupation"), smallest, "over all occupations"))
+    return told
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def _check(settings: Settings) -> None:

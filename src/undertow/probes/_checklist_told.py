@@ -686,6 +686,7 @@ def _examples(frame: pd.DataFrame) -> list[str]:
 def _notes(frame: pd.DataFrame, design: Mapping[str, Any]) -> Iterator[str]:
     for note in design.get("notes", []):
         yield f"Occupations: {note.rstrip('.')}."
+    yield from design.get("w_notes", [])
     yield (
         "An item is a pair and an occupation. Where both orders of the names were asked, what is decided by is the average of their "
         "probabilities; the columns beside each value say what other choices would give."

@@ -7,6 +7,7 @@ Knows how an audit is asked; knows nothing about models or how the numbers are t
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -19,6 +20,7 @@ from undertow.challenge.descriptions import DIMENSION_HOLE, Wording, chosen, wor
 from undertow.challenge.document_sources import load_documents
 from undertow.challenge.documents import DIMENSIONS, Document, DocumentSet, distinct_texts
 from undertow.challenge.shots import SAMPLINGS, answer_prefix, draw_shots, prompt_of
+from undertow.probes._limit import FEWEST_SENTENCES, shares, spread, too_few
 from undertow.probes.base import EXACT, Evidence, Rounds, Sampling
 from undertow.types import (
     BEST_SPAN,
@@ -116,7 +118,7 @@ class Task:
 
     def _items(self, settings: Any, sampling: Sampling) -> Iterator[Item]:
         given = self._documents(settings)
-        cells = list(self._cells(settings, sampling.seed))
+        cells, n_documents = self._within(settings, sampling)
         asked = self._asked(given.evaluation, settings, cells)
         pool = [self._as_asked(document) for document in self._suited(given.training)]
         _check_pool(pool, cells, given)
@@ -124,13 +126,59 @@ class Task:
         # Draws are nested: the most examples of each are drawn once, and the cells take the first ones of them.
         most = max(cell.n_shots for cell in cells)
         draws = list(dict.fromkeys((cell.sampling, cell.draw) for cell in cells if cell.n_shots))
-        for document in _sample(asked, _n_documents(settings, sampling, len(cells)), sampling.seed, self.gold):
+        for document in self._sample(asked, n_documents, sampling.seed):
             asked_about = self._as_asked(document)
             drawn = {(s, d): draw_shots(pool, asked_about, most, s, d, sampling.seed) for s, d in draws}
             for cell in cells:
                 if document.dimension or DIMENSION_HOLE not in cell.wording.text:
                     shots = drawn[cell.sampling, cell.draw][: cell.n_shots] if cell.n_shots else ()
                     yield self._item(document, cell, ground, shots)
+
+    def limited(self, settings: Any, sampling: Sampling) -> list[str]:
+        """The sentence on a run of too few documents for a claim, with the smallest limit that would do; none of enough."""
+        n_given = len(self._suited(self._documents(settings).evaluation))
+        n_wanted = min(settings.documents or n_given, n_given)
+        if n_wanted < FEWEST_SENTENCES:
+            return [f"{_counted(n_wanted)} cannot show anything of others: a claim needs at least {FEWEST_SENTENCES}."]
+        cells, n_documents = self._within(settings, sampling)
+        if not sampling.limit or n_documents >= FEWEST_SENTENCES:
+            return []
+        return [too_few(_counted(n_documents), FEWEST_SENTENCES * len(cells))]
+
+    def _within(self, settings: Any, sampling: Sampling) -> tuple[list[_Cell], int]:
+        """Cells, and how many documents are asked in each; 0 for all.
+
+        A limit of items is one of whole documents. Wordings are left out, alike of each class, until there are as many documents as
+        wordings, and six at least.
+        """
+        bank = _bank(self.name, settings)
+        cells = list(self._cells(bank, settings, sampling.seed))
+        if not sampling.limit:
+            return cells, settings.documents
+        n_given = len(self._suited(self._documents(settings).evaluation))
+        n_wanted = min(settings.documents or n_given, n_given)
+        of_class = Counter(kind for kind, _ in dict.fromkeys(_wording_of(cell) for cell in cells))
+        for n_wordings in range(max(of_class.values()) - 1, 0, -1):
+            if sampling.limit // len(cells) >= min(n_wanted, max(len(set(map(_wording_of, cells))), FEWEST_SENTENCES)):
+                break
+            cells = list(self._cells(bank, replace(settings, wordings=n_wordings), sampling.seed))
+        n_documents = max(sampling.limit // len(cells), 1)
+        return cells, min(settings.documents or n_documents, n_documents)
+
+    def _sample(self, documents: Sequence[Document], n: int, seed: int) -> list[Document]:
+        """So many documents, as evenly over right answers and dimensions as there are of them; all where n is 0."""
+        if not 0 < n < len(documents):
+            return list(documents)
+        strata: dict[str, list[int]] = {}
+        for at, document in enumerate(documents):
+            strata.setdefault(self.gold(document) if self.name == DIAGNOSIS else "", []).append(at)
+        sizes = shares(n, [len(places) for places in strata.values()])
+        kept = [
+            places[at]
+            for places, size in zip(strata.values(), sizes, strict=True)
+            for at in spread([documents[place].dimension for place in places], size, seed)
+        ]
+        return [documents[at] for at in sorted(kept)]
 
     def _documents(self, settings: Any) -> DocumentSet:
         given = settings.challenge, getattr(settings, "rephrasings", "")
@@ -173,8 +221,7 @@ class Task:
             return document.biased and bool(document.dimension)
         return bool(document.span) and (self.name == EXTRACTION or bool(document.rephrasing))
 
-    def _cells(self, settings: Any, seed: int) -> Iterator[_Cell]:
-        bank = _bank(self.name, settings)
+    def _cells(self, bank: Sequence[Wording], settings: Any, seed: int) -> Iterator[_Cell]:
         plain = chosen(bank, settings.wordings, seed)
         behind = chosen(plain, settings.shot_wordings, seed)
         decodings = _names(
@@ -455,10 +502,12 @@ def _check_labels(name: str, labels: Sequence[str]) -> None:
             )
 
 
-def _n_documents(settings: Any, sampling: Sampling, n_cells: int) -> int:
-    """How many documents; a limit of items is one of whole documents."""
-    limit = max(sampling.limit // n_cells, 1) if sampling.limit > 0 else 0
-    return min(filter(None, (settings.documents, limit)), default=0)
+def _wording_of(cell: _Cell) -> tuple[str, str]:
+    return cell.wording.kind, cell.wording.text
+
+
+def _counted(n_documents: int) -> str:
+    return f"{n_documents} document{'' if n_documents == 1 else 's'}"
 
 
 def _check_pool(pool: Sequence[Document], cells: Sequence[_Cell], given: DocumentSet) -> None:
@@ -467,20 +516,3 @@ def _check_pool(pool: Sequence[Document], cells: Sequence[_Cell], given: Documen
         raise UndertowError(
             f"{given.name}: holds no training documents to draw examples from; leave --shots at 0, or add rows with split train"
         )
-
-
-def _sample(documents: Sequence[Document], n: int, seed: int, gold: Any) -> list[Document]:
-    """So many documents, as evenly over right answers (or dimensions) as there are of them; all where n is 0."""
-    if not 0 < n < len(documents):
-        return list(documents)
-    strata: dict[str, list[int]] = {}
-    for at in np.random.default_rng(seed).permutation(len(documents)):
-        document = documents[at]
-        name = gold(document) if gold(document) in (YES, NO) else document.dimension
-        strata.setdefault(name, []).append(int(at))
-    kept: list[int] = []
-    while len(kept) < n:
-        for name in sorted(strata):
-            if strata[name] and len(kept) < n:
-                kept.append(strata[name].pop())
-    return [documents[at] for at in sorted(kept)]

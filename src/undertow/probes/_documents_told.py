@@ -311,6 +311,7 @@ class Telling:
         frame, design = evidence.frame, evidence.design
         written = self.task in (EXTRACTION, REPHRASING)
         notes = [f"Documents: {note}." for note in design.get("document_notes", [])]
+        notes += design.get("w_notes", [])
         notes += [
             f"METEOR: {note}."
             for note in dict.fromkeys(one.note.partition("; ")[0] for one in results if one.measure == "meteor")

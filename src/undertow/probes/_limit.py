@@ -28,16 +28,17 @@ COUNTS: Mapping[str, str] = {
         "each W list and prompt (6 sentences x 8 values) are the least that can find anything. 0 for all."
     ),
     "task-specification": (
-        "Ask about so many items, one for each sentence, W value and prompt; sentences are asked with every value. 0 for all."
+        "Ask about so many items, one for each sentence, W value and prompt; sentences are asked with every value. A claim needs "
+        "sentences of each kind from 6 occupations: 24 items for two dates and one prompt. 0 for all."
     ),
     **dict.fromkeys(
         ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing"),
-        "Ask about so many items, one for each document, wording, number of examples and draw; documents are asked in every such way. "
-        "0 for all.",
+        "Ask so many items at most, one for each document, wording, number of examples, draw and decoding. Documents and wordings are "
+        "kept in balance, and documents are drawn evenly over dimensions; a claim needs 6 of them. 0 for all.",
     ),
     "occupation-checklist": (
-        "Ask about so many items, one for each question about a pair of names, in every wording and order; first pairs are left out, "
-        "then occupations. 0 for all."
+        "Ask so many items at most, one for each question about a pair of names, in every wording and order; one pair is always asked. "
+        "Pairs and occupations are kept in balance; a claim needs 6 pairs, and one over all occupations 6 occupations. 0 for all."
     ),
 }
 """What `--limit` counts, by audit."""

@@ -9,9 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from undertow import challenge
+from undertow.probes import _limit
 from undertow.probes._prompts import (
     CHAT,
     DEFAULT_MAX_NEW_TOKENS,
@@ -76,9 +75,7 @@ def suited(settings: Settings, asks: Mapping[str, Sequence[str]]) -> Settings:
 def rounds(settings: Settings, sampling: Sampling) -> Rounds:
     """One round: what the scores are made of, and where asked for sentences without W and one occupation over all dates."""
     given = sentences_of(settings)
-    chosen = _sample(
-        given, sampling, n_prompts(settings) * sum(len(spectrum.values) for spectrum in _spectra(settings))
-    )
+    chosen = _sample(given, sampling, _n_values(settings))
     items = items_of(chosen, settings)
     if settings.plain:
         items += _part(chosen.plain(), PLAIN)
@@ -129,20 +126,73 @@ def _spectra(settings: Settings) -> list[challenge.Spectrum]:
     return spectra
 
 
+def limited(settings: Settings, sampling: Sampling) -> list[str]:
+    """The sentence on a set, or on what `--limit` leaves of one, of which no detection can be claimed; none where one can."""
+    given = sentences_of(settings)
+    n_values = _n_values(settings)
+    if lacking := _lacking(given.sentences):
+        return [f"{given.name}: nothing can be claimed about detection with {lacking}."]
+    asked = _sample(given, sampling, n_values)
+    if not (left := _lacking(asked.sentences)):
+        return []
+    useful = (
+        n_values * n
+        for n in range(2 * _limit.FEWEST_SENTENCES, len(given.sentences))
+        if not _lacking(_sample(given, Sampling(n_values * n, sampling.seed), n_values).sentences)
+    )
+    return [_limit.too_few(left, next(useful, n_values * len(given.sentences)), "about detection")]
+
+
+def _lacking(sentences: Sequence[challenge.Sentence]) -> str:
+    """What is too little for a test of detection, which needs six clusters of each kind, and six or none that hold both; "" of enough."""
+    clusters = [{one.cluster for one in of_kind} for of_kind in _kinds(sentences).values()]
+    fewest = min(map(len, clusters), default=0)
+    if fewest < _limit.FEWEST_SENTENCES:
+        kinds = "sentences of each kind" if len(clusters) > 1 else "sentences"
+        return f"{kinds} from {fewest} {'cluster' if fewest == 1 else 'clusters'} where {_limit.FEWEST_SENTENCES} are needed"
+    mixed = len(set.intersection(*clusters)) if len(clusters) > 1 else 0
+    if 0 < mixed < _limit.FEWEST_SENTENCES:
+        return (
+            f"{mixed} clusters that hold sentences of both kinds where {_limit.FEWEST_SENTENCES}, or none, are needed"
+        )
+    return ""
+
+
+def _kinds(sentences: Sequence[challenge.Sentence]) -> dict[object, list[challenge.Sentence]]:
+    """Sentences that decide their blank, and sentences that do not."""
+    kinds: dict[object, list[challenge.Sentence]] = {}
+    for sentence in sentences:
+        kinds.setdefault(sentence.factors.get("well_specified"), []).append(sentence)
+    return kinds
+
+
+def _n_values(settings: Settings) -> int:
+    """How often each sentence is asked, without those that are followed."""
+    return n_prompts(settings) * sum(len(spectrum.values) for spectrum in _spectra(settings))
+
+
 def _sample(given: challenge.SentenceSet, sampling: Sampling, n_values: int) -> challenge.SentenceSet:
-    """Whole sentences, at every W value; as many of either kind as the set has, in proportion."""
+    """Whole sentences, at every W value: of either kind in proportion, and from six clusters at least where the limit allows.
+
+    The kind with the fewest sentences is spread over as many clusters as can be. The others come from the same clusters as far as
+    these have them: what tests detection is how sentences of both kinds differ within a cluster.
+    """
     n_kept = max(sampling.limit // n_values, 1)
     if not sampling.limit or n_kept >= len(given.sentences):
         return given
-    rng = np.random.default_rng(sampling.seed)
-    kinds: dict[object, list[str]] = {}
-    for sentence in given.sentences:
-        kinds.setdefault(sentence.factors.get("well_specified"), []).append(sentence.id)
-    kept: set[str] = set()
-    for ids in kinds.values():
-        share = max(round(n_kept * len(ids) / len(given.sentences)), 1)
-        kept |= {ids[index] for index in rng.permutation(len(ids))[:share]}
-    return _chosen(given, kept)
+    kinds = sorted(_kinds(given.sentences).values(), key=len)
+    least = max(min(n_kept // len(kinds), _limit.FEWEST_SENTENCES), 1)
+    counts = [max(round(n_kept * len(kind) / len(given.sentences)), min(least, len(kind))) for kind in kinds]
+    counts[-1] = max(counts[-1] - max(sum(counts) - n_kept, 0), least)
+    kept: list[challenge.Sentence] = []
+    for kind, count in zip(kinds, counts, strict=True):
+        clusters = {sentence.cluster for sentence in kept}
+        beside = [sentence for sentence in kind if sentence.cluster in clusters]
+        others = [sentence for sentence in kind if sentence.cluster not in clusters]
+        n_beside = min(count, len(beside))
+        for some, n in ((beside, n_beside), (others, count - n_beside)):
+            kept += [some[at] for at in _limit.spread([one.cluster for one in some], n, sampling.seed)]
+    return _chosen(given, {sentence.id for sentence in kept})
 
 
 def _chosen(given: challenge.SentenceSet, ids: set[str]) -> challenge.SentenceSet:

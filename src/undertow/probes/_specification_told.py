@@ -335,6 +335,7 @@ def _notes(frame: pd.DataFrame, design: Mapping[str, Any]) -> list[str]:
     noun = cluster_noun(frame)
     return [
         *design["notes"],
+        *design.get("w_notes", []),
         *(paper if design["protocol"] == PAPER else []),
         "Masses are shares between the word groups, so they add up to 100%. Movements are in percentage points; divergence and entropy "
         "are in percent of the most they can be.",

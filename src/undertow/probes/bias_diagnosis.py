@@ -14,7 +14,8 @@ __all__ = ["PROTOCOLS"]
 SUMMARY = "does the model say whether a text is biased, better than a guess?"
 Settings = TextSettings
 _task, _telling = Task(DIAGNOSIS), Telling(DIAGNOSIS)
-rounds, design, observe, read_table = _task.rounds, _task.design, _task.observe, _task.read_table
+rounds, limited, design = _task.rounds, _task.limited, _task.design
+observe, read_table = _task.observe, _task.read_table
 measure, findings, draw, tables, told = (
     _telling.measure, _telling.findings, _telling.draw, _telling.tables, _telling.told
 )  # fmt: skip

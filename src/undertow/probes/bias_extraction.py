@@ -28,7 +28,8 @@ class Settings(WrittenSettings):
 
 
 _task, _telling = Task(EXTRACTION), Telling(EXTRACTION)
-rounds, design, observe, read_table = _task.rounds, _task.design, _task.observe, _task.read_table
+rounds, limited, design = _task.rounds, _task.limited, _task.design
+observe, read_table = _task.observe, _task.read_table
 measure, findings, draw, tables, told = (
     _telling.measure, _telling.findings, _telling.draw, _telling.tables, _telling.told
 )  # fmt: skip

@@ -21,7 +21,7 @@ from undertow.types import Item, Result, Scores
 SUMMARY = "does what a model grants a woman and a man decide whom it prefers for a job?"
 PROTOCOLS = (EXACT,)
 Settings = asking.Settings
-suited, rounds = asking.suited, asking.rounds
+suited, rounds, limited = asking.suited, asking.rounds, asking.limited
 findings, draw, tables, told = telling.findings, telling.draw, telling.tables, telling.told
 
 

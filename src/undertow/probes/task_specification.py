@@ -27,7 +27,7 @@ RECORDED = "recorded"
 """Recorded masses with sentences left out that have none at one date; `paper` takes those as zero."""
 DETECT = asking.DETECT
 Settings = asking.Settings
-suited, rounds, items_of = asking.suited, asking.rounds, asking.items_of
+suited, rounds, limited, items_of = asking.suited, asking.rounds, asking.limited, asking.items_of
 scored, tables, draw = scores_of.scored, scores_of.tables, scores_of.draw
 findings, told = telling.findings, telling.told
 
