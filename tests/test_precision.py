@@ -45,9 +45,9 @@ from undertow.types import (
 
 PROBE = "spurious-correlation"
 NONE_TURNED = "No finding turned when each result, by itself, was moved by the 95% interval of its error."
-YEARS = 6
+YEARS = 12
 SMALL: dict[str, Any] = {"w": "date", "date_count": YEARS, "dtype": "bfloat16"}
-N_ITEMS = 60 * YEARS
+N_ITEMS, N_CONTROLS = 60 * YEARS, 8
 STEP = (2016 - 1801) / (YEARS - 1)
 """Years from one date to the next."""
 
@@ -79,7 +79,7 @@ def no_limit_on_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def step_of(query: Query) -> float:
     assert isinstance(query, Blank)
-    return (year_of(query.shown()) - 1801) / STEP
+    return float(round((year_of(query.shown()) - 1801) / STEP))
 
 
 def sentence_of(query: Query) -> float:
@@ -267,7 +267,6 @@ def test_gaps_are_over_what_both_were_asked() -> None:
 # Planted errors.
 
 
-@pytest.mark.xfail(reason="the test awaits the statistics of drifts that are in work", strict=False)
 @pytest.mark.usefixtures("untold", "few_resamples")
 def test_a_planted_shift_of_the_slope_is_found_again(plant: Plant, tmp_path: Path) -> None:
     """The same in every sentence: it is found to the digit, whatever the sample, and nothing is left unsure."""
@@ -280,7 +279,7 @@ def test_a_planted_shift_of_the_slope_is_found_again(plant: Plant, tmp_path: Pat
     assert errors(found, "slope_gap")["female-male"]["error"] == pytest.approx(0.5, abs=1e-9)
     assert (of["female"]["low"], of["female"]["high"]) == pytest.approx((0.25, 0.25), abs=1e-9)
     assert part(found)["items"] == len(planted.asked["float32"]) == 200 + 4, "whole sentences"
-    assert len(planted.asked["bfloat16"]) == N_ITEMS
+    assert len(planted.asked["bfloat16"]) == N_ITEMS + N_CONTROLS
     assert planted.opened == ["bfloat16", "float32"], "one after the other, each once"
 
 
@@ -327,12 +326,12 @@ def hidden(query: Query, answer: Answer) -> Answer:
 def pretended(query: Query, answer: Answer) -> Answer:
     """Neutral words, which do not drift, rise with the date."""
     assert isinstance(query, Blank)
-    drift = 0.003 * (0.8 + 0.4 * sentence_of(query)) * step_of(query)
+    of_year = unit(query.shown()[:7])
+    drift = (0.003 * step_of(query) + 0.001 * of_year) * (0.8 + 0.4 * sentence_of(query))
     probs = {option.group: math.exp(nats) for option, nats in zip(query.options, answer.logprobs_nats, strict=True)}
     return with_probs(query, {**probs, "neutral": probs["neutral"] + drift, "male": probs["male"] - drift})
 
 
-@pytest.mark.xfail(reason="the test awaits the statistics of drifts that are in work", strict=False)
 @pytest.mark.usefixtures("untold")
 @pytest.mark.parametrize(
     ("err", "words", "claimed"), [(hidden, "female words (she)", False), (pretended, "neutral words", True)]
@@ -363,7 +362,8 @@ def test_an_error_beyond_the_interval_is_warned_of_where_the_finding_stays(plant
     told = run(tmp_path).manifest["precision"]
     assert told["could_change"] == []
     assert "Warning" in told["said"][1]
-    assert "3 results" in told["said"][1]
+    # Effect of W, slope and log-odds slope of female and male words; effect and slope of their difference.
+    assert told["beyond_interval"] == 8
 
 
 @pytest.mark.usefixtures("untold", "few_resamples")
@@ -377,7 +377,7 @@ def test_of_everything_the_error_is_known(plant: Plant, tmp_path: Path) -> None:
     known = both.notna()
     assert table["error"][known].to_numpy() == pytest.approx(both[known].to_numpy(), abs=1e-9)
     assert (table["low"][known] == table["error"][known]).all()
-    assert "all 360 items were read again" in found.manifest["precision"]["said"][0]
+    assert "all 720 items were read again" in found.manifest["precision"]["said"][0]
 
 
 # Results that are moved.
@@ -501,15 +501,20 @@ def row_of(result: Result, error: float) -> dict[str, Any]:
     return {"measure": result.measure, **result.group, "error": error, "low": error, "high": error}
 
 
-@pytest.mark.xfail(reason="the test awaits the statistics of drifts that are in work", strict=False)
 @pytest.mark.parametrize(("error", "turns"), [(0.3, False), (25.0, True), (-25.0, False)])
-def test_a_finding_of_the_best_and_the_worst_turns_far_from_either_neutral_value(error: float, turns: bool) -> None:
+def test_a_finding_of_the_best_and_the_worst_turns_where_their_difference_does(error: float, turns: bool) -> None:
     """Both are many half intervals from what the best baseline has, before and after."""
     best, worst = of_dimension("age", 60.0, 5.0), of_dimension("gender", 40.0, 3.0)
-    told, table = judged([best, worst], [row_of(best, error), row_of(worst, 0.0)], probes.load("bias-extraction"))
+    group = {**best.group, "dimension": "all"}
+    detail = {"n_dimensions": 2.0, "claim_low": 12.0, "claim_high": 28.0}
+    gap = Result(
+        "dimension_gap", group, 20.0, 12.0, 28.0, neutral=0.0, p=1e-6, q=1e-6, detail=detail, note="age less gender"
+    )
+    rows = [row_of(best, 0.0), row_of(worst, 0.0), row_of(gap, error)]
+    told, table = judged([best, worst, gap], rows, probes.load("bias-extraction"))
     named = [text for text in told["could_change"] if "age is done best" in text and "gender worst" in text]
     assert bool(named) is turns
-    assert table["could_change"].tolist() == [turns, False]
+    assert table["could_change"].tolist() == [False, False, turns]
     assert (told["said"][-1] == NONE_TURNED) is not turns
 
 
@@ -520,7 +525,6 @@ class Ranks:
         return compared(results, evidence.frame, evidence.design, 0.05)
 
 
-@pytest.mark.xfail(reason="the test awaits the statistics of drifts that are in work", strict=False)
 @pytest.mark.parametrize(("error", "turns"), [(0.4, False), (0.6, True)])
 def test_a_finding_that_ranks_models_turns_where_their_order_does(error: float, turns: bool) -> None:
     """A drift of either is claimed all the time; which model has the larger one is not."""
@@ -531,7 +535,7 @@ def test_a_finding_that_ranks_models_turns_where_their_order_does(error: float, 
     ]
     told, _ = judged(gaps, [row_of(gaps[0], error), row_of(gaps[1], 0.0)], Ranks())
     assert [text.partition(" points")[0] for text in told["could_change"]] == [
-        "Over 2 models, female-male by date (mgc) drifts most in m-70m (+2"
+        "Over 2 models, female-male by date (mgc) has the steepest slope in m-70m (+2"
     ] * turns
 
 
@@ -567,7 +571,6 @@ def test_results_whose_error_nobody_knows_are_counted() -> None:
 # Every audit.
 
 
-@pytest.mark.xfail(reason="the test awaits the statistics of drifts that are in work", strict=False)
 @pytest.mark.slow
 @pytest.mark.usefixtures("untold")
 @pytest.mark.parametrize(
@@ -675,7 +678,7 @@ def test_results_and_key_are_those_without_reading_again(
 ) -> None:
     plant(steeper(0.2))
     first = run(tmp_path)
-    assert part(run(tmp_path, "more", recheck=12))["items"] == 12
+    assert part(run(tmp_path, "more", recheck=2 * YEARS))["items"] == 2 * YEARS
     more = run(tmp_path, "more", recheck=300)
     monkeypatch.setattr(precision, "read_again", lambda *_: None)
     without = run(tmp_path, "without")

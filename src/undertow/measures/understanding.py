@@ -415,7 +415,7 @@ def _between_dimensions(
     low, high = interval(1 - ALPHA)
     yield Tested(
         Result(
-            "dimension_gap", group, value, low, high, n=int(n_texts.sum()), unit="percentage points",
+            "dimension_gap", group, value, low, high, n=int(n_texts.sum()), unit="percentage points", neutral=0.0,
             p=(1 + hits) / (1 + N_SHUFFLES), detail={"n_dimensions": float(len(enough))},
             note=f"{best} less {worst}",
         ),

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 MOVE_WITH_VALUE = (
     *("above_baseline", "above_low", "above_high"),
-    *(f"{kind}_{end}" for kind in ("corrected", "sentences", "values", "bound", "ols") for end in ("low", "high")),
+    *(f"{kind}_{end}" for kind in ("claim", "corrected", "sentences", "values", "bound", "ols") for end in ("low", "high")),
 )
 """Further numbers of a result that are its value, less something that has no error, or the ends of its intervals."""
+STANDARD_DEVIATIONS = frozenset({"w_effect", "w_effect_over_prompts"})
+"""Measures that cannot be below 0."""
 OTHER_TEST = "values"
 """Beginning of the p and q of a further test of the same value."""
 HALF_WIDTH_SDS = 1.96
@@ -200,6 +202,8 @@ def moved_by(result: Result, error: float) -> Result:
     """The result as it would be without an error: value and interval moved, p and q as far as their distribution stays what it is."""
     detail = {name: number - error if name in MOVE_WITH_VALUE else number for name, number in result.detail.items()}
     value, low, high = result.value - error, result.low - error, result.high - error
+    if result.measure in STANDARD_DEVIATIONS:
+        value, low, high = (max(end, 0.0) if math.isfinite(end) else end for end in (value, low, high))
     p, q = _moved_test((result.p, result.q), result, value)
     if f"{OTHER_TEST}_p" in detail:
         names = f"{OTHER_TEST}_p", f"{OTHER_TEST}_q"
