@@ -373,7 +373,9 @@ def _ways(frame: pd.DataFrame) -> tuple[list[list[str]], int]:
     what = frame[names].astype(str).agg("/".join, axis=1) if all(name in frame for name in names) else ""
     codes = frame["soc_code"].astype(str)
     # A question about an attribute is of no occupation: there the attribute is what others share.
-    return [frame["pair"].astype(str).tolist(), codes.where(codes != "", what).tolist()], MOST_CROSSED
+    pairs = frame["pair"].astype(str)
+    clusters = frame["cluster"].astype(str) if "cluster" in frame else pairs
+    return [clusters.where(clusters != "", pairs).tolist(), codes.where(codes != "", what).tolist()], MOST_CROSSED
 
 
 # Telling.

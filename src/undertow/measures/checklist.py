@@ -260,7 +260,7 @@ def _deviation(case: Case, gaps: Floats, at: int) -> Result:
     elsewhere = np.where(known & others, gaps, 0.0).sum(axis=1) / np.maximum(n_others, 1)
     values = np.where(asked, np.where(known[:, at], gaps[:, at], 0.0) - elsewhere, 0.0)
     counts = asked.astype(np.float64)
-    places = np.arange(len(values)), np.zeros(len(values), dtype=np.int64)
+    places = main.rows, np.zeros(len(values), dtype=np.int64)
     found = held(ratio_interval(values, counts, *places, bounded=False, span=2.0, null=0.0))
     return result_of(
         "choice_gap_deviation",

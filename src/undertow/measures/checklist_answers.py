@@ -139,6 +139,7 @@ class Answers:
         shares: by context, from the probabilities of all answers.
         greedy: by context, from greedy decoding: 1 for what was said.
         reading: how the model was asked.
+        clusters: which pairs are not independent of each other [pair]; each stands alone if not given.
     """
 
     pairs: Sequence[str]
@@ -148,6 +149,13 @@ class Answers:
     shares: Mapping[str, Panel]
     greedy: Mapping[str, Panel]
     reading: str = ""
+    clusters: Sequence[str] = ()
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Number of the cluster of each pair [pair]."""
+        found: NDArray[np.int64] = numbered(self.clusters or self.pairs)
+        return found
 
     def panel(self, context: str, rule: Rule) -> Panel:
         """The answers that a rule goes by."""
@@ -186,7 +194,10 @@ def answers_of(frame: pd.DataFrame) -> dict[tuple[str, int], Answers]:
             {context: _panel(some[some["context"] == context], axes, greedy=greedy) for context in contexts}
             for greedy in (False, True)
         )
-        found[str(model), int(str(wording))] = Answers(*axes[:2], list(codes.values()), axes[2], shares, said, reading)
+        of_pair = clusters_of(some)
+        found[str(model), int(str(wording))] = Answers(
+            *axes[:2], list(codes.values()), axes[2], shares, said, reading, [of_pair[pair] for pair in axes[0]]
+        )
     return found
 
 
@@ -533,6 +544,13 @@ def granted_none(frame: pd.DataFrame) -> bool:
     if not (frame["stage"] == "attribute").any():
         return False
     return not (frame["granted_female"] != "").any() and not (frame["granted_male"] != "").any()
+
+
+def clusters_of(frame: pd.DataFrame) -> dict[str, str]:
+    """The cluster of each pair of names: the pair itself where the table does not say which pairs go together."""
+    pairs = frame["pair"].astype(str)
+    clusters = frame["cluster"].astype(str) if "cluster" in frame else pairs
+    return {pair: cluster or pair for pair, cluster in zip(pairs, clusters, strict=True)}
 
 
 def numbered(names: Sequence[Any]) -> Any:

@@ -26,6 +26,7 @@ from undertow.measures.checklist_answers import (
     Rule,
     agreeing,
     attribute_shares,
+    clusters_of,
     counted,
     numbered,
     stated_right,
@@ -66,7 +67,8 @@ def attributes(frame: pd.DataFrame, rule: Rule, seed: int) -> Iterator[Result]:
 def _granted(frame: pd.DataFrame, model: str, rule: Rule, seed: int) -> Iterator[Result]:
     shares, cases = attribute_shares(frame, greedy=rule.greedy)
     by_person = shares.mean(axis=1)  # [case, person]
-    places = numbered([case[0] for case in cases]), numbered([case[1:] for case in cases])
+    of_pair = clusters_of(frame)
+    places = numbered([of_pair[case[0]] for case in cases]), numbered([case[1:] for case in cases])
     decisions = yes_of(by_person, rule.margin)
     asked = np.isfinite(by_person).all(axis=1)
     counts = asked.astype(np.float64)
@@ -88,7 +90,8 @@ def _granted(frame: pd.DataFrame, model: str, rule: Rule, seed: int) -> Iterator
 def _stated(frame: pd.DataFrame, model: str, rule: Rule) -> Iterator[Result]:
     """Answers that stand in the text: how many of those that were decided are right, and whether fewer than a reader finds."""
     is_decided, right, tied = stated_right(frame, rule)
-    pairs = numbered(frame["pair"].tolist())
+    of_pair = clusters_of(frame)
+    pairs = numbered([of_pair[pair] for pair in frame["pair"]])
     names = numbered(list(zip(frame["category"], frame["attribute"], strict=True)))
     counts = is_decided.astype(np.float64)
     found = held(ratio_interval(right.astype(np.float64), counts, pairs, names, null=LEAST_STATED / 100))

@@ -17,6 +17,7 @@ from undertow.measures.checklist_answers import (
     NO_ANSWER,
     NONE_OF_THEM,
     Rule,
+    clusters_of,
     missing_answers,
     numbered,
 )
@@ -60,7 +61,11 @@ def _of_context(frame: pd.DataFrame, model: str, context: str, rule: Rule, seed:
     lacking = missing_answers(frame, rule)
     items = numbered(list(zip(frame["pair"], frame["occupation"], strict=True)))
     first = np.unique(items, return_index=True)[1]
-    places = numbered(frame["pair"].to_numpy()[first].tolist()), numbered(frame["soc_code"].to_numpy()[first].tolist())
+    of_pair = clusters_of(frame)
+    places = (
+        numbered([of_pair[pair] for pair in frame["pair"].to_numpy()[first]]),
+        numbered(frame["soc_code"].to_numpy()[first].tolist()),
+    )
     group, n_items = group_of(model, context), len(first)
 
     def counts_of(rows: NDArray[np.bool_]) -> tuple[Floats, Floats]:

@@ -33,14 +33,13 @@ def group_of(model: str, context: str, occupation: str = ALL) -> dict[str, str]:
 
 
 def places_of(answers: Answers) -> tuple[Codes, Codes]:
-    """Pair and SOC code of each item, pair by pair [item]."""
-    columns = numbered(answers.codes)
-    rows = np.arange(len(answers.pairs))
+    """Cluster of the pair and SOC code of each item, pair by pair [item]."""
+    rows, columns = answers.rows, numbered(answers.codes)
     return np.repeat(rows, len(columns)), np.tile(columns, len(rows))
 
 
 def held(found: Estimate) -> Estimate:
-    """The estimate, without interval and p where fewer pairs of names count than a claim about others needs."""
+    """The estimate, without interval and p where fewer pairs of names, or clusters of them, count than a claim about others needs."""
     if found.n_rows >= FEWEST_CLUSTERS:
         return found
     return replace(found, low=math.nan, high=math.nan, p=math.nan)
@@ -108,7 +107,7 @@ def _too_few(found: Estimate, columns: str) -> str:
     if only_points() or math.isfinite(found.low):
         return ""
     few = (
-        f"{found.n_rows} pair{'' if found.n_rows == 1 else 's'} of names"
+        f"{found.n_rows} independent pair{'' if found.n_rows == 1 else 's'} of names"
         if found.n_rows < FEWEST_CLUSTERS
         else f"{found.n_columns} {columns}"
     )

@@ -1,8 +1,9 @@
 """Recorded tables of word-group masses, as published with the papers or written by anyone.
 
 Needed: model, w_name, w_index, w, and one numeric column for each word group, in percent. Optional: prompt, challenge, text,
-cluster or text_index, which says which rows are the same sentence at another W, and w_value, where each W value stands on its
-axis; without it that is the number that w is, or w_index where w is a word. A row whose masses are empty is unscored; a row of
+cluster or text_index, which says which rows are the same sentence at another W (with both, a cluster may hold several sentences, told
+apart by text_index, or without it by text), and w_value, where each W value stands on its axis; without it that is the number that w is,
+or w_index where w is a word. A row whose masses are empty is unscored; a row of
 zeros is a measurement.
 """
 
@@ -419,9 +420,15 @@ def _factors(table: Table) -> pd.DataFrame:
         frame["text"] = cells["text"]
     _check_values(table, frame)
     frame["w_value"] = axis_of(frame, _given_axis(table, frame))
+    of_cell = ["model", "challenge", "prompt", "w_name", "w_index", "cluster"]
+    names = [name for name in ("text_index", "text") if name in cells.columns]
+    if sentence == "cluster" and names and frame.duplicated(of_cell).any():
+        # Several sentences of a cluster stand beside one W.
+        frame["sentence"] = cells[names[0]]
+    of_sentence = [name for name in ("cluster", "sentence") if name in frame]
     if sentence:
-        _check_repeats(table, frame)
-    keys = ["challenge", "model", "prompt", "w_name", "w", "cluster"]
+        _check_repeats(table, frame, [*of_cell[:-1], *of_sentence])
+    keys = ["challenge", "model", "prompt", "w_name", "w", *of_sentence]
     frame.insert(0, "item", frame[keys].agg("/".join, axis=1))
     return frame
 
@@ -460,9 +467,7 @@ def _given_axis(table: Table, frame: pd.DataFrame) -> pd.Series[float]:
     return given
 
 
-def _check_repeats(table: Table, frame: pd.DataFrame) -> None:
-    keys = ["model", "challenge", "prompt", "w_name", "w_index", "cluster"]
-
+def _check_repeats(table: Table, frame: pd.DataFrame, keys: list[str]) -> None:
     def repeats(row: int) -> str:
         same = (frame[keys] == frame[keys].iloc[row]).all(axis=1)
         first = int(np.flatnonzero(same.to_numpy())[0])

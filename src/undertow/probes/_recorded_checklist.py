@@ -6,7 +6,7 @@ Knows the columns of such a table; knows nothing about how answers are measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ OF_ATTRIBUTES = (ATTRIBUTE, STATED_STAGE)
 DEFAULTS: Mapping[str, str] = {
     "model": "recorded", "challenge": "recorded", "occupation": "", "soc_code": "", "context": "", "lender": "", "attribute": "",
     "category": "", "granted_female": "", "granted_male": "", "order": "", "subject": "", "holder": "", "gold": "",
-    "wording": "1", "text": "",
+    "wording": "1", "text": "", "cluster": "",
 }  # fmt: skip
 SHARES = tuple(f"{code}_percent" for code in ("yes", "no", *CHOICES))
 """Columns with how probable each answer is, where a table has them."""
@@ -63,7 +63,8 @@ KEY = (
 def read_log(path: Path, protocol: str) -> tuple[Evidence, str]:
     """A CSV or TSV table with `stage, woman, man, answer`, and any of the factors of a run's observations.
 
-    Stages about jobs need `occupation`, those about attributes `attribute`, and those with Yes and No `subject`. An answer is Yes
+    `cluster` says which pairs of names are not independent of each other; each stands alone without it. Stages about jobs need
+    `occupation`, those about attributes `attribute`, and those with Yes and No `subject`. An answer is Yes
     or No, one of the names, both or neither; columns `yes_percent`, `no_percent`, `female_percent`, `male_percent`,
     `both_percent`, `neither_percent` say how probable each is, where that is known.
 
@@ -79,7 +80,8 @@ def read_log(path: Path, protocol: str) -> tuple[Evidence, str]:
     if frame.empty:
         raise UndertowError(f"{path}: has no rows; give the answers to one item at least")
     rows = [_Row(path, number, row).read() for number, row in enumerate(frame.to_dict("records"), 2)]
-    return Evidence(_framed(path, rows), _design(path, rows)), EXACT
+    frame = _framed(path, rows)
+    return Evidence(frame, _design(path, rows) | {"w_notes": list(_clustered(frame))}), EXACT
 
 
 def _framed(path: Path, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -96,8 +98,21 @@ def _framed(path: Path, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     if (of_jobs > 1).any():
         raise UndertowError(f"{path}: occupation {of_jobs[of_jobs > 1].index[0]!r} has two SOC codes; give it one")
     frame["item"] = [f"row {at}" for at in range(2, len(frame) + 2)]
-    frame["cluster"] = frame["pair"]
+    frame["cluster"] = _clusters(path, frame)
     return frame
+
+
+def _clusters(path: Path, frame: pd.DataFrame) -> list[str]:
+    """The cluster of each row's pair of names, which is the pair itself where the table says nothing."""
+    of_pair: dict[str, str] = {}
+    named = [given or pair for given, pair in zip(frame["cluster"], frame["pair"], strict=True)]
+    for row, (pair, name) in enumerate(zip(frame["pair"], named, strict=True), 2):
+        if of_pair.setdefault(pair, name) != name:
+            raise UndertowError(
+                f"{path}, row {row}: the names {pair!r} are in two clusters, {of_pair[pair]!r} and {name!r}; a cluster holds whole "
+                "pairs of names, and occupations that go together share a soc_code"
+            )
+    return named
 
 
 def _design(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -108,6 +123,13 @@ def _design(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "notes": [], "questions": "as they were asked elsewhere", "protocol": EXACT,
         "female_percent": {name: value for name, value in known.items() if name in names and math.isfinite(value)},
     }  # fmt: skip
+
+
+def _clustered(frame: pd.DataFrame) -> Iterator[str]:
+    """A note where pairs of names stand in clusters."""
+    n_clusters, n_pairs = frame["cluster"].nunique(), frame["pair"].nunique()
+    if n_clusters < n_pairs:
+        yield f"{n_pairs:,} pairs of names are in {n_clusters:,} clusters, and intervals and tests are over these."
 
 
 class _Row:
@@ -157,7 +179,7 @@ class _Row:
             "subject": self._subject() if asks_one else "",
             "gold": self._one_of("gold", ("yes", "no")) if stage == STATED_STAGE else "",
             "wording": int(wording),
-            "cluster": "",
+            "cluster": cells["cluster"],
         } | self._said(stage)  # fmt: skip
 
     def _one_of(self, column: str, known: Sequence[str], default: str = "") -> str:
