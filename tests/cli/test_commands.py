@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -75,7 +76,7 @@ def test_challenge_and_a_dry_run_tell_order_and_scale_of_each_w_list_and_what_wa
     years = ["2015", "1800", "2005", "1990", "2010", "2000", "1950", "1900"]
     (work.folder / "year.txt").write_text("\n".join(years), encoding="utf-8")
     (work.folder / "sorted.txt").write_text("\n".join(sorted(years)), encoding="utf-8")
-    found = {}
+    found: dict[Any, Any] = {}
     for w, scale, n_notes in (("place,year.txt", "", 1), ("sorted.txt", "index", 1), ("sorted.txt", "value", 0)):
         options = ["--w", w, *(["--w-scale", scale] if scale else [])]
         shown = work.json("challenge", "mgc", *options)

@@ -320,7 +320,7 @@ def test_of_several_prompts_their_mean_decides_and_nothing_else() -> None:
     over, alone = of["slope_over_prompts", "m", None], [of["slope", "m", prompt] for prompt in "ABC"]
     assert over.value == pytest.approx(np.mean([result.value for result in alone]))
     assert all(0 < result.p < 1 for result in alone)
-    mean = sum(one["she"] for one in masses.values()) / 3
+    mean = np.asarray(sum(one["she"] for one in masses.values())) / 3
     found = trend(np.arange(10), sentence_parts(np.arange(10), mean[None], np.ones((1, 12, 10))))
     assert (over.low, over.high, over.p) == pytest.approx((found.low[0], found.high[0], found.p[0]), rel=1e-6)
     p = {key: of[key].p for key in decided if key[0].startswith("slope")}

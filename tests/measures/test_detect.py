@@ -143,7 +143,7 @@ def test_the_interval_of_an_area_is_that_of_every_draw() -> None:
     for drawn in itertools.product(range(5), repeat=5):
         chosen = np.concatenate([np.flatnonzero(cluster == one) for one in drawn])
         areas.append(auroc(scores[chosen], positive[chosen]))
-    low, high = of_share(auroc(scores, positive), np.var(areas) * 5 / 4, 5)
+    low, high = of_share(auroc(scores, positive), float(np.var(areas)) * 5 / 4, 5)
     assert high - low > 0.1
     assert interval(found(pd.DataFrame(rows))["auroc", "delta_warm"]) == pytest.approx((low, high), abs=0.01)
 
@@ -813,7 +813,7 @@ def test_the_interval_of_combined_is_of_fits_made_anew_in_each_resample(monkeypa
         anew.append(auroc(held_out_log_odds(x[at], positive[at], cluster[at]), positive[at]))
         kept.append(auroc(table["combined"].to_numpy()[at], positive[at]))
     area = found(table, groups=["a", "b", "c"])["auroc", "combined"]
-    low, high = of_share(area.value, np.var(anew) * 12 / 11, 12)
+    low, high = of_share(area.value, float(np.var(anew)) * 12 / 11, 12)
     assert area.high - area.low == pytest.approx(high - low, rel=0.12)
     assert np.std(anew) > 1.2 * np.std(kept)
     assert (area.low, area.high) == pytest.approx((low, high), abs=0.06)

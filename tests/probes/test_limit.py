@@ -119,7 +119,7 @@ def sizes(items: list[Item]) -> dict[str, tuple[int, int]]:
     found = {}
     for name in dict.fromkeys(str(item.factors["w_name"]) for item in items):
         of_list = [item for item in items if item.factors["w_name"] == name]
-        sentences, values = ({key(item) for item in of_list} for key in (lambda i: i.cluster, lambda i: i.factors["w"]))
+        sentences, values = {item.cluster for item in of_list}, {item.factors["w"] for item in of_list}
         assert len(of_list) == len(sentences) * len(values)
         found[name] = (len(sentences), len(values))
     return found
@@ -222,7 +222,9 @@ def test_the_smallest_p_of_few_sentences_is_that_of_their_test() -> None:
     for n_clusters, n_tests in ((6, 1), (6, 4), (6, 8), (7, 3), (7, 4), (9, 12), (9, 13)):
         p = smallest_flip_p(n_clusters)
         agreeing = [
-            hits for hits in range(1, n_tests + 1) if benjamini_hochberg([p] * hits + [1.0] * (n_tests - hits))[0] < 0.05
+            hits
+            for hits in range(1, n_tests + 1)
+            if benjamini_hochberg([p] * hits + [1.0] * (n_tests - hits))[0] < 0.05
         ]
         assert fewest_hits(n_clusters, n_tests) == agreeing[0]
 

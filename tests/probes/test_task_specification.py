@@ -325,7 +325,7 @@ def test_a_finding_is_claimed_where_the_q_of_one_result_says_so(tmp_path: Path) 
     for finding in found:
         # `combined` is worse than total variation here, which is no claim that it adds anything.
         assert finding.found is (finding.of[0].q < 0.05 and finding.of[0].value > finding.of[0].neutral)
-        assert (finding.n_tests > 0) is not finding.decided
+        assert (finding.n_tests > 0) is (not finding.decided)
         assert math.isfinite(finding.of[0].low)
 
 

@@ -209,7 +209,7 @@ def test_numbers_of_a_visitor_are_fitted_to_the_numbers_whatever_their_order() -
     np.testing.assert_allclose(table["female fit"], slope * np.array(years) + start)
     np.testing.assert_allclose(curve.mean, slope * curve.x + start)
     dots = draw_curve(curve, found[0].labels, 0, 100).axes[0].lines[1]
-    assert list(dots.get_xdata()) == years
+    assert np.asarray(dots.get_xdata()).tolist() == years
 
 
 def test_a_list_of_the_package_keeps_its_places_and_tells_its_order() -> None:

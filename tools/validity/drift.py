@@ -121,10 +121,10 @@ def cell(noise: str, n_sentences: int, n_values: int, n_audits: int, seed: int) 
         if enough and len(effects) < n_audits // 10:
             effects += [any_effect(one, np.ones_like(one), seed=start).p for one in y[: AT_ONCE // 5]]
     p, p_planted, p_t, outside, p_others, shared = (np.concatenate(column) for column in zip(*rows, strict=True))
-    claims = (lambda ps: float(np.mean(ps < 0.05))) if enough and np.isfinite(p).all() else (lambda ps: math.nan)
+    told = enough and bool(np.isfinite(p).all())
     return Cell(
-        drift=claims(p),
-        power=claims(p_planted),
+        drift=float(np.mean(p < 0.05)) if told else math.nan,
+        power=float(np.mean(p_planted < 0.05)) if told else math.nan,
         t_power=float(np.mean(p_t < 0.05)),
         sentences=float(outside.mean()) if enough else math.nan,
         others=float(np.mean(p_others < 0.05)) if enough else math.nan,
@@ -139,7 +139,7 @@ def _t_p(x: np.ndarray, means: np.ndarray) -> np.ndarray:
     slope = means @ weights
     off = means - means.mean(axis=1, keepdims=True) - slope[:, None] * x
     error = np.sqrt((off**2).sum(axis=1) / (len(x) - 2) / (x @ x))
-    return 2 * stats.t.sf(np.abs(slope) / error, len(x) - 2)
+    return np.asarray(2 * stats.t.sf(np.abs(slope) / error, len(x) - 2))
 
 
 def runs_with_a_false_claim(noise: str, n_sentences: int, n_models: int, n_runs: int, seed: int) -> float:
@@ -215,7 +215,7 @@ def run_table(n_runs: int, only: Sequence[str]) -> str:
 def mean_table(n_audits: int) -> str:
     """Mean masses outside their interval, where sentences are skewed."""
     rng = np.random.default_rng(3)
-    kinds = {
+    kinds: dict[str, Callable[[tuple[int, ...]], np.ndarray]] = {
         "normal, mean 40%": lambda shape: 0.4 + 0.1 * rng.standard_normal(shape),
         "log-normal (sigma 1), mean 3%": lambda shape: np.minimum(0.02 * np.exp(rng.standard_normal(shape)), 1),
         "log-normal (sigma 1.5), mean 0.6%": lambda shape: np.minimum(

@@ -124,7 +124,7 @@ def power(  # noqa: PLR0913 - an option each
     shown = _like(like, group) if like is not None else None
     with stoppable("nothing was simulated"), progress_bar(as_json or as_csv, "simulating", "") as bar:
         curves = [
-            _curve(one, given, shown, lambda done, total, at=at: bar(at * total + done, len(lists) * total))  # type: ignore[misc]
+            _curve(one, given, shown, lambda done, total, at=at: bar(at * total + done, len(lists) * total))
             for at, one in enumerate(lists)
         ]
     if out is not None:
@@ -223,7 +223,7 @@ def _noise(given: Mapping[str, float | None], shown: ShownNoise | None) -> dict[
 
 def _rows(curves: Sequence[_Curve]) -> list[dict[str, Any]]:
     """A row for each design."""
-    return without_nan(
+    rows: list[dict[str, Any]] = without_nan(
         [
             dict(
                 zip(
@@ -245,6 +245,7 @@ def _rows(curves: Sequence[_Curve]) -> list[dict[str, Any]]:
             for one in curve.designs
         ]
     )
+    return rows
 
 
 def _plain(

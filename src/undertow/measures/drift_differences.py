@@ -136,9 +136,9 @@ class _Rows:
 def _is_bounded(frame: pd.DataFrame, group: str) -> bool:
     """Whether a model did not show all of a group's mass."""
     low, high = (f"{group}{end}" for end in BOUNDS)
-    return (
-        low in frame and high in frame and not np.array_equal(*map(_numbers, (frame[low], frame[high])), equal_nan=True)
-    )
+    if low not in frame or high not in frame:
+        return False
+    return not np.array_equal(_numbers(frame[low]), _numbers(frame[high]), equal_nan=True)
 
 
 def _numbers(column: pd.Series[Any]) -> Floats:

@@ -130,10 +130,10 @@ def compared(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str
         step = most.unit.rpartition(" per ")[2] or "step"
         what = f"{_lead(pair, design)} by {w_name} ({challenge})"
         over = "; of several prompts their mean" if any(one.measure == ALL_PROMPTS for one in gap_of.values()) else ""
-        ends = [f"{model} ({gap_of[model].value:+.2g} points a {step})" for model in (ranked[0], ranked[-1])]
+        ends = [f"{model} ({_two_digits(gap_of[model].value)} points a {step})" for model in (ranked[0], ranked[-1])]
         text = f"Over {len(ranked)} models, {what} has "
         if abs(abs(most.value) - abs(least.value)) <= TIE * abs(most.value):
-            text += f"slopes of one size ({most.value:+.2g} points a {step})"
+            text += f"slopes of one size ({_two_digits(most.value)} points a {step})"
         else:
             text += f"the steepest slope in {ends[0]} and the flattest in {ends[1]}"
         text += f"{over}; a drift is claimed in {sure} of {len(ranked)}."
@@ -149,6 +149,13 @@ def compared(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str
     return told
 
 
+def _two_digits(value: float) -> str:
+    """With a sign and two significant digits, of which one may be 0."""
+    places = 1 - math.floor(math.log10(abs(value))) if value else 1
+    return f"{value:+.{max(places, 0)}f}" if places <= MOST_PLACES else f"{value:+.1e}"
+
+
+MOST_PLACES = 5
 TIE = 1e-9
 """Slopes that are nearer than this share of their size are equal."""
 
@@ -255,13 +262,14 @@ def draw_grid(evidence: Evidence, groups: Sequence[str]) -> Iterator[Drawing]:
         )
 
 
-def drawn(rows: pd.DataFrame, line: Any, n_points: int = 50) -> tuple[Any, ...]:
+def drawn(rows: pd.DataFrame, line: Any, n_points: int = 50) -> tuple[Any, Any, Any, Any]:
     """A fitted line over the W values of its rows: positions, the line and its band."""
     import numpy as np
 
     at = rows["w_value" if "w_value" in rows else "w_index"]
     x = np.linspace(float(at.min()), float(at.max()), n_points)
-    return (x, line.at(x), *line.band(x))
+    low, high = line.band(x)
+    return x, line.at(x), low, high
 
 
 def draw_trajectories(

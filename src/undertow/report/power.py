@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
@@ -71,7 +72,7 @@ def describe_power(curves: Sequence[Curve]) -> str:
 
 def _draw(sheet: Sheet, curves: Sequence[Curve]) -> None:
     lines = sorted({values for curve in curves for _, values in curve.changes})
-    looks = {values: look_of(place) for place, values in enumerate(lines)}
+    looks: dict[int, dict[str, Any]] = {values: look_of(place) for place, values in enumerate(lines)}
     legend = sheet.group_legend([f"{values} values" for values in lines])
     name_px = line_px(TEXT_SIZE) + 6
     top = sheet.settle(height_px(legend) + 10 + len(curves) * (name_px + _PANEL_PX + _GAP_PX) + _BELOW_PX - _GAP_PX)
@@ -92,7 +93,7 @@ def _draw(sheet: Sheet, curves: Sequence[Curve]) -> None:
         top -= name_px + _PANEL_PX + _GAP_PX
 
 
-def _draw_lines(axes: Axes, curve: Curve, looks: Mapping[int, dict[str, str]], *, named: bool) -> None:
+def _draw_lines(axes: Axes, curve: Curve, looks: Mapping[int, dict[str, Any]], *, named: bool) -> None:
     sentences = sorted({design[0] for design in curve.changes})
     for values in sorted({design[1] for design in curve.changes}):
         along = [curve.changes[at, values] for at in sentences]
