@@ -155,9 +155,29 @@ def test_a_difference_by_hand() -> None:
     )
     assert (found.n, found.n_unscored, found.neutral, found.unit) == (18, 0, 0.0, "percentage points")
     assert found.group == {"challenge": "set", "prompt": "", "w_name": "date", "pronoun": "female"}
-    tested = [one for one in of.differences if math.isfinite(one.p)]
-    expected = stats.false_discovery_control([one.p for one in tested], method="bh")
-    assert [one.q for one in tested] == pytest.approx(expected)
+    check_corrected(of.differences)
+
+
+def check_corrected(differences: Sequence[Result]) -> None:
+    """Each q is Benjamini and Hochberg's by scipy, over the slopes, over the effects of W, and over all others."""
+    tested = [one for one in differences if math.isfinite(one.q)]
+    kinds = [" per " in one.unit or one.measure.removesuffix("_over_prompts") for one in tested]
+    kinds = [kind if kind in (True, OF_DIFFERENCE) else "" for kind in kinds]
+    for kind in set(kinds):
+        some = [one for one, of in zip(tested, kinds, strict=True) if of == kind]
+        expected = stats.false_discovery_control([one.p for one in some], method="bh")
+        assert [one.q for one in some] == pytest.approx(expected)
+
+
+def test_slopes_are_corrected_apart_from_what_differs_in_truth() -> None:
+    """With all other p at 0, a slope of p .03 beside one of .5 has q .06 by hand; with the others it would have .03 x 42 / 41."""
+    of = compare(record(table(LEVELS)), record(table(HIGHER, "two")))
+    slopes = [Result("slope", {"pronoun": str(p)}, 1.0, p=p, unit="percentage points per step") for p in (0.03, 0.5)]
+    effects = [Result(OF_DIFFERENCE, {"pronoun": str(n)}, 1.0, p=0.0) for n in range(20)]
+    means = [Result("mean_mass", {"pronoun": str(n)}, 1.0, p=0.0) for n in range(20)]
+    (found,) = differences.corrected([replace(of, differences=[*means, *slopes, *effects])])
+    assert [one.q for one in found.differences if one.measure == "slope"] == pytest.approx([0.06, 0.5])
+    check_corrected(found.differences)
 
 
 def drawn(n: int = 7, n_w: int = 9, seed: int = 0) -> list[Record]:
@@ -674,10 +694,8 @@ def test_of_several_prompts_the_mean_decides() -> None:
     assert np.isnan([one.q for one in by_prompt]).all()
     assert any(math.isfinite(one.p) for one in by_prompt)
     assert verdict(difference(of, "mean_mass_over_prompts")) == DIFFERS
-    tested = [one for one in of.differences if math.isfinite(one.p) and one.measure.endswith("_over_prompts")]
-    assert [one.q for one in tested] == pytest.approx(
-        stats.false_discovery_control([one.p for one in tested], method="bh")
-    )
+    assert all(math.isfinite(one.q) for one in of.differences if one not in by_prompt and math.isfinite(one.p))
+    check_corrected(of.differences)
     assert math.isfinite(difference(of, "slope_over_prompts").low)
 
 
@@ -916,10 +934,7 @@ def test_models_of_one_run_are_compared_with_each_other(tmp_path: Path) -> None:
     sizes = [difference(of, "mean_mass").value for of in compared.comparisons]
     assert sizes == pytest.approx([3 * (1 + 2.5 / 9), 6 * (1 + 2.5 / 9), 3 * (1 + 2.5 / 9)])
     assert not any("left out" in note for one in compared.comparisons for note in one.notes)
-    tested = [one for of in compared.comparisons for one in of.differences if math.isfinite(one.p)]
-    assert [one.q for one in tested] == pytest.approx(
-        stats.false_discovery_control([one.p for one in tested], method="bh")
-    )
+    check_corrected([one for of in compared.comparisons for one in of.differences])
     with pytest.raises(UndertowError, match="several models"):
         compare_folders(written(several("x"), tmp_path / "x"))
 

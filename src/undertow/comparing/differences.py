@@ -60,7 +60,11 @@ TIE_SHARE = 1e-9
 """Values that are nearer than this share of their size differ by rounding only: a tie, which is not tested."""
 CHANGED_SHARE = 1e-12
 """A group that moves a value by no more than this share of it has nothing of it."""
+EFFECT_OF_W = "w_effect_of_difference"
+"""The measure of what W does to a difference, of audits that judge differences themselves."""
 ONE_CLUSTER = "All items are in a single cluster, so there is no interval."
+SAME_SHARE = 1e-5
+"""An interval that is narrower than this share of its difference shows rounding: all clusters share one reading."""
 NO_SPREAD = "No cluster differs from the others here, which says little about others: there is no interval."
 HANGS = "Without some of its clusters the number cannot be had, so there is no interval."
 UNJUDGED = "Its noise at each value of W is not known here: there is no interval."
@@ -77,7 +81,7 @@ class Comparison:
         baseline: what the baseline run is called: its model, or more where both have one name.
         candidate: what the other run is called.
         differences: of each measure and group, candidate less baseline, with a 95% interval, p of a difference no larger than the margin,
-            and Benjamini-Hochberg q over all that are tested, in other comparisons that are told with it too; `detail` has the value of
+            and Benjamini-Hochberg q over all tests of the same `statement`, in comparisons told with it too; `detail` has the value of
             either on the items of both, `margin`, `inner_low` and `inner_high` (90% interval), and on how many clusters it rests.
             `comparing.verdicts.verdict` says what follows.
         notes: what was left out, and what to keep in mind.
@@ -178,17 +182,30 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
 
 
 def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Comparisons that are told together, each q for the tests of all of them.
+    """Comparisons that are told together, each q for the tests of the same statement in all of them.
 
-    Where masses were averaged over several prompts, a result by prompt has p and no q: the average decides what is claimed.
+    Slopes are one statement, effects of W another, and all other measures a third: means and effects at these values of W often do
+    differ, and under one correction with them a slope of no drift would be claimed too easily. Where masses were averaged over several
+    prompts, a result by prompt has p and no q: the average decides what is claimed.
     """
     from undertow.stats.multiplicity import benjamini_hochberg
 
-    decided = [[math.nan if _is_by_prompt(one, of) else one.p for one in of.differences] for of in comparisons]
-    q_values = iter(benjamini_hochberg([p for of in decided for p in of]))
+    decided: dict[str, list[float]] = {}
+    for of in comparisons:
+        for one in of.differences:
+            decided.setdefault(statement(one), []).append(math.nan if _is_by_prompt(one, of) else one.p)
+    q_values = {name: iter(benjamini_hochberg(p)) for name, p in decided.items()}
     return [
-        replace(of, differences=[replace(one, q=float(next(q_values))) for one in of.differences]) for of in comparisons
+        replace(of, differences=[replace(one, q=float(next(q_values[statement(one)]))) for one in of.differences])
+        for of in comparisons
     ]
+
+
+def statement(difference: Result) -> str:
+    """Which tests a difference is corrected with: those of slopes, of effects of W, or of all other measures."""
+    if PER in difference.unit:
+        return "slopes"
+    return "effects of W" if difference.measure.removesuffix(OVER_PROMPTS) == EFFECT_OF_W else "all others"
 
 
 def _is_by_prompt(difference: Result, of: Comparison) -> bool:
@@ -490,7 +507,7 @@ class _Rows:
             return replace(none, note=too_few(n_clusters))
         if math.isnan(low):
             return replace(none, note=HANGS)
-        if high - low <= TIE_SHARE * size:
+        if high - low <= max(TIE_SHARE * size, SAME_SHARE * abs(result.value)):
             return replace(none, note=NO_SPREAD)
         return _Errors(low, high, p, {**none.detail, INNER_LOW: inner_low, INNER_HIGH: inner_high})
 

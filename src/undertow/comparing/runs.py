@@ -22,7 +22,7 @@ from undertow.comparing.differences import Comparison, Progress, corrected, sile
 from undertow.comparing.differences import compare as compare_records
 from undertow.comparing.pairing import Matched, matchings, models_of
 from undertow.comparing.told import drawings, findings, notes_of, page_of, pair_name, strongest_first, told_of
-from undertow.comparing.verdicts import Margins, is_found, verdict
+from undertow.comparing.verdicts import MARGIN, Margins, is_found, verdict
 from undertow.records import Kind, Record, check_place, read_json, read_record, write_folder
 from undertow.types import Finding, Result, UndertowError, digest
 
@@ -275,17 +275,18 @@ def rows_of(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
 
 
 def _row_of(comparison: Comparison, one: Result) -> dict[str, str]:
-    from undertow.comparing.told import decimals, label, telling_keys
-    from undertow.report.words import number, probability
+    from undertow.comparing.told import decimals, digits, label, telling_keys
+    from undertow.report.words import MISSING, probability, significant
 
     titles, keys = told_of(comparison).titles, telling_keys(comparison.differences)
     places = decimals(one) if math.isfinite(one.value) else 2
     return {
         "what": label(one, titles, keys),
-        comparison.baseline: number(one.detail["baseline"], places),
-        comparison.candidate: number(one.detail["candidate"], places),
-        "difference": number(one.value, places),
-        "95% interval": f"{number(one.low, places)} to {number(one.high, places)}" if math.isfinite(one.low) else "",
+        comparison.baseline: digits(one.detail["baseline"], places),
+        comparison.candidate: digits(one.detail["candidate"], places),
+        "difference": digits(one.value, places),
+        "95% interval": f"{digits(one.low, places)} to {digits(one.high, places)}" if math.isfinite(one.low) else "",
+        "margin": significant(one.detail[MARGIN]) if MARGIN in one.detail else MISSING,
         "q": probability(one.q),
         "verdict": verdict(one) if math.isfinite(one.value) else "",
     }

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from undertow import probes
-from undertow.comparing.differences import Comparison
+from undertow.comparing.differences import Comparison, statement
 from undertow.comparing.replicates import columns_known, lacking_told
 from undertow.comparing.verdicts import (
     CANNOT_BE_TOLD,
@@ -20,6 +20,7 @@ from undertow.comparing.verdicts import (
     INNER_HIGH,
     INNER_LOW,
     MARGIN,
+    OVER_PROMPTS,
     VERDICTS,
     W_SPAN,
     is_found,
@@ -31,6 +32,7 @@ from undertow.report.telling import asked_of, beside_each_other
 from undertow.report.words import (
     MAX_DIGITS,
     MEASURES,
+    MINUS,
     MISSING,
     measure_title,
     number,
@@ -38,7 +40,7 @@ from undertow.report.words import (
     significant,
     significant_decimals,
 )
-from undertow.types import Finding, Result, Shown, Told
+from undertow.types import MAX_DECIMALS, Finding, Result, Shown, Told
 
 if TYPE_CHECKING:
     from undertow.records import Record
@@ -66,14 +68,15 @@ NOTES = (
     "Differences of slopes are judged as drifts are: the answers' differences, row by row, may have noise of each value of W, which "
     "neighbouring values share. Differences of mean masses are at these values of W, and not at others.",
     "p is how often chance alone would give a difference that far beyond its margin, if the true one were as large as the margin; q is p "
-    "after Benjamini and Hochberg's correction over all differences on this page. A difference within its margin has p = 1; one of "
-    "rounding is a tie and is not tested.",
+    "after Benjamini and Hochberg's correction over the tests of the same statement on this page: of slopes, of effects of W, or "
+    "of all other measures. A difference within its margin has p = 1; one of rounding is a tie and is not tested.",
 )
 GLOSSARY = {
     "value": "the number of the candidate less that of the baseline",
     "95% interval": "a range that, over many comparisons like this one, holds the true difference 95 times in 100",
     "p": "how often chance alone would give a difference this far beyond its margin, if the true one were as large as the margin",
-    "q": "p after Benjamini and Hochberg's correction over all differences on this page; values in bold have q below .05",
+    "q": "p after Benjamini and Hochberg's correction over the tests of the same statement on this page (of slopes, of effects of W, or of "
+    "all other measures); values in bold have q below .05",
     "n": "how many items of both runs the difference rests on",
     "unscored": "items that one of the two runs lacks or has no answer to",
     "baseline": "value in the baseline run, over the items of both",
@@ -139,14 +142,14 @@ def findings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
         titles: of the audit's own measures, by name.
     """
     several = len(comparisons) > 1
-    n_tests = sum(math.isfinite(one.q) for of in comparisons for one in of.differences)
+    tested = [statement(one) for of in comparisons for one in of.differences if math.isfinite(one.q)]
     said = [
         Finding(
             _sentence(one, of, titles, telling_keys(of.differences)),
             found=True,
             strength=strength(one),
             of=(named(of, one, several=several),),
-            n_tests=n_tests,
+            n_tests=tested.count(statement(one)),
         )
         for of in comparisons
         for one in of.differences
@@ -154,15 +157,15 @@ def findings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
     ]
     said.sort(key=lambda finding: -finding.strength)
     if len(comparisons) > MOST_PAIRS:
-        return [*said, *_not_found(comparisons, n_tests)]
-    return [*said, *(finding for of in comparisons for finding in _not_found([of], n_tests, several=several))]
+        return [*said, *_not_found(comparisons, len(tested))]
+    return [*said, *(finding for of in comparisons for finding in _not_found([of], len(tested), several=several))]
 
 
 def _not_found(comparisons: Sequence[Comparison], n_tests: int, *, several: bool = True) -> list[Finding]:
     """How many differences are not claimed, the strongest of them first in what the sentence rests on."""
     who = "" if not several else f"{comparisons[0].candidate} against {comparisons[0].baseline}: "
     if len(comparisons) > 1:
-        who = f"In {len(comparisons)} comparisons: "
+        who = f"All {len(comparisons)} comparisons together: "
     rows = strongest_first([named(of, one, several=several) for of in comparisons for one in of.differences])
     finite = [one for one in rows if math.isfinite(one.value)]
     lost = tuple(one for one in rows if not math.isfinite(one.value))
@@ -183,20 +186,20 @@ def _summary(comparisons: Sequence[Comparison], finite: Sequence[Result]) -> str
         same = f"All answers to {comparisons[0].n_answered:,} items are the same"
         return f"{same}, so all {len(finite):,} differences are 0." if finite else f"{same}."
     counts = counted(finite)
-    rest = [f"{counts[one]:,} {TOLD[one]}" for one in (EQUIVALENT, CANNOT_BE_TOLD) if counts[one]]
-    if not rest:
+    said = []
+    if counts[EQUIVALENT]:
+        one = counts[EQUIVALENT] == 1
+        said.append(
+            f"{counts[EQUIVALENT]:,} {'is' if one else 'are'} equivalent within {'its' if one else 'their'} margin"
+        )
+    if counts[CANNOT_BE_TOLD]:
+        more = "it differs" if counts[CANNOT_BE_TOLD] == 1 else "they differ"
+        said.append(f"of {counts[CANNOT_BE_TOLD]:,} it cannot be told whether {more} by more")
+    if not said:
         return ""
     many = "1 difference" if len(finite) == 1 else f"{len(finite):,} differences"
     none = " None is claimed." if not counts[DIFFERS] else ""
-    return f"Of {many}, {' and '.join(rest)}.{none}"
-
-
-TOLD = {
-    DIFFERS: "differ by more than their margin",
-    EQUIVALENT: "are equivalent within their margin",
-    CANNOT_BE_TOLD: "cannot be told",
-}
-"""Verdicts of several differences."""
+    return f"Of {many}, {'; '.join(said)}.{none}"
 
 
 def counted(differences: Sequence[Result]) -> dict[str, int]:
@@ -228,19 +231,32 @@ def title_of(measure: str, titles: Mapping[str, str]) -> str:
 
 
 def _sentence(one: Result, comparison: Comparison, titles: Mapping[str, str], keys: Sequence[str]) -> str:
-    what = label(one, titles, keys)
+    what = label(one, titles, keys) + _at_these(one)
     places = decimals(one)
     unit = f" {one.unit}" if one.unit and one.unit not in ("share", "r") else ""
     direction = "higher" if one.value > 0 else "lower"
-    interval = f"95% interval of the difference {number(one.low, places)} to {number(one.high, places)}"
+    interval = f"95% interval of the difference {digits(one.low, places)} to {digits(one.high, places)}"
     beyond = f"margin {significant(one.detail[MARGIN])}, q {probability(one.q)}"
     if not math.isfinite(one.detail["baseline"]):
-        return f"{what}: {number(one.value, places)}{unit}, {comparison.candidate} less {comparison.baseline}; {interval}, {beyond}."
-    first, second = (number(one.detail[side], places) for side in ("baseline", "candidate"))
+        return f"{what}: {digits(one.value, places)}{unit}, {comparison.candidate} less {comparison.baseline}; {interval}, {beyond}."
+    first, second = (digits(one.detail[side], places) for side in ("baseline", "candidate"))
     return (
-        f"{what} is {number(abs(one.value), places)}{unit} {direction} in {comparison.candidate} ({second}) than in "
+        f"{what} is {digits(abs(one.value), places)}{unit} {direction} in {comparison.candidate} ({second}) than in "
         f"{comparison.baseline} ({first}); {interval}, {beyond}."
     )
+
+
+def _at_these(one: Result) -> str:
+    """That a mean mass is one over the values of W that were asked, and says nothing of others."""
+    w_name = one.group.get("w_name", "")
+    return f" at these values of {w_name}" if w_name and one.measure.removesuffix(OVER_PROMPTS) == "mean_mass" else ""
+
+
+def digits(value: float, places: int) -> str:
+    """A number with these decimals; with an exponent where they would show nothing of it."""
+    if math.isfinite(value) and value != 0.0 and float(f"{value:.{places}f}") == 0.0 and places >= MAX_DECIMALS:
+        return f"{value:.1e}".replace("-", MINUS)
+    return number(value, places)
 
 
 def decimals(one: Result) -> int:
