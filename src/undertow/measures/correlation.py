@@ -652,16 +652,16 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
         raise _bad_cell(observations, "w_index", int(np.argmin(whole)), "a whole number, the place of w in its list")
     table["w_value"] = _numbers(observations, "w_value") if "w_value" in observations else table["w_index"]
     table["scored"] = [reason == "" for reason in _filled(observations["unscored"])]
+    # Columns are added all at once: single words may be some hundred groups.
+    masses: dict[str, pd.Series[float]] = {}
     for name in (UNCLAIMED, *groups):
-        table[name] = _numbers(observations, name)
-        table.loc[~table["scored"], name] = math.nan
-    for name in (UNCLAIMED, *groups):
+        masses[name] = pd.Series(_numbers(observations, name)).where(table["scored"])
         for end in BOUNDS:
             bound = f"{name}{end}"
-            table[bound] = table[name]
+            masses[bound] = masses[name]
             if bound in observations.columns:
-                table[bound] = pd.Series(_numbers(observations, bound)).where(table["scored"]).fillna(table[name])
-    return table
+                masses[bound] = pd.Series(_numbers(observations, bound)).where(table["scored"]).fillna(masses[name])
+    return pd.concat([table, pd.DataFrame(masses, index=table.index)], axis=1)
 
 
 def _texts(observations: pd.DataFrame, name: str) -> list[str]:

@@ -243,7 +243,8 @@ class _Telling:
         result, r, odds = self.result, self.beside.get("pearson_r"), self.beside.get("slope_log_odds")
         parts = [f"{self._points(result.value)} points a {self.step}, {self._interval()}"]
         if odds is not None and math.isfinite(odds.value) and "last" in odds.detail:
-            parts.append(f"odds times {math.exp(odds.detail['last'] - odds.detail['first']):.2g}")
+            ratio = math.exp(odds.detail["last"] - odds.detail["first"])
+            parts.append(f"odds times {_ratio(ratio)} over the whole list")
         if r is not None and math.isfinite(r.value):
             parts.append(f"r {r.value:+.2f}")
         shared = result.detail.get("autocorrelation", math.nan)
@@ -282,6 +283,13 @@ def _amount(points: float) -> str:
         return f"{points:.1f}"
     places = max(1 - math.floor(math.log10(points)), 2)
     return f"{points:.{places}f}" if places <= MOST_PLACES else f"{points:.1e}"
+
+
+def _ratio(value: float) -> str:
+    """Two significant digits, and as many as tell it from 1."""
+    off = abs(value - 1)
+    places = -math.floor(math.log10(off)) if off > 0 else 0
+    return f"{value:.2g}" if places < 2 or value < 0.1 else f"{value:.{min(places, MOST_PLACES)}f}"
 
 
 def _what(result: Result, design: Mapping[str, Any]) -> str:

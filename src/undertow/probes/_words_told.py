@@ -31,6 +31,8 @@ UNLIKE_MASSES = 0.01
 """Mean mass of the smallest group, by that of the largest: below this a reader is told."""
 MOST_ROWS = 60
 """Of the table on the page; `tables/words.csv` has all."""
+MOST_PLACES = 6
+"""Decimals of a number in that table; smaller ones have an exponent."""
 SHARE, PROBABILITY = "share", "probability"
 OVER_PROMPTS = "_over_prompts"
 NUMBERS = {"mean": "mean_mass", "w_effect": "w_effect", "slope": "slope", "log_odds_slope": "slope_log_odds"}
@@ -249,6 +251,8 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
 
     NaN where a word was not asked about, or is spelled like an earlier one, with which it counts.
     """
+    import pandas as pd
+
     kept = frame[[name for name in _KEPT if name in frame]].reset_index(drop=True)
     places: dict[tuple[tuple[str, ...], bool], list[int]] = {}
     options = [tuple(map(str, cell)) for cell in frame["options"]]
@@ -268,12 +272,13 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
             if bounded:
                 for row in rows:
                     high[row, column] = _most(frame, row, of_word, float(low[row, column]))
+    columns_of_words = {}
     for number in range(len(listed)):
         name = WORD.format(number)
-        kept[name] = (low[:, number] + high[:, number]) / 2
+        columns_of_words[name] = (low[:, number] + high[:, number]) / 2
         if bounded:
-            kept[f"{name}{LOW}"], kept[f"{name}{HIGH}"] = low[:, number], high[:, number]
-    return kept, listed
+            columns_of_words |= {f"{name}{LOW}": low[:, number], f"{name}{HIGH}": high[:, number]}
+    return pd.concat([kept, pd.DataFrame(columns_of_words)], axis=1), listed
 
 
 _KEPT = ("model", "challenge", "prompt", "w_name", "w_index", "w_value", "cluster", "unscored", "unclaimed")
@@ -347,13 +352,18 @@ def _cell(value: Any) -> str:
 
 
 def _interval(row: Mapping[Any, Any], name: str, *, signed: bool) -> str:
-    """The number with its interval, in as many digits as that tells."""
+    """The number with its interval, in as many digits as half the interval has, and two of the number where that is smaller."""
     value, low, high = (float(row[f"{name}{end}"]) for end in ("", "_low", "_high"))
     if not math.isfinite(value):
         return "none"
     half = (high - low) / 2
-    size = half if math.isfinite(half) and half > 0 else abs(value)
-    places = min(max(1 - math.floor(math.log10(size)), 0), 6) if size > 0 else 2
+    sizes = [one for one in (half, abs(value)) if math.isfinite(one) and one > 0]
+    # A wide interval must not make a mean of 0.4% look like 0.
+    size = min(sizes) if sizes and not signed else sizes[0] if sizes else 0.0
+    places = max(1 - math.floor(math.log10(size)), 0) if size > 0 else 2
     sign = "+" if signed else ""
+    if places > MOST_PLACES:
+        text = f"{value:{sign}.1e}"
+        return text if not math.isfinite(half) else f"{text} [{low:{sign}.1e}, {high:{sign}.1e}]"
     text = f"{value:{sign}.{places}f}"
     return text if not math.isfinite(half) else f"{text} [{low:{sign}.{places}f}, {high:{sign}.{places}f}]"
