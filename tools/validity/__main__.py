@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tools.validity import checklist, detection, drift
+from tools.validity import bias_in_text, checklist, detection, drift
 
 PAGE = Path(__file__).parents[2] / "docs" / "validity.md"
 HEAD = """# How far a claim holds
@@ -18,7 +18,12 @@ HEAD = """# How far a claim holds
 ones. Each cell of a table is a share of {audits:,} audits; where a section needs longer, it says how many it has. A claim should err
 in at most 5% of audits, and a 95% interval should miss the truth in at most 5%. A dash: the tool gives no number, and says why.
 """
-SECTIONS = {"drift": drift.section, "checklist": checklist.section, "detection": detection.section}
+SECTIONS = {
+    "drift": drift.section,
+    "checklist": checklist.section,
+    "detection": detection.section,
+    "bias-in-text": bias_in_text.section,
+}
 BREAK = "\n## "
 
 

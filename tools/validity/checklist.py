@@ -214,15 +214,18 @@ of a standard deviation of 1 where it is named, and one of the item ({ITEM_SD:g}
 Columns are pairs of names by occupations. Answers have probabilities, or are whole. Fewer than six pairs or six occupations have
 no interval and no claim over all occupations.
 """
+    of_rates, of_lines, of_runs = (max(n_audits // part, 20) for part in (2, 4, 20))
+    yield f"The tables of choice gaps have {n_audits:,} audits a cell.\n"
     yield from gap_tables(n_audits)
     yield "### A rate lies outside its interval\n"
-    yield rate_table(max(n_audits // 2, 20)) + "\n"
+    yield f"{of_rates:,} audits a cell.\n"
+    yield rate_table(of_rates) + "\n"
     yield "### A coefficient of the choice on the difference in grants lies outside its interval\n"
-    yield "Of the four kinds of effects on the choice, the one in which most lie outside.\n"
-    yield line_table(max(n_audits // 4, 20)) + "\n"
+    yield f"Of the four kinds of effects on the choice, the one in which most lie outside; {of_lines:,} audits each.\n"
+    yield line_table(of_lines) + "\n"
     yield "### Runs of 10 pairs and 20 occupations that claim something, after the correction\n"
     yield (
         "Where *occupations* or *both* have effects, occupations do differ, and claims about one occupation are right; there is "
-        "nothing to claim over all of them.\n"
+        f"nothing to claim over all of them. {of_runs:,} runs a cell.\n"
     )
-    yield run_table(max(n_audits // 20, 10)) + "\n"
+    yield run_table(of_runs) + "\n"
