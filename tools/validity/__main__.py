@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tools.validity import bias_in_text, checklist, detection, drift
+from tools.validity import bias_in_text, checklist, comparisons, detection, drift
 
 PAGE = Path(__file__).parents[2] / "docs" / "validity.md"
 HEAD = """# How far a claim holds
@@ -20,6 +20,7 @@ in at most 5% of audits, and a 95% interval should miss the truth in at most 5%.
 """
 SECTIONS = {
     "drift": drift.section,
+    "comparisons": comparisons.section,
     "checklist": checklist.section,
     "detection": detection.section,
     "bias-in-text": bias_in_text.section,
