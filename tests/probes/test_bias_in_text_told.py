@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from scripted import Script
 from undertow import probes
 from undertow.audit import Run
 from undertow.challenge.descriptions import TASKS
+from undertow.challenge.document_sources import load_documents
 from undertow.challenge.documents import DIMENSIONS
 from undertow.probes.base import Evidence
 from undertow.types import Choice, Finding, Query, UndertowError, Writing
@@ -257,6 +259,40 @@ def test_no_effect_is_told_of_one_slot_that_never_changes_alone(tmp_path: Path) 
     alts = [drawing.alt for drawing in probe.draw(given, results)]
     assert any("target + text reference: bias + text" in alt for alt in alts)
     assert not any("text reference: text" in alt for alt in alts)
+
+
+PLANTED = """[bias-diagnosis.own]
+text = "Is there {what} in the {where}?\\nAnswer:"
+[bias-diagnosis.own.slots]
+what = ["bias", "toxicity"]
+where = ["text", "passage"]
+"""
+
+
+@pytest.mark.parametrize(("n_wordings", "effects"), [(2, {"what + where": 100.0}), (0, {"what": 100.0, "where": 0.0})])
+def test_slots_of_a_file_of_wordings_are_told_apart_only_where_they_change_alone(
+    n_wordings: int, effects: dict[str, float], script: Script, untold: None, tmp_path: Path
+) -> None:
+    """Right where bias is asked for and wrong where toxicity is, whatever else it says; two of the four wordings differ in both."""
+    (tmp_path / "own.toml").write_text(PLANTED, encoding="utf-8")
+    biased = {one.text: one.biased for one in load_documents("undertow-statements").evaluation}
+
+    def say(query: Query) -> Any:
+        assert isinstance(query, Choice)
+        is_right = "Is there bias" in query.prompt
+        return labelled(query, "Yes" if biased[query.prompt.partition("\n")[0]] is is_right else "No")
+
+    script(say)
+    run = undertow.run(
+        DIAGNOSIS, "scripted", description_file=str(tmp_path / "own.toml"), classes="own", wordings=n_wordings, documents=20,
+        out=tmp_path / "run",
+    )  # fmt: skip
+    found = [one for one in run.record.results if one.measure == "slot_effect" and one.group["dimension"] == "all"]
+    assert {one.group["slot"]: abs(one.value) for one in found} == effects
+    claimed = [one.of[0].group["slot"] for one in run.findings if one.found and one.of[0].measure == "slot_effect"]
+    assert set(claimed) == {name for name, value in effects.items() if value}
+    shares = {one.group["source"] for one in run.record.results if "slot" in one.group.get("source", "")}
+    assert {f"slot {name}" for name in effects} >= shares - {"slots together"}
 
 
 def test_words_that_move_one_dimension_are_told_of_it() -> None:
@@ -526,6 +562,30 @@ def test_recorded_answers_that_are_no_label_are_missing(
         if one.group["model"] and "slot" not in one.group and "source" not in one.group
     ]
     assert {one.n_unscored for one in whole if one.group["dimension"] == "all"} == {n_missing}
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("n", [2, 3, 5, 6])
+def test_few_texts_that_agree_have_no_interval_and_no_claim(task: str, n: int, untold: None, tmp_path: Path) -> None:
+    """Six that are all right have that of Clopper and Pearson: more than .025^(1/6), 54%, of all."""
+    labels = {DIAGNOSIS: ["Yes"] * n, IDENTIFICATION: ["age"] * n}
+    golds = labels.get(task, [f"words {at}" for at in range(n)])
+    path = tmp_path / "answers.csv"
+    path.write_text(
+        "document,gold,answer,text,span\n"
+        + "\n".join(f"d{at},{gold},{gold},A {gold} B.,a {gold}" for at, gold in enumerate(golds))
+    )
+    run = undertow.score(path, probe=task, out=tmp_path / "run")
+    (first,) = [one for one in run.record.results if one.measure == run.findings[0].of[0].measure and one.group["model"]
+                and one.group["dimension"] == "all"]  # fmt: skip
+    assert first.value == pytest.approx(100)
+    if n < 6:
+        of_all = [one for one in run.record.results if one.measure != "share_of_variance"]
+        assert all(math.isnan(one.low) and math.isnan(one.high) and math.isnan(one.q) for one in of_all)
+        assert math.isnan(first.detail["above_low"])
+        assert not any(finding.found for finding in run.findings)
+    else:
+        assert (first.low, first.high) == (pytest.approx(100 * 0.025 ** (1 / 6)), pytest.approx(100))
 
 
 def test_a_column_of_clusters_is_kept(untold: None, tmp_path: Path) -> None:

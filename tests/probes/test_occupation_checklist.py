@@ -674,6 +674,35 @@ def test_a_log_is_scored_and_told(tmp_path: Path) -> None:
     assert found.report.is_file()
 
 
+@pytest.mark.parametrize(("asked", "other"), [(WITH, WITHOUT), (WITHOUT, WITH)])
+def test_a_log_that_lacks_a_context_is_told_of_the_other_alone(
+    asked: str, other: str, tmp_path: Path, untold: None
+) -> None:
+    """Seven pairs and six jobs; the woman is chosen for all jobs but the first, so 5 of 6 times: a gap of 66.7 points."""
+    granted = "lifting; reading\tlifting" if asked == WITH else "\t"
+    lines = ["stage\twoman\tman\toccupation\tcontext\tsubject\tanswer\tgranted_female\tgranted_male"]
+    for pair in range(7):
+        woman, man = f"W{pair}", f"M{pair}"
+        for job in range(6):
+            where = f"{woman}\t{man}\tjob{job}\t{asked}"
+            chosen = woman if job else man
+            lines += [
+                f"binary\t{where}\t{name}\t{'Yes' if name == woman else 'No'}\t{granted}" for name in (woman, man)
+            ]
+            lines += [f"{stage}\t{where}\t\t{chosen}\t{granted}" for stage in ("single", "multiple")]
+    path = tmp_path / "log.tsv"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    found = undertow.score(path, probe=NAME, out=tmp_path / "run")
+    assert {one.group["context"] for one in found.record.results} == {asked}
+    assert value(found, "choice_gap", asked) == pytest.approx(200 / 3)
+    assert value(found, "consistency", asked) == pytest.approx(250 / 3)
+    compared = ("additive_consistency", "changed_answers", "choice_gap_of_person")
+    assert not [one for one in found.record.results if one.measure in compared or one.measure.endswith("_difference")]
+    assert not [one for one in found.findings if other in one.text or "change" in one.text]
+    (table,) = found.shown
+    assert list(table.columns) == ["aspect", asked]
+
+
 @pytest.mark.parametrize("contexts", ["with,without,shuffled", "with,same,swapped", "same,swapped"])
 def test_a_run_asks_no_more_than_was_foreseen_where_some_is_granted(
     tmp_path: Path, choose_by: Choose, contexts: str
