@@ -530,6 +530,7 @@ def _differences(scored: _Scored, group: Mapping[str, str], score: str, baseline
         of_score = both.area_draws(score)
         draws = of_score - both.area_draws(baseline)[: len(of_score)]
         low, high = both.interval(draws, value, share=False)
+        low, high = max(low, -1.0), min(high, 1.0)
         p = math.nan
         if math.isfinite(value) and (score == COMBINED or (score, baseline) == (TOTAL_VARIATION, ENTROPY)):
             p = both.exchange_p(value, both.areas_without(score) - both.areas_without(baseline))

@@ -1,0 +1,198 @@
+"""`undertow score` of tables whose rows are not independent: what a column `cluster` says goes together is resampled together.
+
+In all of these tables clusters differ, and there is nothing to find.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from conftest import Cli
+
+Rows = Iterator[dict[str, Any]]
+pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
+
+
+def drifts(rng: np.random.Generator) -> Rows:
+    """Eight clusters of six sentences along twelve years; each cluster has a slope of its own, 0 in the mean of all."""
+    slopes = rng.normal(0, 1, 8)
+    for cluster, slope in enumerate(slopes):
+        for sentence in range(6):
+            for year in range(12):
+                share = 50 + slope * (year - 5.5) + rng.normal(0, 1)
+                yield {
+                    "model": "m", "w_name": "year", "w_index": year, "w": 1900 + year, "text_index": f"{cluster}.{sentence}",
+                    "cluster": f"k{cluster}", "xe": share, "ze": 100 - share,
+                }  # fmt: skip
+
+
+def ends(rng: np.random.Generator) -> Rows:
+    """Sixteen clusters of six sentences, eight of either kind; clusters move more or less, either way, and kinds do not differ."""
+    decided, way = rng.permutation(16) < 8, rng.choice([-1, 1], 16)
+    for cluster, size in enumerate(np.exp(rng.normal(1, 0.7, 16))):
+        for sentence in range(6):
+            moved = way[cluster] * size * np.exp(rng.normal(0, 0.3))
+            yield {
+                "model": "m", "sentence": f"{cluster}.{sentence}", "well_specified": "yes" if decided[cluster] else "no",
+                "cluster": f"k{cluster}", "w_first_xe": 50, "w_first_ze": 50, "w_last_xe": 50 + moved, "w_last_ze": 50 - moved,
+            }  # fmt: skip
+
+
+def choices(rng: np.random.Generator) -> Rows:
+    """Eight clusters of five pairs of names and eight jobs; a cluster leans to its women or to its men, 0 in the mean."""
+    for cluster, lean in enumerate(rng.normal(0, 20, 8)):
+        for pair in range(5):
+            for job in range(8):
+                for order in ("female first", "male first"):
+                    woman = float(np.clip(50 + lean + rng.normal(0, 10), 1, 99))
+                    yield {
+                        "stage": "single", "woman": f"W{cluster}.{pair}", "man": f"M{cluster}.{pair}", "occupation": f"job {job}",
+                        "order": order, "cluster": f"k{cluster}", "answer": f"{'WM'[woman < 50]}{cluster}.{pair}",
+                        "female_percent": woman, "male_percent": 100 - woman,
+                    }  # fmt: skip
+
+
+def labels(rng: np.random.Generator) -> Rows:
+    """Ten clusters of twelve texts, half of them biased; a cluster's answers are mostly right or mostly wrong, whichever chance says."""
+    for cluster, right in enumerate(rng.choice([0.15, 0.85], 10)):
+        for text in range(12):
+            gold = text % 2 == 0
+            said = gold == bool(rng.random() < right)
+            yield {
+                "document": f"{cluster}.{text}", "gold": ("No", "Yes")[gold], "answer": ("No", "Yes")[said], "cluster": f"k{cluster}",
+            }  # fmt: skip
+
+
+def spans(rng: np.random.Generator) -> Rows:
+    """Ten clusters of six texts of four words and two wordings; chance says in which of the two a cluster's answers have more of them."""
+    for cluster, better in enumerate(rng.integers(1, 3, 10)):
+        for text, wording in itertools.product(range(6), (1, 2)):
+            words = [f"word{cluster}{text}{at}" for at in range(4)]
+            said = [word if rng.random() < (0.9 if wording == better else 0.5) else "another" for word in words]
+            yield {
+                "document": f"{cluster}.{text}", "gold": " ".join(words), "answer": " ".join(said), "cluster": f"k{cluster}",
+                "wording": wording, "slot_tone": ("plain", "formal")[wording - 1],
+            }  # fmt: skip
+
+
+def dimensions(rng: np.random.Generator) -> Rows:
+    """The same for what a text is biased about."""
+    for row in labels(rng):
+        names = {"Yes": "race", "No": "gender"}
+        yield row | {"gold": names[row["gold"]], "answer": names[row["answer"]]}
+
+
+MAIN = {
+    "spurious-correlation": (drifts, {"measure": "slope"}),
+    "task-specification": (ends, {"measure": "auroc", "score": "total_variation"}),
+    "occupation-checklist": (choices, {"measure": "choice_gap", "occupation": "all"}),
+    "bias-diagnosis": (labels, {"measure": "accuracy", "dimension": "all"}),
+    "bias-extraction": (spans, {"measure": "token_f1", "dimension": "all"}),
+    "bias-identification": (dimensions, {"measure": "exact_match", "dimension": "all"}),
+    "bias-rephrasing": (spans, {"measure": "token_f1", "dimension": "all"}),
+}
+"""A table of each audit without an effect, and the number that its clusters bear on."""
+Score = Callable[[str, pd.DataFrame], tuple[pd.DataFrame, list[dict[str, Any]]]]
+
+
+@pytest.fixture
+def score(cli: Cli, tmp_path: Path) -> Score:
+    """The results and findings of a table."""
+
+    def scored(probe: str, table: pd.DataFrame) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+        table.to_csv(tmp_path / "own.csv", index=False)
+        done = cli("score", "own.csv", "--probe", probe, "--out", "run", "--overwrite", "--json")
+        assert done.returncode == 0, done.stderr
+        return pd.read_csv(tmp_path / "run" / "results.csv"), json.loads(done.stdout)["findings"]
+
+    return scored
+
+
+def half_width(results: pd.DataFrame, chosen: dict[str, str]) -> float:
+    """Of the interval of the number that the clusters bear on."""
+    for column, value in chosen.items():
+        results = results[results[column] == value]
+    first = results[results["model"].notna() & (results["model"] != "")].iloc[0]
+    return float(first["high"] - first["low"]) / 2
+
+
+@pytest.mark.parametrize("probe", MAIN)
+def test_a_column_of_clusters_widens_the_interval(probe: str, score: Score) -> None:
+    """Sentences, names or texts of a cluster are alike, so that they count for less than as many independent ones."""
+    make, chosen = MAIN[probe]
+    table = pd.DataFrame(make(np.random.default_rng(1)))
+    clustered, alone = (half_width(score(probe, one)[0], chosen) for one in (table, table.drop(columns="cluster")))
+    assert clustered > 1.3 * alone
+
+
+@pytest.mark.parametrize("probe", MAIN)
+def test_five_clusters_have_no_interval_however_many_rows_they_hold(probe: str, score: Score) -> None:
+    make, chosen = MAIN[probe]
+    table = pd.DataFrame(make(np.random.default_rng(1)))
+    table["cluster"] = table["cluster"].str[1:].astype(int) % 5
+    results, findings = score(probe, table)
+    assert math.isnan(half_width(results, chosen))
+    assert not any(one["found"] for one in findings)
+
+
+SEEDS = (2, 3, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("probe", MAIN)
+def test_nothing_is_claimed_of_clusters_that_differ(probe: str, score: Score) -> None:
+    """Of three tables each; were all rows independent, some would have a claim. One table in twenty may have one as it is."""
+    make, _ = MAIN[probe]
+    claimed = {"clustered": 0, "alone": 0}
+    for seed in SEEDS:
+        table = pd.DataFrame(make(np.random.default_rng([seed, 7])))
+        for name, one in (("clustered", table), ("alone", table.drop(columns="cluster"))):
+            told = [finding["text"] for finding in score(probe, one)[1] if finding["found"]]
+            claimed[name] += bool(told)
+    assert claimed["clustered"] == 0
+    assert claimed["alone"] > 0
+
+
+def test_a_cluster_of_sentences_counts_as_their_mean(score: Score) -> None:
+    """Six sentences of each cluster beside each year, and one with their mean."""
+    table = pd.DataFrame(drifts(np.random.default_rng(1)))
+    keys = ["model", "w_name", "w_index", "w", "cluster"]
+    of_sentences, of_means = (
+        score("spurious-correlation", one)[0]
+        for one in (table, table.groupby(keys, as_index=False)[["xe", "ze"]].mean())
+    )
+    names = ["value", "low", "high", "p"]
+    for measure in ("slope", "slope_gap"):
+        first, second = (one.loc[one["measure"] == measure, names].to_numpy() for one in (of_sentences, of_means))
+        assert np.isfinite(first).all()
+        assert first == pytest.approx(second, abs=1e-9)
+
+
+def test_a_cluster_holds_each_sentence_once_and_whole_pairs_of_names(cli: Cli, tmp_path: Path) -> None:
+    sentences = pd.DataFrame(drifts(np.random.default_rng(1))).iloc[:24]
+    names = pd.DataFrame(choices(np.random.default_rng(1))).iloc[:40]
+    for probe, table, said in (
+        ("spurious-correlation", pd.concat([sentences, sentences.iloc[[5]]]), "repeats the sentence"),
+        ("occupation-checklist", names.assign(cluster=[f"k{at % 2}" for at in range(40)]), "row 3: the names 'W0.0/M0.0' are in two"),
+    ):  # fmt: skip
+        table.to_csv(tmp_path / "own.csv", index=False)
+        done = cli("score", "own.csv", "--probe", probe, "--out", "run")
+        assert done.returncode != 0
+        assert said in " ".join(done.stderr.split())
+
+
+def test_clusters_of_names_are_told(cli: Cli, tmp_path: Path) -> None:
+    pd.DataFrame(choices(np.random.default_rng(1))).to_csv(tmp_path / "own.csv", index=False)
+    assert cli("score", "own.csv", "--probe", "occupation-checklist", "--out", "run").returncode == 0
+    (note,) = json.loads((tmp_path / "run" / "manifest.json").read_text())["design"]["w_notes"]
+    assert "40" in note
+    assert "8 clusters" in note
