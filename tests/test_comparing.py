@@ -24,6 +24,7 @@ from undertow.comparing.pairing import Names, pair
 from undertow.comparing.replicates import by_key, point_results
 from undertow.comparing.runs import JSON, PAGE, TABLE, Asked, Runs
 from undertow.comparing.runs import compare as compare_folders
+from undertow.comparing.told import digits
 from undertow.comparing.verdicts import CANNOT_BE_TOLD, DIFFERS, EQUIVALENT, VERDICTS, Margins, is_found, verdict
 from undertow.measures.correlation import correlate
 from undertow.probes.base import Evidence
@@ -722,6 +723,27 @@ def test_runs_that_hardly_differ_have_no_claimed_difference(by: float) -> None:
     if of.identical:
         assert {one.value for one in of.differences} == {0.0}
         assert {verdict(one) for one in of.differences} == {EQUIVALENT}
+
+
+def test_sentences_that_share_one_reading_have_no_interval() -> None:
+    """What goes to other words is read before the sentences differ: ten sentences say what one does, but for rounding."""
+    frame = table({str(at): [30.0 + at, 40.0, 50.0] for at in range(10)})
+    rounding = np.random.default_rng(0).normal(0, 1e-8, (2, len(frame)))
+    one, two = (
+        record(frame.assign(unclaimed=96.0 + frame["w_index"] + by + noise, model=name))
+        for name, by, noise in (("one", 0.0, rounding[0]), ("two", 0.2, rounding[1]))
+    )
+    found = difference(compare(one, two), "mean_mass", "unclaimed")
+    assert found.value == pytest.approx(0.2)
+    assert np.isnan([found.low, found.high, found.p]).all()
+    assert verdict(found) == CANNOT_BE_TOLD
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [(2.2e-8, "2.2e\N{MINUS SIGN}08"), (-4e-6, "\N{MINUS SIGN}0.000004"), (0.0, "0.000000")]
+)
+def test_a_difference_below_the_last_decimal_has_an_exponent(value: float, told: str) -> None:
+    assert digits(value, 6) == told
 
 
 def test_what_a_rounding_decides_is_not_claimed(load_outside: Callable[[str], None]) -> None:

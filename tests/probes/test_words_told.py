@@ -20,7 +20,7 @@ from conftest import Cli
 from undertow import challenge, models
 from undertow.measures.correlation import correlate
 from undertow.models.base import EXACT, Effort, Found, LostError, UnscorableError
-from undertow.probes import _controls, _models, _words_told, spurious_correlation
+from undertow.probes import _controls, _drift_told, _models, _words_told, spurious_correlation
 from undertow.probes.base import Evidence, Sampling
 from undertow.types import BLANK, LIKELIHOOD, Answer, Blank, Floats, Item, ModelCard, Option, Query, Result, Scores
 
@@ -127,6 +127,41 @@ def test_what_a_server_hides_bounds_each_word() -> None:
     table = spurious_correlation.tables(evidence)["words"].set_index("word")
     least = 100 * np.exp(nats).mean(axis=(0, 1))
     assert table["mean"].to_numpy() == pytest.approx(least + np.array([0, 0, 1, 5]), rel=1e-9)
+
+
+def test_many_words_of_which_a_server_hides_some_are_measured_without_a_warning() -> None:
+    """Sixty words with bounds are some hundred columns, of which pandas warned (warnings are errors); slopes are those of numpy."""
+    words = {"one": [f"a{at}" for at in range(30)], "two": [f"b{at}" for at in range(30)]}
+    options = tuple(Option(group, (form,)) for group, forms in words.items() for form in forms)
+    items = [item(sentence, value, options) for sentence in range(6) for value in range(8)]
+    nats = np.log(0.01) + np.random.default_rng(3).normal(0, 0.2, (6, 8, 60))
+    answers = tuple(Answer(tuple(nats[divmod(at, 8)]), 0.1, ceilings_prob=(0.0,) * 60) for at in range(len(items)))
+    design = {**DESIGN, "groups": list(words), "gaps": [], "words": words}
+    evidence = spurious_correlation.observe(design, items, Scores(answers, "top"), "m")
+    table = spurious_correlation.tables(evidence)["words"].set_index("word")
+    expected = np.polyfit(np.arange(8), 100 * np.exp(nats).mean(axis=0), 1)[0]
+    assert table["slope"].to_numpy() == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [
+        ((0.38, 0.0016, 47.1), "0.38 [0.00, 47.10]"),
+        ((69.9, 58.7, 79.1), "70 [59, 79]"),
+        ((0.00085, 0.00008, 0.00925), "0.00085 [0.00008, 0.00925]"),
+        ((2e-9, 1e-9, 3e-9), "2.0e-09 [1.0e-09, 3.0e-09]"),
+    ],
+)
+def test_a_mean_beside_a_wide_interval_is_not_told_as_0(ends: tuple[float, ...], told: str) -> None:
+    row = dict(zip(("mean", "mean_low", "mean_high"), ends, strict=True))
+    assert _words_told._interval(row, "mean", signed=False) == told
+
+
+@pytest.mark.parametrize(
+    ("ratio", "told"), [(1.038, "1.04"), (0.9, "0.9"), (0.47, "0.47"), (12.3, "12"), (1.0004, "1.0004"), (1.0, "1")]
+)
+def test_odds_are_told_from_1(ratio: float, told: str) -> None:
+    assert _drift_told._ratio(ratio) == told
 
 
 def test_of_several_prompts_there_is_each_and_their_mean() -> None:

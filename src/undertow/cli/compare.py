@@ -69,7 +69,8 @@ def _say(compared: Compared) -> None:
     for text in found[:SHOWN_ROWS]:
         typer.echo(f"* {text}")
     if len(found) > SHOWN_ROWS:
-        typer.echo(f"* And {len(found) - SHOWN_ROWS:,} more differences; the page has all of them.")
+        more = len(found) - SHOWN_ROWS
+        typer.echo(f"* And {more:,} more {'difference' if more == 1 else 'differences'}; the page has all of them.")
     for text in others:
         typer.echo(f"- {text}")
     for note in compared.notes:

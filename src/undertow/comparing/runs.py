@@ -280,13 +280,14 @@ def _row_of(comparison: Comparison, one: Result) -> dict[str, str]:
 
     titles, keys = told_of(comparison).titles, telling_keys(comparison.differences)
     places = decimals(one) if math.isfinite(one.value) else 2
+    margin = one.detail.get(MARGIN, math.nan)
     return {
         "what": label(one, titles, keys),
         comparison.baseline: digits(one.detail["baseline"], places),
         comparison.candidate: digits(one.detail["candidate"], places),
         "difference": digits(one.value, places),
         "95% interval": f"{digits(one.low, places)} to {digits(one.high, places)}" if math.isfinite(one.low) else "",
-        "margin": significant(one.detail[MARGIN]) if MARGIN in one.detail else MISSING,
+        "margin": significant(margin) if margin > 0 or math.isfinite(one.low) else MISSING,
         "q": probability(one.q),
         "verdict": verdict(one) if math.isfinite(one.value) else "",
     }

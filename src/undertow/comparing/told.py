@@ -193,13 +193,12 @@ def _summary(comparisons: Sequence[Comparison], finite: Sequence[Result]) -> str
             f"{counts[EQUIVALENT]:,} {'is' if one else 'are'} equivalent within {'its' if one else 'their'} margin"
         )
     if counts[CANNOT_BE_TOLD]:
-        more = "it differs" if counts[CANNOT_BE_TOLD] == 1 else "they differ"
-        said.append(f"of {counts[CANNOT_BE_TOLD]:,} it cannot be told whether {more} by more")
+        said.append(f"{counts[CANNOT_BE_TOLD]:,} can be told neither way")
     if not said:
         return ""
     many = "1 difference" if len(finite) == 1 else f"{len(finite):,} differences"
     none = " None is claimed." if not counts[DIFFERS] else ""
-    return f"Of {many}, {'; '.join(said)}.{none}"
+    return f"Of {many}, {' and '.join(said)}.{none}"
 
 
 def counted(differences: Sequence[Result]) -> dict[str, int]:
