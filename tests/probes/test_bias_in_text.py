@@ -239,9 +239,9 @@ def test_a_limit_keeps_documents_and_wordings_in_balance(limit: int) -> None:
     assert {item.factors["description_class"] for item in items} == {"statement", "question", "completion", "null"}
 
 
-def test_biased_texts_of_diagnosis_are_of_all_dimensions() -> None:
+def test_biased_texts_that_a_limit_leaves_are_of_all_dimensions() -> None:
     for n, each in ((22, 1), (44, 2)):
-        items = items_of(DIAGNOSIS, documents=n, classes="null")
+        items = items_of(DIAGNOSIS, limit=n, classes="null")
         assert Counter(item.factors["dimension"] for item in items if item.gold == "Yes") == dict.fromkeys(
             DIMENSIONS, each
         )

@@ -126,7 +126,8 @@ class Task:
         # Draws are nested: the most examples of each are drawn once, and the cells take the first ones of them.
         most = max(cell.n_shots for cell in cells)
         draws = list(dict.fromkeys((cell.sampling, cell.draw) for cell in cells if cell.n_shots))
-        for document in self._sample(asked, n_documents, sampling.seed):
+        drawn_by = self._spread if sampling.limit and n_documents != settings.documents else self._sample
+        for document in drawn_by(asked, n_documents, sampling.seed):
             asked_about = self._as_asked(document)
             drawn = {(s, d): draw_shots(pool, asked_about, most, s, d, sampling.seed) for s, d in draws}
             for cell in cells:
@@ -166,9 +167,21 @@ class Task:
         return cells, min(settings.documents or n_documents, n_documents)
 
     def _sample(self, documents: Sequence[Document], n: int, seed: int) -> list[Document]:
-        """So many documents, as evenly over right answers and dimensions as there are of them; all where n is 0."""
+        """So many documents, as evenly over right answers (or dimensions) as there are of them; all where n is 0."""
         if not 0 < n < len(documents):
             return list(documents)
+        strata: dict[str, list[int]] = {}
+        for at in np.random.default_rng(seed).permutation(len(documents)):
+            strata.setdefault(self._stratum(documents[at]), []).append(int(at))
+        kept: list[int] = []
+        while len(kept) < n:
+            for name in sorted(strata):
+                if strata[name] and len(kept) < n:
+                    kept.append(strata[name].pop())
+        return [documents[at] for at in sorted(kept)]
+
+    def _spread(self, documents: Sequence[Document], n: int, seed: int) -> list[Document]:
+        """So many documents as a limit leaves, as evenly over right answers, and then over dimensions, as there are of them."""
         strata: dict[str, list[int]] = {}
         for at, document in enumerate(documents):
             strata.setdefault(self.gold(document) if self.name == DIAGNOSIS else "", []).append(at)
@@ -179,6 +192,9 @@ class Task:
             for at in spread([documents[place].dimension for place in places], size, seed)
         ]
         return [documents[at] for at in sorted(kept)]
+
+    def _stratum(self, document: Document) -> str:
+        return self.gold(document) if self.name == DIAGNOSIS else document.dimension
 
     def _documents(self, settings: Any) -> DocumentSet:
         given = settings.challenge, getattr(settings, "rephrasings", "")

@@ -712,7 +712,7 @@ def _by_dimension_tables(
             f"Without examples, as Table 9 of the paper: {where}",
             ["dimension", *classes, "of all answers"],
             rows,
-            f"{about} Of all answers: how many named the dimension, whatever was right.",
+            f"{about} Of all answers: how many of those that are scored named the dimension, whatever was right.",
         )
     for sampling, paper in (("weak-oracle", "A7"), ("random", "A8")):
         shots = list(dict.fromkeys(key[2] for key in by_key if key[3] == sampling))
