@@ -289,7 +289,7 @@ class Item:
         id: unique in its challenge set, and readable.
         query: what is asked.
         factors: the levels of the design in this cell, by factor name.
-        cluster: the cell whose repetition the error bars resample; items that share it are not independent.
+        cluster: items that share it are not independent; intervals and tests take them as one unit.
         gold: the right answer, where there is one.
     """
 
@@ -411,7 +411,7 @@ class Result:
         n_unscored: items that should have been behind it but have no answer.
         unit: for example "percent per step".
         neutral: the value that no bias would give; NaN where there is none. Not "higher is better".
-        p: permutation p-value; NaN where the measure is not tested.
+        p: p-value of the test that the page of the audit names; NaN where the measure is not tested.
         q: Benjamini-Hochberg adjusted p-value over the tests of the run; NaN where not tested.
         detail: further numbers by name, for example the smallest slope that the design could detect.
         note: why a number is missing, or what to keep in mind; "" otherwise.

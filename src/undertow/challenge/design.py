@@ -46,7 +46,7 @@ class ChallengeSet:
         slots: levels of each slot, by its name.
         words: what may fill the blanks.
         spectra: the W lists that are asked if the user names none.
-        cluster_by: factors whose cell the error bars resample.
+        cluster_by: factors whose levels together say which texts are one cluster of the intervals and tests.
         gaps: pairs of groups whose slopes are compared, first minus second.
     """
 

@@ -49,7 +49,7 @@ class CommonOptions:
     about: About = None
     graph: Graph = ""
     protocol: Protocol = ""
-    seed: Annotated[int, typer.Option(help="Seed of sampling, bootstrap and permutations.")] = 0
+    seed: Annotated[int, typer.Option(help="Seed of sampling and resampling.")] = 0
     limit: Annotated[int, typer.Option(help="Ask about so many items; 0 for all.")] = 0
     engine: Annotated[
         str, typer.Option(help="Where models run: here, or in workers of ray; the answers are the same.")

@@ -25,7 +25,7 @@ def score(  # noqa: PLR0913 - an option each
     *,
     probe: Annotated[str, typer.Option(help="Which audit a recorded table belongs to.")] = "",
     protocol: Protocol = "",
-    seed: Annotated[int | None, typer.Option(help="Seed of bootstrap and permutations.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of resampling.")] = None,
     about: About = None,
     graph: Graph = "",
     columns: Annotated[

@@ -42,7 +42,7 @@ COLUMNS = {
     "options": "the texts or words that are compared; of a blank, the whole sentence with each",
     "groups": "the word group of each option; empty where there are none",
     "w_name, w_index, w_value, w": "the W list, the place in it from 0, where the value stands on its axis, and the value",
-    "cluster": "what intervals resample: questions that share it are not independent",
+    "cluster": "questions that share it are not independent: intervals and tests take them as one unit",
     "gold": "the right answer; empty where there is none, as there is none to a question that nothing decides",
 }
 

@@ -249,7 +249,7 @@ def _of_coverage(results: Sequence[Result]) -> str:
     if own is None:
         return ""
     alone = (
-        f"the audit's own interval, which resamples sentences and knows nothing of other training seeds, does so for "
+        f"the audit's own interval, for other sentences and not for other training seeds, does so for "
         f"{_percent(own.value)} of {_slopes(own.n)}; it is about the one model that was asked"
     )
     along = _along(results, "coverage")

@@ -7,7 +7,7 @@ the true value is known without error, and its readings err for two reasons that
   from their common line, and is averaged out by more models;
 - **the sentences**: other sentences would have given other readings. All models are asked *the same* sentences, so this error
   is largely shared. It moves the whole line and leaves no trace in the distances from it: no number of models shows it or
-  averages it out. It is known from each reading's own interval only, which resamples sentences.
+  averages it out. It is known from each reading's own interval only, which covers other sentences alone.
 
     measured[model] = planted[model] + training[model] + sentences[model]
                                        from the line     from the readings' intervals
