@@ -157,11 +157,11 @@ def findings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
     ]
     said.sort(key=lambda finding: -finding.strength)
     if len(comparisons) > MOST_PAIRS:
-        return [*said, *_not_found(comparisons, len(tested))]
-    return [*said, *(finding for of in comparisons for finding in _not_found([of], len(tested), several=several))]
+        return [*said, *_not_found(comparisons, tested)]
+    return [*said, *(finding for of in comparisons for finding in _not_found([of], tested, several=several))]
 
 
-def _not_found(comparisons: Sequence[Comparison], n_tests: int, *, several: bool = True) -> list[Finding]:
+def _not_found(comparisons: Sequence[Comparison], tested: Sequence[str], *, several: bool = True) -> list[Finding]:
     """How many differences are not claimed, the strongest of them first in what the sentence rests on."""
     who = "" if not several else f"{comparisons[0].candidate} against {comparisons[0].baseline}: "
     if len(comparisons) > 1:
@@ -170,6 +170,7 @@ def _not_found(comparisons: Sequence[Comparison], n_tests: int, *, several: bool
     finite = [one for one in rows if math.isfinite(one.value)]
     lost = tuple(one for one in rows if not math.isfinite(one.value))
     left = tuple(one for one in finite if not is_found(one))
+    n_tests = tested.count(statement(left[0])) if left else 0
     said, identical = _summary(comparisons, finite), all(of.identical for of in comparisons)
     found = [
         Finding(who + said, found=False, strength=0.0, decided=ALL_ALIKE)
