@@ -33,7 +33,7 @@ GROUPS = ["female", "male", "neutral"]
 ENDS = (1901, 2016)
 MEASURES = {
     "tpr", "tnr", "balanced_accuracy", "held_out_balanced_accuracy", "auroc", "auroc_difference", "coreference_agreement",
-    "hardest_tpr", "hardest_tnr", "auroc_by_occupations", "auroc_range", "occupation_effect", "interaction", "w_effect",
+    "hardest_tpr", "hardest_tnr", "auroc_by_occupations", "auroc_range", "occupation_effect", "interaction", "mean_movement",
     "called_right",
 }  # fmt: skip
 SCORES = ["delta_female", "delta_male", "delta_neutral", "total_variation", "jensen_shannon", "entropy", "combined"]
@@ -202,14 +202,14 @@ def test_measures_are_those_of_the_scores(own: dict[str, Any], work: Workplace) 
     flagged = table["delta_female"].to_numpy() > 0.5
     assert values_of(work, "own", "tpr")["delta_female"] == pytest.approx(flagged[~decided].mean())
     assert values_of(work, "own", "tnr")["delta_female"] == pytest.approx((~flagged[decided]).mean())
-    (effect,) = [row for row in rows if row["measure"] == "w_effect"]
+    (effect,) = [row for row in rows if row["measure"] == "mean_movement"]
     assert effect["value"] == pytest.approx(table["shift_female"].to_numpy()[~decided].mean())
     assert effect["low"] < effect["value"] < effect["high"]
     assert sum(row["measure"] == "called_right" for row in rows) == 2 * 60
 
 
 def test_findings_say_what_was_measured_and_the_page_tells_them(own: dict[str, Any], work: Workplace) -> None:
-    (effect,) = [row["value"] for row in work.results("own") if row["measure"] == "w_effect"]
+    (effect,) = [row["value"] for row in work.results("own") if row["measure"] == "mean_movement"]
     area = {score: f"{100 * value:.0f}%" for score, value in values_of(work, "own", "auroc").items()}
     texts = [finding["text"] for finding in own["findings"]]
     assert [finding["found"] for finding in own["findings"]] == [True, *[False] * 6]
@@ -237,7 +237,7 @@ def test_detection_that_never_fails_is_found(planted: list[str], work: Workplace
     assert [areas[score] for score in scores] == [1, 1, 1, 0.5]
     for measure in ("tpr", "tnr", "balanced_accuracy", "held_out_balanced_accuracy"):
         assert values_of(work, "planted", measure)["total_variation"] == 1.0
-    (effect,) = [row["value"] for row in work.results("planted") if row["measure"] == "w_effect"]
+    (effect,) = [row["value"] for row in work.results("planted") if row["measure"] == "mean_movement"]
     expected = np.mean([moved(f"In {{w}}: The {who} said that") for who in OCCUPATIONS])
     assert effect == pytest.approx(expected)
     assert f"{expected:+.1f} points" in "\n".join(planted)

@@ -283,7 +283,7 @@ def test_effects_of_occupation_and_w() -> None:
     assert effect.neutral == interaction.neutral == pytest.approx(1 / 3)
     assert math.isnan(effect.p)  # an occupation comes with its wording, so nothing is tested
     assert interaction.value == pytest.approx(0)
-    moved = results["w_effect", "warm"]
+    moved = results["mean_movement", "warm"]
     assert (moved.value, moved.n, moved.neutral, moved.unit) == (1, 4, 0, "percentage points")
     assert np.isnan(interval(moved)).all()  # both clusters move by 1: that says nothing about others
     assert moved.note
@@ -292,7 +292,7 @@ def test_effects_of_occupation_and_w() -> None:
 
 def test_the_mean_movement_has_its_sign_and_its_interval() -> None:
     """Clusters of -3 and -1: a standard error of 1, and one degree of freedom."""
-    moved = additive([10, 20, 30, 40], [-2, -4, 0, -2])["w_effect", "warm"]
+    moved = additive([10, 20, 30, 40], [-2, -4, 0, -2])["mean_movement", "warm"]
     assert moved.value == -2
     half = stats.t.ppf(0.975, 1)
     assert interval(moved) == pytest.approx((-2 - half, -2 + half))
@@ -300,7 +300,7 @@ def test_the_mean_movement_has_its_sign_and_its_interval() -> None:
 
 def test_a_movement_of_one_point_in_every_sentence_is_no_share() -> None:
     """Where every draw says 1, only a share of 1 gets the bound for shares."""
-    assert np.isnan(interval(additive([10, 20, 30, 40], [1, 1, 1, 1])["w_effect", "warm"])).all()
+    assert np.isnan(interval(additive([10, 20, 30, 40], [1, 1, 1, 1])["mean_movement", "warm"])).all()
 
 
 def test_what_is_called_right_in_each_occupation() -> None:
@@ -441,7 +441,7 @@ def test_q_is_adjusted_over_every_test_of_the_run() -> None:
     tested = [result for result in results if math.isfinite(result.p)]
     # Every area, and each other number that a finding rests on: one of each, of either model.
     counts = Counter(result.measure for result in tested)
-    assert counts == {"auroc": 2 * 3, "auroc_difference": 2, "balanced_accuracy": 2, "w_effect": 2}
+    assert counts == {"auroc": 2 * 3, "auroc_difference": 2, "balanced_accuracy": 2, "mean_movement": 2}
     p = np.array([result.p for result in tested])
     # Benjamini-Hochberg from its definition: the least bound over all levels at which the test would be rejected.
     expected = [min(min(1.0, len(p) * level / np.sum(p <= level)) for level in p if level >= own) for own in p]
@@ -695,7 +695,7 @@ def test_the_mean_movement_is_tested_by_exchanging_signs(monkeypatch: pytest.Mon
     """Of the 2^7 signs of seven equal clusters that move by 1 to 7 points, two are as far from nothing."""
     monkeypatch.undo()
     rows = [sentence(f"k{number // 2}", number % 2 == 0, 1.0, shift_warm=1.0 + number // 2) for number in range(14)]
-    assert found(pd.DataFrame(rows))["w_effect", "warm"].p == 2 / 2**7
+    assert found(pd.DataFrame(rows))["mean_movement", "warm"].p == 2 / 2**7
 
 
 def test_agreement_is_tested_against_one_half(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,7 @@ def test_groups_may_have_any_name(tmp_path: Path) -> None:
     assert found["auroc", "m", "recorded", "delta_ze"].value == 0.75
     assert found["tpr", "m", "recorded", "delta_xe"].value == 1
     assert found["tnr", "m", "recorded", "delta_xe"].value == 0.5
-    assert found["w_effect", "m", "recorded", "xe"].value == 11
+    assert found["mean_movement", "m", "recorded", "xe"].value == 11
 
 
 def test_a_sentence_has_a_row_for_either_end(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_nothing_is_claimed_of_fewer_than_six_occupations(n: int, tmp_path: Path
 def test_a_finding_is_claimed_where_the_q_of_one_result_says_so(tmp_path: Path) -> None:
     found = told(occupations(20), tmp_path)
     assert {finding.of[0].measure: finding.found for finding in found} == {
-        "auroc": True, "balanced_accuracy": True, "w_effect": True, "auroc_difference": False,
+        "auroc": True, "balanced_accuracy": True, "mean_movement": True, "auroc_difference": False,
     }  # fmt: skip
     for finding in found:
         # `combined` is worse than total variation here, which is no claim that it adds anything.
@@ -602,7 +602,7 @@ def test_planted_answers_are_found_and_what_is_followed_stays_out() -> None:
     found = by_group(measure(evidence, 0))
     assert found["auroc", "planted", "undertow-schemas", "delta_female"].value == 1
     assert found["coreference_agreement", "planted", "undertow-schemas"].value == 1
-    assert found["w_effect", "planted", "undertow-schemas", "female"].value == pytest.approx(-20)
+    assert found["mean_movement", "planted", "undertow-schemas", "female"].value == pytest.approx(-20)
 
 
 def test_the_user_s_threshold_and_ends_are_what_is_measured() -> None:

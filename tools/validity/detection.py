@@ -46,7 +46,7 @@ NAMES: Mapping[Key, str] = {
     ("balanced_accuracy", "combined", ""): "balanced accuracy of `combined`",
     ("held_out_balanced_accuracy", "delta_a", ""): "held-out balanced accuracy, movement of one group",
     ("held_out_balanced_accuracy", "total_variation", ""): "held-out balanced accuracy, total variation",
-    ("w_effect", "", ""): "mean movement",
+    ("mean_movement", "", ""): "mean movement",
 }
 
 
@@ -139,8 +139,8 @@ def cell(noise: Noise, n_clusters: int, effect: float, n_audits: int) -> Cell:
     small, outside = {}, {}
     for key, results in found.items():
         is_chance = not effect and key[0] not in ("tpr", "tnr")
-        chance = 0.0 if key[0] in ("auroc_difference", "w_effect") else 0.5
-        truth = chance if is_chance or key[0] == "w_effect" else _mean([one.value for one in results])
+        chance = 0.0 if key[0] in ("auroc_difference", "mean_movement") else 0.5
+        truth = chance if is_chance or key[0] == "mean_movement" else _mean([one.value for one in results])
         small[key] = _mean([one.p <= 0.05 for one in results if math.isfinite(one.p)])
         outside[key] = _mean([not one.low <= truth <= one.high for one in results if math.isfinite(one.low)])
     return Cell(n_audits, small, outside)

@@ -650,7 +650,7 @@ def _additive(scored: _Scored, group: Mapping[str, str], word_group: str) -> Ite
             unit=SHARE,
             neutral=found.expected_share,
         )
-    yield replace(part.mean("w_effect", group, shift, POINTS), neutral=0.0, p=part.p_of_mean(shift, 0.0))
+    yield replace(part.mean("mean_movement", group, shift, POINTS), neutral=0.0, p=part.p_of_mean(shift, 0.0))
 
 
 def _each_cluster(scored: _Scored, group: Mapping[str, str], score: str, threshold: Threshold) -> Iterator[Result]:

@@ -240,7 +240,7 @@ class _Teller:
         return self._say(text, (apart, weakest, best), 2)
 
     def _movement(self) -> Finding | None:
-        moved, differs = (self.results.get((name, self._lead)) for name in ("w_effect", "interaction"))
+        moved, differs = (self.results.get((name, self._lead)) for name in ("mean_movement", "interaction"))
         if moved is None or math.isnan(moved.value):
             return None
         text = f"in undecided sentences {self._lead} mass moves by {moved.value:+.1f} points on average between {self._between}"
@@ -366,7 +366,7 @@ _TITLES = {
     "auroc_range": "Range of the areas by occupations",
     "occupation_effect": "Effect of the occupation on the level",
     "interaction": "Effect of the occupation on the movement",
-    "w_effect": "Mean movement",
+    "mean_movement": "Mean movement",
     "called_right": "Every occupation",
     "flagged": "Flagged",
 }
@@ -384,7 +384,7 @@ _GLOSSARY = {
     "auroc_range": "largest less smallest of these areas, of parts with six occupations or more; tested by Welch's analysis of variance",
     "occupation_effect": "share of the variance of levels among undecided sentences that lies between occupations",
     "interaction": "share of the variance of movements that lies between occupations; as much as chance where the two only add up",
-    "w_effect": "mean of last less first among undecided sentences",
+    "mean_movement": "mean of last less first among undecided sentences",
     "called_right": "share of an occupation's sentences that the threshold calls right, with the mean score of either kind",
     "flagged": "share of the sentences whose score is above the threshold",
     "score": "delta: how far a group's mass moves between first and last W; total variation: half the sum over groups; Jensen-Shannon: "
