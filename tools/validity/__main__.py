@@ -15,8 +15,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "validity.md"
 HEAD = """# How far a claim holds
 
 `make validity` writes this page. It simulates audits whose truth is known, and passes them through the functions that measure real
-ones. Each cell of a table is a share of {audits:,} audits; where a section needs longer, it says how many it has. A claim should err
-in at most 5% of audits, and a 95% interval should miss the truth in at most 5%. A dash: the tool gives no number, and says why.
+ones. A cell of a table is a share of audits, and each section says of how many. A claim should err in at most 5% of audits, and a 95%
+interval should miss the truth in at most 5%. A dash: the tool gives no number, and says why.
 """
 SECTIONS = {
     "drift": drift.section,
@@ -37,7 +37,7 @@ def main() -> None:
     given = parser.parse_args()
     old = given.out.read_text(encoding="utf-8").split(BREAK)[1:] if given.only else []
     kept = {text.partition("\n")[0]: BREAK + text.rstrip("\n") + "\n" for text in old}
-    parts = [HEAD.format(audits=given.audits)]
+    parts = [HEAD]
     for name, section in SECTIONS.items():
         text = section(given.audits)
         title = next(text)

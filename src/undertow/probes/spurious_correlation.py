@@ -7,6 +7,7 @@ the ICLR submission "Selection Induced Collider Bias in LLMs", section 4; McMili
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -555,7 +556,8 @@ TOP_FIVE = " Words that are not among the five most probable count as nothing."
 
 
 def _notes(design: Mapping[str, Any], frame: pd.DataFrame) -> list[str]:
-    unscored = frame.loc[frame["unscored"] != ""].groupby(["model", "unscored"], sort=False).size()
+    rows = frame.loc[frame["unscored"] != "", ["model", "unscored"]]
+    unscored = Counter(rows.itertuples(index=False, name=None))
     return [
         *_readings(design),
         *([BOUNDED] if any(str(name).endswith(".low") for name in frame) else []),
