@@ -259,7 +259,7 @@ def test_biased_texts_that_a_limit_leaves_are_of_all_dimensions() -> None:
     ],
 )
 def test_a_limit_below_the_smallest_useful_one_is_told(probe: str, options: dict[str, Any], smallest: int) -> None:
-    module = probes.load(probe)
+    module: Any = probes.load(probe)
     settings = module.Settings(**options)
     (told,) = module.limited(settings, Sampling(smallest - 1))
     assert f" {smallest}." in told
@@ -268,7 +268,7 @@ def test_a_limit_below_the_smallest_useful_one_is_told(probe: str, options: dict
 
 
 def test_few_documents_are_told_of_whatever_the_limit() -> None:
-    module = probes.load(DIAGNOSIS)
+    module: Any = probes.load(DIAGNOSIS)
     for limit in (0, 100):
         (told,) = module.limited(module.Settings(documents=5), Sampling(limit))
         assert "--limit" not in told

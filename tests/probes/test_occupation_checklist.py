@@ -836,7 +836,8 @@ def test_the_findings_of_one_context_alone(tmp_path: Path, choose_by: Choose) ->
     ],
 )
 def test_how_much_a_pair_asks_is_known_without_asking(options: dict[str, Any]) -> None:
-    plan = Plan.of(Settings(**{"reading": CHOICE, "pairs": 3, "occupations": 4} | options), Sampling())
+    given: dict[str, Any] = {"reading": CHOICE, "pairs": 3, "occupations": 4} | options
+    plan = Plan.of(Settings(**given), Sampling())
     assert 3 * plan.sizes(0)[-1] == sum(1 for _ in plan.everything())
 
 
@@ -854,7 +855,7 @@ def test_a_limit_keeps_pairs_and_occupations_in_balance(limit: int, n_pairs: int
 
 def test_a_limit_below_the_smallest_useful_one_is_told() -> None:
     """Two occupations of a pair come to 188 items and six to 460; a claim needs six pairs, and six occupations over all of them."""
-    module = probes.load(NAME)
+    module: Any = probes.load(NAME)
     settings = Settings(reading=CHOICE)
     for limit, smallest in ((1127, "1,128"), (1128, "2,760"), (2759, "2,760")):
         (told,) = module.limited(settings, Sampling(limit))

@@ -103,8 +103,7 @@ def right(rate: float, n: int, rng: Rng) -> Floats:
     ease = TEXT_SD * rng.standard_normal((n, 1))
     # Logit of the mean of expit(c + normal) is near c / sqrt(1 + .346 sd^2); thresholds of a normal sum are exact.
     level = stats.norm.ppf(rate) * math.sqrt(1 + TEXT_SD**2)
-    found: Floats = 100.0 * (rng.standard_normal((n, N_WORDINGS)) < level + ease)
-    return found
+    return np.asarray(100.0 * (rng.standard_normal((n, N_WORDINGS)) < level + ease), dtype=np.float64)
 
 
 def guesses(n: int, rng: Rng) -> float:

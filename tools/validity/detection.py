@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -25,7 +26,7 @@ SIZES = (5, 6, 8, 12, 20, 60)
 """Clusters."""
 SD_OF_DIFFERENCES = 0.7
 EFFECT = 1.0
-DRAWS = {"N_DRAWS": 200, "N_REFITS": 100, "N_PERMUTATIONS": 199, "N_REFITTED_PERMUTATIONS": 99}
+DRAWS: dict[str, Any] = {"N_DRAWS": 200, "N_REFITS": 100, "N_PERMUTATIONS": 199, "N_REFITTED_PERMUTATIONS": 99}
 """Fewer than in an audit, for time; with them too p is at most .05 in no more than 5% of audits without an effect."""
 OTHER_SCORES = ["delta_b", "delta_c", "jensen_shannon"]
 """Left out for time: they are scores of the same kind as `delta_a`."""

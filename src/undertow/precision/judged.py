@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 MOVE_WITH_VALUE = (
     *("above_baseline", "above_low", "above_high"),
-    *(f"{kind}_{end}" for kind in ("claim", "corrected", "sentences", "values", "bound", "ols") for end in ("low", "high")),
+    *(
+        f"{kind}_{end}"
+        for kind in ("claim", "corrected", "sentences", "values", "bound", "ols")
+        for end in ("low", "high")
+    ),
 )
 """Further numbers of a result that are its value, less something that has no error, or the ends of its intervals."""
 STANDARD_DEVIATIONS = frozenset({"w_effect", "w_effect_over_prompts"})
