@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from tools.validity.tables import share, table
-from undertow.measures.checklist import Case, model_results
+from undertow.measures.checklist import Case, corrected, is_overall, model_results
 from undertow.measures.checklist_answers import ORDERS, QUESTIONS, WITH, Answers, Panel, Rule
-from undertow.stats import benjamini_hochberg
 from undertow.stats.crossed import crossed_line, difference_of_ratios, ratio_interval
 from undertow.stats.exchange import crossed_exchange_p, exchange_ps
 
@@ -125,10 +124,8 @@ def run_of_models(spreads: tuple[float, float], rng: np.random.Generator, n_mode
         for at in range(n_models)
         for result in model_results(Case(answers(spreads, rng), f"model {at}", WITH, Rule(), seed=0))
     ]
-    q_values = benjamini_hochberg([one.p for one in results])
-    claimed = [one for one, q in zip(results, q_values, strict=True) if q < 0.05]
-    of_all = any(one.group["occupation"] == "all" for one in claimed)
-    return bool(claimed), of_all, any(one.low <= one.neutral <= one.high for one in claimed)
+    claimed = [one for one in corrected(results) if one.q < 0.05]
+    return bool(claimed), any(map(is_overall, claimed)), any(one.low <= one.neutral <= one.high for one in claimed)
 
 
 def size_table(first: str, rows: Iterator[tuple[str, Sequence[float]]]) -> str:

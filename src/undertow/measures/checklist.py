@@ -100,8 +100,25 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
             found += grants(first, model, rule)
     found += list(attributes(frame, rule, seed))
     found += list(missing(frame, rule, seed))
-    q_values = benjamini_hochberg([result.p for result in found])
-    return [replace(result, q=float(q)) for result, q in zip(found, q_values, strict=True)]
+    return corrected(found)
+
+
+def is_overall(result: Result) -> bool:
+    """Whether a number is about all occupations, and not about one of them."""
+    return result.group.get("occupation", ALL) == ALL
+
+
+def corrected(found: Sequence[Result]) -> list[Result]:
+    """With q: of claims over all occupations, and of claims about one occupation, each corrected for themselves.
+
+    Where single occupations do differ, their many small p would let null results over all occupations pass a common correction.
+    """
+    overall = np.array([is_overall(result) for result in found])
+    p = np.array([result.p for result in found])
+    q = np.full(len(found), math.nan)
+    for family in (overall, ~overall):
+        q[family] = benjamini_hochberg(p[family])
+    return [replace(result, q=value) for result, value in zip(found, q.tolist(), strict=True)]
 
 
 @dataclass(frozen=True)

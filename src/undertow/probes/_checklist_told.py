@@ -6,11 +6,18 @@ Knows the tables of answers and results; knows nothing about how answers were go
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from undertow.measures.checklist import WITH_AND_SWAPPED, WITH_LESS_SHUFFLED, WITH_LESS_SWAPPED, WITH_LESS_WITHOUT
+from undertow.measures.checklist import (
+    WITH_AND_SWAPPED,
+    WITH_LESS_SHUFFLED,
+    WITH_LESS_SWAPPED,
+    WITH_LESS_WITHOUT,
+    is_overall,
+)
 from undertow.measures.checklist_answers import (
     ALL,
     CHOICES,
@@ -186,8 +193,8 @@ def findings(evidence: Evidence, results: Sequence[Result]) -> list[Finding]:
         told += _missing_told(model)
         told += _silent_told(evidence.frame[evidence.frame["model"] == name], model.who)
         told += _readable(model)
-    n_tests = sum(math.isfinite(one.q) for one in results)
-    told = [finding if finding.decided else _decided(finding, n_tests) for finding in told]
+    n_tests = Counter(is_overall(one) for one in results if math.isfinite(one.q))
+    told = [finding if finding.decided else _decided(finding, n_tests[is_overall(finding.of[0])]) for finding in told]
     # What must be known before the rest is told first, whether or not it is claimed of others.
     return sorted(told, key=lambda finding: (finding.strength < FOREMOST, not finding.found, -finding.strength))
 
