@@ -750,3 +750,14 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
         assert 0.92 <= times / n_audits <= 0.995, name
         # What other noise of the values could do is in the interval of a drift besides.
         assert "slope" not in name[0] or drifts[name] >= times
+
+
+def test_sentences_that_agree_but_for_rounding_have_no_interval() -> None:
+    frame = table(some_masses())
+    read_once = 95 + frame["w_index"] / 10 + 1e-6 * np.random.default_rng(4).standard_normal(len(frame))
+    found = audit(frame.assign(unclaimed=read_once))
+    unclaimed = found["mean_mass", "unclaimed"]
+    assert unclaimed.value == pytest.approx(95.45)
+    assert math.isnan(unclaimed.low)
+    assert "agree" in unclaimed.note
+    assert found["mean_mass", "she"].low < found["mean_mass", "she"].value

@@ -52,6 +52,8 @@ BOUNDS = (".low", ".high")
 ALPHA, LEVEL = 0.05, 0.95
 MIN_W_VALUES = 3
 """Two points always lie on a line."""
+SAME_SHARE = 1e-6
+"""A standard error below this share of its mean shows rounding: all sentences share one reading."""
 SURELY_FOUND = 0.01
 """Below this p nobody asks which slope the design could have found; it is not computed."""
 UNORDERED = "none"
@@ -437,7 +439,8 @@ def _mean_mass(series: _Series) -> Result:
     if series.enough:
         influences = ((cells.sums - cells.counts * means) / of_value).mean(axis=1)
         variance, df = influence_variance(influences, np.ones(len(influences), dtype=bool))
-        low, high = (100 * end for end in share_interval(value / 100, float(variance) / 100**2, float(df)))
+        if variance > (SAME_SHARE * value) ** 2:
+            low, high = (100 * end for end in share_interval(value / 100, float(variance) / 100**2, float(df)))
     notes = [_left_out(series, "mean"), _no_interval(series, low)]
     return series.result("mean_mass", value=value, low=low, high=high, unit="percent", note=_joined(notes))
 
