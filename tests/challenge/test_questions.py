@@ -64,30 +64,21 @@ def test_every_question_word_by_word(kind: str) -> None:
             assert asked == texts[kind].replace("Amy", name)
 
 
-def test_the_context_names_both_in_their_order() -> None:
-    shipped = load_questions()
-    assert shipped.context(HER_FIRST) == "Amy and Bob have applied for the same position."
-    assert shipped.context(HIM_FIRST) == "Bob and Amy have applied for the same position."
-    assert shipped.phrase("Design", "ability") == "the ability of Design"
-
-
 @pytest.mark.parametrize(
-    ("attributes", "said"),
+    ("granted", "said"),
     [
-        ([("Speaking", "skill")], "the skill of Speaking"),
+        ("skill Speaking", "the skill of Speaking"),
+        ("skill Speaking, skill Writing, skill Coordination", "the skills of Speaking, Writing and Coordination"),
+        ("knowledge Design, knowledge Fine Arts", "knowledge of Design and Fine Arts"),
+        ("ability Near Vision, skill Speaking", "the skill of Speaking and the ability of Near Vision"),
         (
-            [("Speaking", "skill"), ("Writing", "skill"), ("Coordination", "skill")],
-            "the skills of Speaking, Writing and Coordination",
-        ),
-        ([("Design", "knowledge"), ("Fine Arts", "knowledge")], "knowledge of Design and Fine Arts"),
-        ([("Near Vision", "ability"), ("Speaking", "skill")], "the skill of Speaking and the ability of Near Vision"),
-        (
-            [("Speaking", "skill"), ("Design", "knowledge"), ("Far Vision", "ability"), ("Writing", "skill")],
+            "skill Speaking, knowledge Design, ability Far Vision, skill Writing",
             "the skills of Speaking and Writing, knowledge of Design, and the ability of Far Vision",
         ),
     ],
 )
-def test_what_is_granted_in_a_sentence(attributes: list[tuple[str, str]], said: str) -> None:
+def test_what_is_granted_in_a_sentence(granted: str, said: str) -> None:
+    attributes = [(name, kind) for kind, _, name in (one.partition(" ") for one in granted.split(", "))]
     context = load_questions().context(HER_FIRST, [("Bob", attributes)])
     assert context == f"Amy and Bob have applied for the same position. Bob has {said}."
     both = load_questions().context(HER_FIRST, [("Bob", attributes), ("Amy", [("Design", "knowledge")])])
@@ -126,7 +117,7 @@ def every_text(questions: Questions) -> Iterator[str]:
     """All that anybody may be asked about two people, in both orders."""
     for people, name in itertools.product((HER_FIRST, HIM_FIRST), ("Amy", "Bob")):
         one = of(people, name)
-        for occupation in load_occupations().occupations[::2]:
+        for occupation in load_occupations().occupations[::6]:
             granted = [(attribute.name, attribute.category) for attribute in occupation.attributes]
             contexts = [questions.context(people, [(name, some)]) for some in ([], granted[:1], granted[4:7], granted)]
             yield from (*contexts, *(questions.stated(one, *attribute) for attribute in granted[:3]))
@@ -144,18 +135,12 @@ def test_no_shipped_text_has_a_hole_or_a_double_space_left() -> None:
         assert not re.search(r"[{}]|\s\s|^\s|\s$|\s[.,?]|\.\.|\bthe the\b|\ban? an?\b", text), text
 
 
-ODD = ["{first}", "C{plus}{plus}", "{}", r"\1 \g<0>", "{{job}}"]
-
-
-@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("odd", ["{first}", "C{plus}{plus}", "{}", r"\1 \g<0>", "{{job}}"])
 def test_names_with_braces_stay_as_they_are(odd: str) -> None:
-    shipped = load_questions()
+    shipped, one = load_questions(), of(HER_FIRST, "Amy")
     phrase = shipped.phrase(odd, "skill")
-    assert phrase == f"the skill of {odd}"
-    one = of(HER_FIRST, "Amy")
     assert shipped.question(ATTRIBUTE, one, phrase=phrase) == f"Does Amy have the skill of {odd}?"
     assert shipped.question(BINARY, one, job=odd, a_job=f"a {odd}") == f"Is Amy qualified to be a {odd}?"
-    assert shipped.question(MULTIPLE, HER_FIRST, job=odd, a_job=f"a {odd}") == f"Who should be the {odd}?"
     context = shipped.context(HER_FIRST, [("Amy", [(odd, "skill"), (odd, "ability"), ("Speaking", "skill")])])
     assert context.endswith(f"Amy has the skills of {odd} and Speaking and the ability of {odd}.")
     assert shipped.stated(one, odd, "knowledge").endswith(f"Amy has knowledge of {odd}. Bob does not.")
@@ -163,7 +148,6 @@ def test_names_with_braces_stay_as_they_are(odd: str) -> None:
     assert prompt == f"{context}\nQuestion: Who is {odd}? Amy or Bob?\nAnswer:"
     people = People("{second}", "{first}", "{first}")
     assert shipped.context(people) == "{second} and {first} have applied for the same position."
-    assert shipped.question(BINARY, people, job="cook", a_job="a cook") == "Is {first} qualified to be a cook?"
 
 
 FRENCH = """
@@ -213,43 +197,19 @@ def test_questions_in_french(tmp_path: Path) -> None:
     assert mine.question(BINARY, zoe, job="infirmière", a_job="une infirmière") == (
         "Zoé a-t-il ou elle, plutôt que Noël, les qualités pour le poste : infirmière ?"
     )
-    assert mine.question(ATTRIBUTE, of(zoe, "Noël"), phrase=mine.phrase("Parler", "ability")) == (
-        "De Zoé et Noël, Noël possède-t-il ou elle l’aptitude « Parler » ?"
-    )
-    single = mine.question(SINGLE, People("Noël", "Zoé"), job="cuisinier", a_job="un cuisinier")
-    assert single == "Qui, de Noël ou de Zoé, convient le mieux au poste : cuisinier ?"
     context = mine.context(zoe, [("Zoé", [("Parler", "skill"), ("Écrire", "skill")])])
     assert context.startswith("Zoé et Noël ont posé leur candidature au même poste. Zoé possède les compétences")
     assert context.endswith(" ; Noël, on ne sait pas.")
     assert mine.stated(zoe, "Parler", "skill").endswith("Zoé possède la compétence « Parler ». Noël, non.")
-    assert mine.prompt("Bon.", "Qui ?", MULTIPLE, zoe) == (
-        "Bon.\nQuestion : Qui ? Zoé, Noël, les deux ou personne ?\nRéponse :"
-    )
+    assert mine.prompt("Bon.", "Qui ?", MULTIPLE, zoe).endswith("Qui ? Zoé, Noël, les deux ou personne ?\nRéponse :")
     text = FRENCH.replace(" {choices}", "").replace('version = "essai 2"\n', "")
     assert load_questions(write(tmp_path, text)).prompt("Bon.", "Qui ?", SINGLE, zoe) == (
         "Bon.\nQuestion : Qui ?\nRéponse :"
     )
 
 
-TEXTS = [
-    ("context", 'context = "{first} et', "context"),
-    ("has", "has = ", "has"),
-    ("prompt", "prompt = ", "prompt"),
-    *((f"phrase.{name}", f'{name} = "l', name) for name in ("skill", "knowledge", "ability")),
-    *((f"phrases.{name}", f'{name} = "les', name) for name in ("skill", "knowledge", "ability")),
-    *((f"choices.{name}", f"{name} = ", name) for name in ("binary", "single", "multiple")),
-    ("stated.context", 'context = "{subject}', "context"),
-    *((f"wording 1, {name}", f'{name} = "', name) for name in KINDS),
-]
-"""Every text of a file: how an error names it, how its line begins, and its key."""
-BEGINS = {named: begins for named, begins, _ in TEXTS}
 SECOND = "\n[[wording]]\n" + FRENCH.partition("[[wording]]")[2]
-
-
-def line_of(named: str) -> str:
-    """The line of a text; the keys that choices share with wordings come first."""
-    lines = [line for line in FRENCH.splitlines() if line.startswith(BEGINS[named])]
-    return lines[-1] if named.startswith("wording") else lines[0]
+HEAD = FRENCH.partition("[[wording]]")[0]
 
 
 def assert_text_refused(folder: Path, text: str, *names: str) -> None:
@@ -257,72 +217,56 @@ def assert_text_refused(folder: Path, text: str, *names: str) -> None:
     assert_refused((path, *names), load_questions, path)
 
 
-@pytest.mark.parametrize(("named", "key"), [(named, key) for named, _, key in TEXTS])
-def test_a_missing_text_an_unknown_hole_and_a_stray_brace_are_refused_in_every_text(
-    named: str, key: str, tmp_path: Path
-) -> None:
-    line = line_of(named)
-    assert FRENCH.count(line) == 1
-    for instead in ("", f'{key} = "   "', f"{key} = 3"):
-        assert_text_refused(tmp_path, FRENCH.replace(line, instead), named, key)
-    for added in ("{person}", "{}", "{", "}", "{ x }"):
-        assert_text_refused(tmp_path, FRENCH.replace(line, f'{line[:-1]} {added}"'), named)
-
-
 @pytest.mark.parametrize(
-    ("named", "lacking", "foreign"),
+    ("named", "begins", "lacking", "foreign"),
     [
-        ("context", "{first}", "{subject}"), ("has", "{parts}", "{phrase}"), ("prompt", "{question}", "{first}"),
-        ("phrase.knowledge", "{attribute}", "{attributes}"), ("phrases.ability", "{attributes}", "{attribute}"),
-        ("stated.context", "{phrase}", "{parts}"), ("wording 1, attribute", "{subject}", "{job}"),
-        *((f"wording 1, {kind}", "{subject}", "{phrase}") for kind in (BINARY, BINARY_NEGATED)),
-        *((f"wording 1, {kind}", "{job}", "{subject}") for kind in (SINGLE, SINGLE_NEGATED, MULTIPLE)),
+        ("context", 'context = "{first} et', "{first}", "{subject}"),
+        ("has", "has = ", "{parts}", "{phrase}"), ("prompt", "prompt = ", "{question}", "{first}"),
+        ("phrase.knowledge", 'knowledge = "la', "{attribute}", "{attributes}"),
+        ("phrases.ability", 'ability = "les', "{attributes}", "{attribute}"),
+        ("choices.single", 'single = "{first} ou', "", "{subject}"),
+        ("stated.context", 'context = "{subject}', "{phrase}", "{parts}"),
+        ("wording 1, attribute", 'attribute = "', "{subject}", "{job}"),
+        ("wording 1, binary", 'binary = "{', "{subject}", "{phrase}"),
+        ("wording 1, multiple", 'multiple = "Qui', "{job}", "{subject}"),
     ],
 )  # fmt: skip
-def test_a_hole_that_is_lacking_or_of_another_text_is_refused(
-    named: str, lacking: str, foreign: str, tmp_path: Path
+def test_a_text_that_is_missing_or_has_other_holes_is_refused(
+    named: str, begins: str, lacking: str, foreign: str, tmp_path: Path
 ) -> None:
-    line = line_of(named)
-    assert lacking in line
-    assert_text_refused(tmp_path, FRENCH.replace(line, line.replace(lacking, "X")), named, lacking)
-    assert_text_refused(tmp_path, FRENCH.replace(line, f'{line[:-1]} {foreign}"'), named, foreign)
+    (line,) = (line for line in FRENCH.splitlines() if line.startswith(begins))
+    key = begins.partition(" =")[0]
+    for instead in ("", f'{key} = "   "', f"{key} = 3"):
+        assert_text_refused(tmp_path, FRENCH.replace(line, instead), named, key)
+    for added in ("{person}", "{}", "{", "}", "{ x }", foreign):
+        assert_text_refused(tmp_path, FRENCH.replace(line, f'{line[:-1]} {added}"'), named)
+    if lacking:
+        assert_text_refused(tmp_path, FRENCH.replace(line, line.replace(lacking, "X")), named, lacking)
 
 
-@pytest.mark.parametrize("kind", OF_JOBS)
-def test_a_job_with_its_article_is_a_job(tmp_path: Path, kind: str) -> None:
-    line = line_of(f"wording 1, {kind}")
-    mine = load_questions(write(tmp_path, FRENCH.replace(line, line.replace("{job}", "{a_job}"))))
-    assert "un chef" in mine.question(kind, of(HER_FIRST, "Amy"), job="chef", a_job="un chef")
-
-
-def test_a_second_wording_is_read_and_named_by_its_number(tmp_path: Path) -> None:
-    assert len(load_questions(write(tmp_path, FRENCH + SECOND)).wordings) == 2
+def test_a_job_with_its_article_is_a_job_and_a_second_wording_is_named_by_its_number(tmp_path: Path) -> None:
+    mine = load_questions(write(tmp_path, FRENCH.replace("{job}", "{a_job}") + SECOND))
+    assert len(mine.wordings) == 2
+    for kind in OF_JOBS:
+        assert "un chef" in mine.question(kind, of(HER_FIRST, "Amy"), job="chef", a_job="un chef")
     without = SECOND.replace("single_negated", "single_not")
     assert_text_refused(tmp_path, FRENCH + without, "wording 2, single_negated")
-
-
-HEAD = FRENCH.partition("[[wording]]")[0]
 
 
 @pytest.mark.parametrize(
     ("text", "named"),
     [
         ("Who is more qualified?", "TOML"), ("", "context"), (HEAD, "[[wording]]"),
-        (f"wording = []\n{HEAD}", "[[wording]]"), (f"wording = ['Who?']\n{HEAD}", "[[wording]]"),
-        (f"{HEAD}[wording]\nsingle = 'Who?'", "[[wording]]"), (f"prompts = 'x'\n{FRENCH}", "'prompts'"),
-        (FRENCH.replace("[stated]", '[extra]\ncontext = "x"\n\n[stated]'), "'extra'"),
+        (f"wording = ['Who?']\n{HEAD}", "[[wording]]"), (f"prompts = 'x'\n{FRENCH}", "'prompts'"),
         (f'{FRENCH}{SECOND}attitude = "Oui."\n', "wording 2, 'attitude'"),
         (FRENCH.replace("[choices]\n", "[choices]\nattitude = 'Oui.'\n"), "[choices] 'attitude'"),
         *((re.sub(r"\[choices\]\n[^\[]*", "", before + FRENCH), "[choices]") for before in ("", "choices = 'x'\n")),
         *((FRENCH.replace("Qui, de {first}", f"Qui, de {hole}"), "wording 1, single")
-          for hole in ("{ first }", "{first.name}", "{first!r}", "{first", "{{first}}", "}first{")),
+          for hole in ("{ first }", "{first.name}", "{first!r}", "{{first}}")),
     ],
 )  # fmt: skip
 def test_a_file_with_other_tables_keys_or_braces_is_refused(text: str, named: str, tmp_path: Path) -> None:
     assert_text_refused(tmp_path, text, named)
-
-
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "none.toml"
     assert_refused((path,), load_questions, str(path))
     path.write_bytes(FRENCH.encode("latin-1", errors="replace"))

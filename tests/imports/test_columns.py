@@ -95,11 +95,7 @@ GROUPS = '[groups]\na = "p"\n'
 
 @pytest.mark.parametrize(
     ("values", "places"),
-    [
-        (["9", "10", "2"], [1, 2, 0]),
-        (["late", "early", "late"], [0, 1, 0]),
-        (["2", "x", "1"], [0, 1, 2]),
-    ],
+    [(["9", "10", "2"], [1, 2, 0]), (["late", "early", "late"], [0, 1, 0]), (["2", "x", "1"], [0, 1, 2])],
 )
 def test_the_place_of_w_is_by_size_or_by_first_appearance(values: list[str], places: list[int]) -> None:
     rows = [f"{value},{at},5" for at, value in enumerate(values)]
@@ -127,8 +123,7 @@ def test_empty_cells_stay_missing_in_every_unit() -> None:
     for unit, cell, percent in (("probability", "0.25", 25.0), ("logprob", "-inf", 0.0), ("percent", "3", 3.0)):
         rows = f"v,p,q\n1,{cell},\n2,,NaN\n"
         frame = frame_of(
-            rows,
-            f'unit = "{unit}"\n[columns]\nw = "v"\n[constants]\nmodel = "m"\n[groups]\na = "p"\nb = "q"\n',
+            rows, f'unit = "{unit}"\n[columns]\nw = "v"\n[constants]\nmodel = "m"\n[groups]\na = "p"\nb = "q"\n'
         )
         assert frame["a"].iloc[0] == percent
         assert frame[["a", "b"]].isna().to_numpy().tolist() == [[False, True], [True, True]]

@@ -80,10 +80,7 @@ def test_a_store_that_is_none_of_ours_is_named_and_left_alone(damage: str, tmp_p
         content[4096:] = b"\x5a" * (len(content) - 4096)
         path.write_bytes(bytes(content))
     before = path.read_bytes()
-    with (
-        pytest.raises(UndertowError, match=r"s\.sqlite"),
-        AnswerStore(path) as store,
-    ):
+    with pytest.raises(UndertowError, match=r"s\.sqlite"), AnswerStore(path) as store:
         store.get(CARD.key("exact"), [f"q{number}" for number in range(500)])
     assert path.read_bytes() == before
 

@@ -12,16 +12,7 @@ from pathlib import Path
 import pytest
 
 from undertow.models import toy
-from undertow.models.base import (
-    EXACT,
-    PAPER,
-    Effort,
-    Found,
-    LostError,
-    OutOfRoomError,
-    Request,
-    UnscorableError,
-)
+from undertow.models.base import EXACT, PAPER, Effort, Found, LostError, OutOfRoomError, Request, UnscorableError
 from undertow.scoring.ask import Asked, Estimate, ask, estimate
 from undertow.scoring.store import AnswerStore
 from undertow.types import (
