@@ -52,7 +52,7 @@ def test_strongest_differences_are_told_first(work: Workplace) -> None:
     assert any("in other (" in line and "than in toy (" in line for line in found)
     assert all("95% interval of the difference" in line and "margin" in line for line in found[:3])
     assert any(line.startswith("- Of ") for line in lines)
-    assert "what\ttoy\tother\tdifference\t95% interval\tq\tverdict" in lines
+    assert "what\ttoy\tother\tdifference\t95% interval\tmargin\tq\tverdict" in lines
     assert lines[-1] == f"Report: {(work.folder / 'told/comparison.html').resolve()}"
     names = {"comparison.html", "comparison.csv", "comparison.json"}
     assert {path.name for path in (work.folder / "told").iterdir()} == names
