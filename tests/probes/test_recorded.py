@@ -285,7 +285,7 @@ def recorded_list(
     return (
         evidence.frame["w_value"].tolist(),
         covariate,
-        sum("nothing can be found" not in note for note in evidence.design["w_notes"]),
+        sum("can be found with" not in note for note in evidence.design["w_notes"]),
     )
 
 

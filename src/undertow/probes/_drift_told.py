@@ -24,7 +24,7 @@ OVER_PROMPTS = "_over_prompts"
 DRIFTS = ("slope", "slope_gap")
 HIGH_AUTOCORRELATION = 0.6
 """From here on a slow wave that neighbouring values share is hard to tell from a trend."""
-UNORDERED = "none"
+NOT_TESTED = "No drift is tested."
 UNCLAIMED = "unclaimed"
 
 
@@ -108,7 +108,7 @@ def findings(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str
                 strength=one.strength,
                 of=(result, *also),
                 n_tests=0 if math.isnan(result.p) else n_tests[_kind(result)],
-                decided="Not tested." if math.isnan(result.p) else "",
+                decided=NOT_TESTED if math.isnan(result.p) else "",
             )
         )
     return told
@@ -185,7 +185,9 @@ class _Telling:
             if result.value == 0 and result.detail.get("n_clusters", 0) >= 1 and "same at every" in result.note:
                 return f"{what} does not move at all with {self.w} {self.span}.", False
             why = result.note or "Too little was scored."
-            return f"nothing can be claimed of {what} by {self.w}: {why[:1].lower()}{why[1:]}", False
+            why = f"{why[:1].lower()}{why[1:]}"
+            depends = f"{what} depends on {self.w} ({self.moved}), but no drift can be claimed"
+            return f"{depends if self.moved else f'nothing can be claimed of {what} by {self.w}'}: {why}", False
         if _kind(result) == "effect":
             return self._effect(what)
         if result.q < ALPHA:
@@ -224,18 +226,25 @@ class _Telling:
             text += " Neighbouring values share so much that a slow wave could look like this."
         return text
 
+    @property
+    def moved(self) -> str:
+        """That the answers depend on these W values, in numbers; "" where that cannot be told from chance, or is not tested."""
+        effect = self.beside.get("w_effect")
+        if effect is None or not effect.q < ALPHA:
+            return ""
+        return f"standard deviation of its values' effects {_amount(effect.value)} points, q {_p(effect.q)}"
+
     def _no_drift(self, what: str) -> str:
-        result, effect = self.result, self.beside.get("w_effect")
+        result = self.result
         least = result.detail.get("detectable_slope", math.nan)
         missed = (
             f"; {self._points(least).lstrip('+')} points a {self.step} would have had p < .05 in 8 of 10 such runs"
             if math.isfinite(least)
             else ""
         )
-        if effect is not None and effect.q < ALPHA:
-            moved = f"standard deviation of its values' effects {_amount(effect.value)} points, q {_p(effect.q)}"
+        if self.moved:
             trend = f"a trend {self.span} cannot be told from what neighbouring values share"
-            return f"{what} depends on {self.w} ({moved}), but {trend} ({self._numbers()}{missed})."
+            return f"{what} depends on {self.w} ({self.moved}), but {trend} ({self._numbers()}{missed})."
         return f"no drift of {what} with {self.w} {self.span} can be told from chance ({self._numbers()}{missed})."
 
     def _numbers(self) -> str:

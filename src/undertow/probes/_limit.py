@@ -161,7 +161,7 @@ class ListSizes:
         return max(fewest_values(self.scale) - self.n_values, 0)
 
     def told(self) -> str:
-        """The sentence on a list of which nothing can be found, whatever the answers are; "" where something can."""
+        """The sentence on a list of which no drift, or nothing at all, can be found, whatever the answers are; "" where it can."""
         parts = [
             (f"{self.n_clusters} {self.noun}{_s(self.n_clusters)}", FEWEST_SENTENCES, self.missing_clusters),
             (f"{self.n_values} value{_s(self.n_values)}", fewest_values(self.scale), self.missing_values),
@@ -170,8 +170,11 @@ class ListSizes:
         if not lacking:
             return ""
         what = "a difference between values" if self.scale == NONE else "a drift"
+        # Few values have no order to test, but may still differ.
+        only_order = not self.missing_clusters and self.n_values >= fewest_values(NONE)
+        cannot = "no drift" if only_order else "nothing"
         has, least, missing = (" and ".join(str(part[at]) for part in lacking) for at in range(3))
-        return f"{self.name}: nothing can be found with {has}; {what} needs at least {least} ({missing} more)."
+        return f"{self.name}: {cannot} can be found with {has}; {what} needs at least {least} ({missing} more)."
 
     def told_of_flips(self, n_tests: int, of: str) -> str:
         """The sentence on a list without order of which nothing can be found alone, since few sentences allow no smaller p.
