@@ -119,7 +119,7 @@ def power(  # noqa: PLR0913 - an option each
     unordered = [spectrum.name for spectrum, _ in lists if spectrum.scale == "none"]
     if len(unordered) == len(lists):
         raise UndertowError(
-            f"{name}: {', '.join(unordered)} in no order, along which nothing can rise or fall; give lists an order, or --w-scale index"
+            f"{name}: nothing can rise or fall along a list without order ({', '.join(unordered)}); give it an order, or --w-scale index"
         )
     shown = _like(like, group) if like is not None else None
     with stoppable("nothing was simulated"), progress_bar(as_json or as_csv, "simulating", "") as bar:
