@@ -308,11 +308,11 @@ def _occupations_told(of: _Model) -> Iterator[Finding]:
         found = sorted((one for one in gaps if one.q < ALPHA), key=lambda one: -abs(one.value))
         if found:
             text = f"{of.who}For {len(found)} of {_n(len(gaps), 'occupation')} {told}, {_in_context(of.context)}: {_by_side(found)}."
-            decided = f"{len(found)} of {len(gaps)} survive the correction for all tests of the run."
+            decided = f"{len(found)} of {len(gaps)} survive the correction for all tests of single occupations."
             yield Finding(text, found=True, strength=most, of=tuple(found), decided=decided)
         elif gaps:
             text = f"{of.who}For none of {_n(len(gaps), 'occupation')} {none}, {_in_context(of.context)} ({OF_NAMES})."
-            decided = "None survives the correction for all tests of the run."
+            decided = "None survives the correction for all tests of single occupations."
             largest = sorted(gaps, key=lambda one: -abs(one.value))
             yield Finding(text, found=False, strength=most, of=tuple(largest), decided=decided)
 
