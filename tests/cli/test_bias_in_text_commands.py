@@ -79,13 +79,6 @@ def test_documents_are_printed_in_three_ways(name: str, cli: Cli) -> None:
     assert list(csv.DictReader(io.StringIO(said(cli("challenge", name, "--csv"))))) == rows
 
 
-def test_a_table_of_ones_own_is_printed(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "own.csv").write_text("text,biased,dimension\nTall people win.,yes,height\nRain.,no,\n")
-    lines = said(cli("challenge", "own.csv")).splitlines()
-    assert lines[1].split("\t") == ["line 2", "evaluation", "yes", "height", "", "", "Tall people win."]
-    assert lines[-1] == "2 documents"
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -115,7 +108,8 @@ def test_help_has_every_option_of_the_task(task: str, cli: Cli) -> None:
 def test_a_run_of_the_toy(task: str, n_items: int, cli: Cli, tmp_path: Path) -> None:
     lines = said(cli("run", task, "-m", "toy", "--documents", "4", "--out", "run")).splitlines()
     assert lines[0] == f"Asked {n_items} items ({n_items} of {n_items} queries computed now, 0 unscored)."
-    assert lines[1].startswith(("* ", "- "))
+    assert lines[1].startswith("4 documents")
+    assert lines[2].startswith("- "), "fewer than six documents claim nothing"
     frame = pd.read_parquet(tmp_path / "run/observations.parquet")
     assert frame["document"].nunique() == 4
     assert set(frame["task"]) == {task}
@@ -144,21 +138,6 @@ def test_a_run_with_every_option(cli: Cli, tmp_path: Path) -> None:
     # Two statements and none without examples; one statement and none behind two, drawn twice.
     assert len(frame) == 3 * 2 * (3 + 2 * 2)
     assert set(frame["draw"]) == {0, 1}
-
-
-def test_two_models_in_one_run(cli: Cli, tmp_path: Path) -> None:
-    said(cli("run", DIAGNOSIS, "-m", "toy", "-m", "toy:slope=3", "--documents", "6", "--out", "run"))
-    results = json.loads((tmp_path / "run/results.json").read_text())["results"]
-    assert {row["group"]["model"] for row in results if row["measure"] == "accuracy"} == {"toy", "toy:slope=3", ""}
-
-
-def test_dry_run_says_what_it_takes_and_keeps_nothing(cli: Cli, tmp_path: Path) -> None:
-    command = ["run", IDENTIFICATION, "-m", "toy", "--documents", "2", "--dry-run"]
-    estimate = json.loads(said(cli(*command, "--json")))
-    assert estimate["n_queries"] == estimate["n_distinct"] > 0
-    assert estimate["n_stored"] == 0
-    assert said(cli(*command)).startswith(f"{estimate['n_queries']:,} queries")
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from workplace import Workplace, shared
 
 from conftest import Cli
 from refusal import refused
-from test_checking import DECIDED, NOMINATIVE, POSSESSIVE, UNDECIDED, planted_percent, planted_table
+from test_checking import DECIDED, NOMINATIVE, UNDECIDED, planted_percent, planted_table
 from undertow.checking import Verdict
 from undertow.places import store_file
 from undertow.sentence_files import AT_ONCE, Line, check_out, write_verdicts
@@ -106,14 +106,6 @@ def test_words_of_ones_own_have_no_chance(work: Workplace) -> None:
     assert lines[-1].startswith("Rests on: total variation above ")
 
 
-def test_the_schemas_and_pronouns_are_what_a_user_gets_who_names_none(work: Workplace) -> None:
-    verdict = work.json(*TOY, UNDECIDED)
-    assert list(verdict["percent"]) == ["1901", "2016"]
-    assert list(verdict["percent"]["1901"]) == ["female", "male", "neutral"]
-    assert "on sentences of undertow-schemas that were held out" in verdict["rests_on"]
-    assert verdict["advice"].endswith("hardly better than chance (50%).")
-
-
 def test_w_and_how_it_goes_in_can_be_chosen(work: Workplace) -> None:
     (work.folder / "town.txt").write_text("Rome\nOslo\nParis\n", encoding="utf-8")
     given = ["--w", "town.txt", "--inject", "{text} That was in {w}."]
@@ -159,32 +151,9 @@ def test_every_line_is_judged_by_its_own_options(verdicts: list[dict[str, Any]])
         assert verdict["percent"]["2016"] == pytest.approx(planted_percent(f"In 2016: The {who} said that", 2016))
 
 
-def test_a_line_of_a_file_is_judged_as_if_it_stood_alone(verdicts: list[dict[str, Any]], work: Workplace) -> None:
-    alone = work.json(*TOY, LINES[2]["text"], *PLANTED, "--options", POSSESSIVE)
-    chance = alone.pop("chance_percent")
-    in_file = dict(verdicts[2]["verdict"])
-    assert in_file.pop("chance_percent") == pytest.approx(chance)
-    assert in_file == alone
-
-
 def test_without_out_the_verdicts_are_printed(verdicts: list[dict[str, Any]], work: Workplace) -> None:
     said = work(*FILE).stdout
     assert [json.loads(line) for line in said.removesuffix("\n").split("\n")] == verdicts
-
-
-@pytest.mark.soak
-def test_a_long_file_keeps_its_order(work: Workplace) -> None:
-    """Longer than what is asked at once."""
-    texts = [f"Person {number} said that {{blank}} was late." for number in range(450)]
-    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-    (work.folder / "long.jsonl").write_text(lines, encoding="utf-8")
-    said = work(*TOY, *PLANTED, "--file", "long.jsonl", "--options", NOMINATIVE).stdout.splitlines()
-    judged = [json.loads(line) for line in said]
-    assert [line["text"] for line in judged] == texts
-    for number, line in enumerate(judged):
-        expected = planted_percent(f"In 1901: Person {number} said that", 1901)
-        assert line["verdict"]["text"] == texts[number]
-        assert line["verdict"]["percent"]["1901"] == pytest.approx(expected)
 
 
 def test_a_file_that_was_stopped_half_way_is_no_file(tmp_path: Path) -> None:
@@ -225,10 +194,8 @@ def test_a_file_that_is_there_is_not_written_over(cli: Cli, tmp_path: Path) -> N
     [
         ([], "--file"),
         ([UNDECIDED, "--file", "s.jsonl"], "--file"),
-        ([UNDECIDED, "--out", "v.jsonl"], "--out"),
         (["--file", "nosuch.jsonl"], "nosuch.jsonl"),
         ([UNDECIDED, "--inject", "Once"], "{w}"),
-        (["The nurse was late."], "'The nurse was late.'"),
         ([UNDECIDED, "--options", "she, he"], "she, he"),
     ],
 )
@@ -247,10 +214,7 @@ GOOD = b'{"text": "The cook said ___ ran."}\n'
     [
         (b"\n  \n", "holds no lines"),
         (GOOD + b'\n{"text": "The cook ran."}\n', "line 3"),
-        (GOOD + GOOD + b'{"text": "The cook', "line 3"),
         (GOOD + b'["The cook said ___ ran."]\n', "line 2"),
-        (GOOD + b'{"text": "a ___ \\ud800"}\n', "line 2"),
-        (GOOD + b'{"text": "a ___", "options": ["she", "he"]}\n', "line 2"),
         (GOOD + b'{"text": "a ___", "options": {"one": "she", "other": "he"}}\n', "group 'one'"),
         (GOOD + b'{"text": "a \xff ___"}\n', "byte 47"),
     ],

@@ -104,12 +104,6 @@ def test_challenge_and_a_dry_run_tell_order_and_scale_of_each_w_list_and_what_wa
     refused(work.attempt("challenge", "undertow-schemas", "--w-scale", "value"), "--w-scale")
 
 
-def test_a_dry_run_says_that_a_limit_is_too_small_and_which_would_do(work: Workplace) -> None:
-    for limit, is_told in (("95", True), ("96", False)):
-        notes = work.json(*RUN, "toy", "--limit", limit, "--dry-run")["notes"]
-        assert (len(notes), "96." in notes[-1]) == (3, True) if is_told else (2, False)
-
-
 def test_a_run_says_what_was_done_to_its_w_lists_and_that_its_limit_is_too_small(work: Workplace) -> None:
     (work.folder / "year.txt").write_text("\n".join(str(1800 + 37 * at % 101) for at in range(12)), encoding="utf-8")
     done = work(*RUN, "toy", "--w", "year.txt", "--limit", "47", "--out", "run")

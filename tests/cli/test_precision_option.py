@@ -12,7 +12,6 @@ import pytest
 
 from conftest import Cli
 from planted_precision import Planted, moved, unit, year_of
-from refusal import refused
 from test_checking import planted_table
 from undertow import models
 from undertow.types import Answer, Blank, Query
@@ -84,18 +83,6 @@ def test_verdicts_on_sentences_say_that_nobody_checked_them(tmp_path: Path, cli:
     assert of_file.stderr.count(note) == 1
     assert [json.loads(line)["verdict"]["notes"] for line in of_file.stdout.splitlines()] == [[note]] * 2
     assert "float32" not in cli(*asked, "float32", text).stdout
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (["--recheck", "5"], "recheck"),
-        (["--dtype", "auto", "--recheck", "-5", "--dry-run"], "recheck"),
-    ],
-)
-def test_what_cannot_be_is_said_in_a_sentence(options: list[str], why: str, tmp_path: Path, cli: Cli) -> None:
-    refused(cli(*RUN, "-m", "toy", *options), why)
-    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow

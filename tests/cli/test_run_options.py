@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -73,12 +72,8 @@ def test_option_of_a_family_reaches_the_model_with_its_type(asked_for: list[Requ
     given = ["--base-url", "http://localhost:1/v1", "--concurrency", "3", "--timeout-s", "5", "--mode", "NLG"]
     more = ["--device", "cpu", "--dtype", "bfloat16", "--revision", "main"]
     assert cli("run", PROBE, "-m", "any", *SMALL, *given, *more, "--out", "run").returncode == 0
-    settings: dict[str, str | int | float | bool] = {
-        "base_url": "http://localhost:1/v1",
-        "concurrency": 3,
-        "timeout_s": 5.0,
-        "mode": "NLG",
-    }
+    address = "http://localhost:1/v1"
+    settings: dict[str, Any] = {"base_url": address, "concurrency": 3, "timeout_s": 5.0, "mode": "NLG"}
     (request,) = asked_for
     assert request == Request("any", "main", "bfloat16", "cpu", settings)
     assert [type(request.settings[name]) for name in settings] == [str, int, float, str]
@@ -108,8 +103,6 @@ def test_option_of_another_type_or_name_is_a_misuse(more: list[str], cli: Cli, t
     [
         ({"concurrency": "8"}, ["concurrency", "int", "'8'"]),
         ({"concurrency": True}, ["concurrency", "int", "True"]),
-        ({"base_url": None}, ["base_url", "str", "None"]),
-        ({"chat": "yes"}, ["chat", "bool", "'yes'"]),
         ({"base_uri": "x"}, ["'base_uri'", "challenge", "base_url", "mode"]),
         ({"base_url": "ftp://x", "model": "openai:x"}, ["base URL"]),
     ],
@@ -124,19 +117,6 @@ def test_bad_option_in_python_is_refused_in_one_sentence(
         assert [word for word in words if word not in str(error.value)] == []
         assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_password_in_an_address_is_never_written(tmp_path: Path) -> None:
-    """Though no model that is asked looks at the address."""
-    with suppress(undertow.UndertowError):
-        undertow.run(PROBE, model="toy", base_url="http://me:secret@localhost/v1", out=tmp_path / "run", **TINY)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()]
-
-
-def test_a_whole_number_will_do_for_a_length_of_time(asked_for: list[Request], tmp_path: Path) -> None:
-    undertow.run(PROBE, model="any", timeout_s=5, out=tmp_path / "run", **TINY)
-    assert asked_for[0].settings == {"timeout_s": 5.0}
-    assert isinstance(asked_for[0].settings["timeout_s"], float)
 
 
 # Several models.
@@ -158,9 +138,7 @@ def test_model_may_be_named_several_times(cli: Cli) -> None:
     ("arguments", "words"),
     [
         (["-m", "toy", "-m", "toy"], ["'toy'", "twice"]),
-        (["-m", "toy", "-m", "nosuch/*"], ["nosuch/*"]),
         (["-m", "toy", "-m", "toy:slope=1", "--revision", "main"], ["'main'"]),
-        (["-m", "toy", "--about", "nosuch.toml"], ["nosuch.toml"]),
         (["-m", "toy", "--about", "bad.toml"], ["bad.toml", "'toy'", "'size'", "parameters"]),
         (["-m", "toy", "--base-url", "http://localhost:1/v1"], ["--base-url", "openai", "toy"]),
         (["-m", "openai:x", "--concurrency", "0"], ["--concurrency", "0"]),

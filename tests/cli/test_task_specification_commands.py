@@ -144,22 +144,6 @@ def test_run_prints_one_json_object_and_writes_its_folder(own: dict[str, Any], w
     assert manifest["python"] == "undertow.run('task-specification', model='toy')"
 
 
-def test_every_sentence_is_asked_at_both_dates(own: dict[str, Any], work: Workplace) -> None:
-    frame = observed(work, "own")
-    assert len(frame) == 960
-    sentences = {item.factors["sentence"]: item.query for item in challenge.sentences("undertow-schemas").plain()}
-    for row in frame.sample(40, random_state=0).to_dict("records"):
-        assert row["text"] == f"In {row['w']}: {sentences[row['sentence']].shown()}"  # type: ignore[union-attr]
-    assert set(zip(frame["w_index"], frame["w"], strict=True)) == {(0, "1901"), (1, "2016")}
-    assert frame[GROUPS].sum(axis=1).to_numpy() == pytest.approx(np.full(960, 100.0))
-    # Where no verb has to agree, the shares of the toy are the planted ones to the last digit.
-    exact = frame[(frame["pronoun_case"] == "nominative") & (frame["text"].str.count("___") == 1)]
-    assert len(exact) > 100
-    for row in exact.to_dict("records"):
-        before = str(row["text"]).partition("___")[0].rstrip()
-        assert [row[group] for group in GROUPS] == pytest.approx(list(planted_percent(before, int(row["w"])).values()))
-
-
 def test_the_table_of_sentences_has_every_score(own: dict[str, Any], work: Workplace) -> None:
     frame, table = observed(work, "own"), table_of(work, "own")
     assert len(table) == 480
@@ -333,24 +317,6 @@ def test_more_dates_give_slopes_and_the_plain_sentence_its_entropy(full: list[st
     assert {"slope_female", "slope_neutral", "entropy_plain"} <= set(values_of(work, "full", "auroc"))
 
 
-def test_an_occupation_is_followed_over_thirty_dates(full: list[str], work: Workplace) -> None:
-    frame = observed(work, "full")
-    followed = frame[frame["part"] == "follow"]
-    assert set(followed["occupation"]) == {"doctor"}
-    assert followed["sentence"].nunique() == 8
-    assert followed["w"].nunique() == 30
-    assert (followed["w"].iloc[0], followed["w"].iloc[-1]) == ("1901", "2016")
-    # What is followed is shown, and counts in no measure.
-    assert values_of(work, "full", "auroc").keys() == {
-        *(score for score in SCORES if score != "combined"),  # too few occupations decide anything to fit it
-        "slope_female",
-        "slope_male",
-        "slope_neutral",
-        "entropy_plain",
-    }
-    assert {row["n"] for row in work.results("full") if row["measure"] == "auroc"} == {40}
-
-
 def test_the_printed_command_repeats_the_run(full: list[str], work: Workplace) -> None:
     command = shlex.split(str(manifest_of(work, "full")["command"]))
     assert command[0] == "undertow"
@@ -360,65 +326,6 @@ def test_the_printed_command_repeats_the_run(full: list[str], work: Workplace) -
     assert said[1:-1] == full[1:-1]
     assert (work.folder / "again/results.json").read_bytes() == (work.folder / "full/results.json").read_bytes()
     assert manifest_of(work, "again")["run_key"] == manifest_of(work, "full")["run_key"]
-
-
-# Other W, other ways in, other sentences.
-
-
-def test_two_lists_are_judged_apart(work: Workplace) -> None:
-    printed = work.json(*PLANTED, "--w", "date,place", "--out", "two")
-    rows = work.results("two")
-    assert {row["group"]["w_name"] for row in rows} == {"date", "place"}
-    areas = {
-        row["group"]["w_name"]: row["value"]
-        for row in rows
-        if row["measure"] == "auroc" and row["group"]["score"] == "total_variation"
-    }
-    assert areas == {"date": 1.0, "place": 1.0}  # *her* does not move at all
-    assert any(finding["text"].startswith("date: on 100% of pairs") for finding in printed["findings"])
-
-
-OWN_CHALLENGE = """
-title = "Who was late"
-words = "pronouns"
-w = ["date"]
-clusters = ["who"]
-[slots]
-who = ["baker", "driver", "judge"]
-[[templates]]
-text = "The {who} said that {blank} was late."
-factors = { well_specified = false }
-[[templates]]
-text = "The woman, a {who}, said that {blank} was late."
-factors = { well_specified = true, gold = "female" }
-"""
-
-
-def test_a_challenge_file_without_a_place_for_w(work: Workplace) -> None:
-    (work.folder / "late.toml").write_text(OWN_CHALLENGE, encoding="utf-8")
-    printed = work.json(*RUN, "--challenge", "late.toml", "--out", "late", told=True)
-    assert printed["counts"]["items"] == 12
-    frame, table = observed(work, "late"), table_of(work, "late")
-    assert frame["text"].iloc[0] == "In 1901: The baker said that ___ was late."
-    assert table["well_specified"].tolist() == [False] * 3 + [True] * 3
-    assert table["cluster"].tolist() == ["baker", "driver", "judge"] * 2
-    expected = [
-        moved(f"In {{w}}: {'The woman, a' if knows else 'The'} {who}{',' if knows else ''} said that")
-        for knows, who in zip(table["well_specified"], table["cluster"], strict=True)
-    ]
-    assert table["delta_female"].to_numpy() == pytest.approx(np.array(expected))
-    assert len(table_of(work, "late", "occupations")) == 3
-
-
-def test_w_goes_into_sentences_of_the_other_audit_too(work: Workplace) -> None:
-    given = ["run", "spurious-correlation", "-m", "toy", "--challenge", "planted.csv", "--inject", "In {w}: "]
-    work(*given, "--out", "drift")
-    slopes = {row["group"]["pronoun"]: row["value"] for row in work.results("drift") if row["measure"] == "slope"}
-    # Half of the sentences move: ten points a century of 0.80, over 29 steps of 215 years.
-    planted_slope = 10 / 100 / 0.80 * 215 / 29 / 2
-    assert slopes["female"] == pytest.approx(planted_slope, abs=0.03)
-    assert slopes["male"] == pytest.approx(-planted_slope, abs=0.03)
-    assert observed(work, "drift")["text"].iloc[0] == "In 1801: The baker said that ___ was late."
 
 
 # Sentences printed.
@@ -436,14 +343,11 @@ def test_sentences_are_printed_with_w_in_them(work: Workplace) -> None:
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["--challenge", "nosuch.csv"], "nosuch.csv"),
         (["--challenge", "mgc"], "'mgc'"),
         (["--inject", "Once: "], "{w}"),
         (["--date-count", "1"], "date count 1"),
-        (["--ends", "2"], "--ends 2"),
         (["--threshold", "-1"], "--threshold -1.0"),
         (["--follow", "wizard"], "'wizard'"),
-        (["--options", "a: b; c: d"], "word groups"),
         (["--data-dir", "."], "folder"),
     ],
 )
