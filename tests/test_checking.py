@@ -14,13 +14,14 @@ import pytest
 
 import undertow
 from planted_precision import Planted, nothing
+from refusals import assert_refused
 from undertow import models
 from undertow.checking import Guard, Options
 from undertow.models import toy
 from undertow.models.base import Encoded, Found, Request, TokenBatch, TokenTree, UnscorableError
 from undertow.places import store_file
 from undertow.probes.task_specification import Settings
-from undertow.types import Floats, TextQuery, UndertowError
+from undertow.types import Floats, TextQuery
 
 NOMINATIVE = "female: she; male: he; neutral: they"
 POSSESSIVE = "female: her; male: his; neutral: their"
@@ -242,12 +243,6 @@ def test_pronouns_of_the_likeliest_case_are_asked_if_no_options_are_given(knowin
     assert verdict.percent == knowing(UNDECIDED, words).percent
 
 
-@pytest.mark.parametrize("mark", ["[MASK]", "_____"])
-def test_the_blank_may_be_marked_in_several_ways(mark: str, knowing: Guard) -> None:
-    verdict = knowing(UNDECIDED.replace("{blank}", mark), NOMINATIVE)
-    assert verdict == knowing(UNDECIDED, NOMINATIVE)
-
-
 def test_options_as_a_text_and_as_a_table_are_the_same_in_any_order_of_groups(knowing: Guard) -> None:
     given = {"female": ["she", "her"], "male": ("he", "his"), "neutral": ["they", "their"]}
     verdict = knowing(UNDECIDED, given)
@@ -345,8 +340,7 @@ def test_a_sentence_that_cannot_be_asked_has_no_verdict(table: Path) -> None:
 def test_a_table_that_nothing_can_be_learnt_from_is_refused(rows: str, expected: str, tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text(f"sentence{rows}\n", encoding="utf-8")
-    with pytest.raises(UndertowError, match=expected):
-        Guard(found(Deaf, "deaf"), Settings(challenge=str(path)))
+    assert_refused((expected,), Guard, found(Deaf, "deaf"), Settings(challenge=str(path)))
 
 
 @pytest.mark.parametrize(
@@ -354,17 +348,15 @@ def test_a_table_that_nothing_can_be_learnt_from_is_refused(rows: str, expected:
     [
         ("The nurse was late.", "", "blank"),
         ("___ said ___ left.", "", "2 blanks"),
-        ("The {who} said {blank} left.", "", r"\{who\}"),
-        (UNDECIDED, "female: she, her", "two groups"),
+        ("The {who} said {blank} left.", "", "{who}"),
         (UNDECIDED, {"female": ["she"], "male": []}, "'male'"),
-        (UNDECIDED, {"one": ["she"], "other": ["he", "she"]}, "'she'"),
     ],
 )
 def test_what_is_wrong_with_a_sentence_is_said_and_nothing_is_asked(
     text: str, options: Options, expected: str, knowing: Guard
 ) -> None:
-    with pytest.raises(UndertowError, match=expected):
-        knowing.check([("A good sentence, said {blank}.", NOMINATIVE), (text, options)])
+    asked = [("A good sentence, said {blank}.", NOMINATIVE), (text, options)]
+    assert_refused((expected,), knowing.check, asked)
     assert not store_file().exists()
 
 
@@ -372,7 +364,6 @@ def test_what_is_wrong_with_a_sentence_is_said_and_nothing_is_asked(
     ("options", "expected"),
     [
         ({"w": "date,place"}, "one"),
-        ({"inject": "Once: "}, "value"),
         ({"ends": 2}, "4 W values"),
         ({"model": "toy:slop=1"}, "'slop'"),
     ],
@@ -380,8 +371,7 @@ def test_what_is_wrong_with_a_sentence_is_said_and_nothing_is_asked(
 def test_a_guard_that_cannot_be_made_is_refused_before_anything_is_asked(
     options: dict[str, Any], expected: str, table: Path
 ) -> None:
-    with pytest.raises(UndertowError, match=expected):
-        undertow.guard(**{"model": "toy", "challenge": str(table), **options})
+    assert_refused((expected,), undertow.guard, **{"model": "toy", "challenge": str(table), **options})
     assert not store_file().exists()
 
 

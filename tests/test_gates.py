@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 import undertow.comparing
 from conftest import ROOT
 from hostile import PAYLOADS as PAGES
+from refusals import assert_refused
 from undertow.gates import ERROR, FAILED, PASSED, SKIPPED, Judged, check, read_rules, write_junit, write_refusal
 from undertow.gates.words import labels, printable, shown
 from undertow.records import Record, write_record
-from undertow.types import Result, UndertowError
+from undertow.types import Result
 
 MANIFEST: Mapping[str, Any] = {
     "schema_version": 1, "probe": "spurious-correlation", "model": "M", "design": {}, "run_key": "k" * 64, "asked_key": "a",
@@ -151,20 +152,16 @@ def test_magnitudes_are_distances_from_neutral(
         assert Place(tmp_path).one(of=of).number == expected
 
 
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ({"at_most": 0.5}, ["1.25 percent per step", "at most 0.5"]),
-        ({"of": "magnitude_high", "at_most": 0.5}, ["1.5 percent per step", "neutral (0)", "at most 0.5"]),
-        ({"of": "low", "at_least": 2, "at_most": 3}, ["low end", "1 percent per step", "2 to 3"]),
-        ({"of": "detectable_slope", "at_most": 0.1}, ["detectable_slope", "0.2", "at most 0.1"]),
-    ],
-)
-def test_a_failure_says_what_is_and_what_is_allowed(keys: dict[str, object], words: list[str], place: Place) -> None:
-    text = rule(**{"name": "gap", "measure": "slope_gap", "where": WHERE, **keys})
-    (judged,) = place.judged(text)
+def test_a_failure_says_what_is_and_what_is_allowed(place: Place) -> None:
+    (judged,) = place.judged(rule(name="gap", measure="slope_gap", where=WHERE, of="magnitude_high", at_most=0.5))
     assert (judged.outcome, judged.name) == (FAILED, "gap[date-female-male]")
-    for word in ("slope gap (date, female-male) of M", "rule 'gap'", *words):
+    for word in (
+        "slope gap (date, female-male) of M",
+        "1.5 percent per step",
+        "neutral (0)",
+        "at most 0.5",
+        "rule 'gap'",
+    ):
         assert word in judged.sentence
 
 
@@ -208,13 +205,6 @@ def test_numbers_and_empty_levels_can_be_named(tmp_path: Path) -> None:
     assert [one.group.get("shots") for one in place.judged(gap_rule(where={"shots": 5}))] == ["5"]
 
 
-def test_of_several_models_each_is_told_once(tmp_path: Path) -> None:
-    run_folder(tmp_path / "run", [GAP, replace(GAP, group={**DATE, "model": "N"})])
-    judged = Place(tmp_path).judged(gap_rule(at_most=1))
-    assert [one.label for one in judged] == ["M-date-female-male", "N-date-female-male"]
-    assert judged[1].sentence.startswith("slope gap (date, female-male) of N is 1.25 percent per step, ")
-
-
 def test_labels_tell_results_apart() -> None:
     groups = [{"model": "A", "w": "date", "x": ""}, {"model": "B", "w": "date", "x": ""}]
     assert labels(groups, ["model"]) == [("model=A", "w=date"), ("model=B", "w=date")]
@@ -234,6 +224,7 @@ def test_labels_tell_results_apart() -> None:
         ({"where": {"w_name": "place", "pronoun": "neutral-male"}}, ["together"]),
         ({"probe": "spurious-corelation"}, ["did you mean 'spurious-correlation'?"]),
         ({"of": "detectable_slop"}, ["did you mean 'detectable_slope'?"]),
+        ({"measure": "mean_mass", "where": {"w_name": "date"}, "of": "magnitude"}, ["no neutral value"]),
     ],
 )
 def test_a_rule_that_tests_nothing_is_an_error(keys: dict[str, object], words: list[str], place: Place) -> None:
@@ -246,13 +237,6 @@ def test_a_rule_that_tests_nothing_is_an_error(keys: dict[str, object], words: l
     if "of" not in keys:
         gate = check([place.run], place.rules(gap_rule(**keys, optional=True)))
         assert [(one.outcome, gate.status) for one in gate.runs[0].judged] == [(SKIPPED, 0)]
-
-
-def test_a_measure_without_neutral_value_has_no_magnitude(place: Place) -> None:
-    keys: dict[str, Any] = {"name": "x", "measure": "mean_mass", "of": "magnitude", "at_most": 5, "allow_missing": True}
-    (judged,) = place.judged(rule(**keys))
-    assert judged.outcome == ERROR
-    assert "no neutral value" in judged.sentence
 
 
 @pytest.mark.parametrize(
@@ -355,50 +339,35 @@ def test_a_failure_is_the_status_even_where_another_rule_could_not_be_judged(pla
         ("", ["[[rule]]"]),
         ("rule = [", ["TOML"]),
         ("[[rules]]\nname = 'a'\n", ["'rules'", "did you mean 'rule'?"]),
-        ("[rule]\nname = 'a'\n", ["[[rule]]"]),
         ("schema = 2\n" + gap_rule(), ["newer Undertow"]),
-        ("description = 3\n" + gap_rule(), ["description"]),
-        (rule(measure="slope", at_most=1), ["rule 1", "name"]),
-        (gap_rule(name=" "), ["name"]),
         (gap_rule(name="a\nb"), ["name"]),
         (rule(name="x", at_most=1), ["rule 1 ('x')", "measure"]),
         (gap_rule() + gap_rule(), ["rule 2 ('gap')", "rule 1"]),
         (gap_rule(at_mos=3), ["rule 1 ('gap')", "did you mean 'at_most'?"]),
-        (gap_rule(at_most="3"), ["at_most is '3'"]),
         (gap_rule().replace("= 10", "= nan"), ["at_most is nan"]),
         (gap_rule().replace("= 10", "= 1" + "0" * 5000), ["TOML"]),
         (rule(name="x", measure="slope"), ["at_most", "at_least"]),
         (gap_rule(at_least=11), ["at_least 11", "at_most 10", "nothing can pass"]),
         (gap_rule(of="p", at_most=1), ["nothing can fail"]),
-        (rule(name="x", measure="slope", of="n", at_least=0), ["nothing can fail"]),
         (gap_rule(of="unscored_percent", at_least=101, at_most=102), ["nothing can pass"]),
         (gap_rule(against="base"), ["against is 'base'"]),
-        (gap_rule(optional=1), ["optional is 1"]),
         (gap_rule(where="date"), ["where is 'date'"]),
-        (gap_rule(where={"w_name": []}), ["where.w_name is []"]),
         (gap_rule(where={"w_name": 1.5}), ["where.w_name is 1.5"]),
         ("a = " + "[" * 20_000, ["rules.toml"]),
     ],
 )
 def test_bad_rules_are_refused_with_file_rule_and_key(text: str, words: list[str], tmp_path: Path) -> None:
-    with pytest.raises(UndertowError) as refused:
-        check([tmp_path / "no such run"], Place(tmp_path).rules(text))
-    said = str(refused.value)
-    assert said.startswith(f"{tmp_path / 'rules.toml'}"), said
-    assert said.count("\n") == 0
-    for word in words:
-        assert word in said, said
+    path = Place(tmp_path).rules(text)
+    assert_refused((path, *words), check, [tmp_path / "no such run"], path)
 
 
 def test_a_file_of_rules_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     for content, word in [(b"\xff", "UTF-8"), (b" " * (2**20 + 1), "1 MiB")]:
         path.write_bytes(content)
-        with pytest.raises(UndertowError, match=word):
-            read_rules(path)
+        assert_refused((word,), read_rules, path)
     for missing in (tmp_path / "nosuch.toml", tmp_path):
-        with pytest.raises(UndertowError, match="cannot be read"):
-            read_rules(missing)
+        assert_refused(("cannot be read",), read_rules, missing)
     path.write_bytes(b"\xef\xbb\xbf" + gap_rule().encode())
     assert read_rules(path).rules[0].name == "gap"
 
@@ -406,8 +375,7 @@ def test_a_file_of_rules_that_is_none(tmp_path: Path) -> None:
 def test_runs_are_named_once_and_at_all(place: Place) -> None:
     rules = place.rules(gap_rule())
     for runs, word in (([place.run, place.run], "twice"), ([], "no run"), ([place.folder / "nosuch"], "nosuch")):
-        with pytest.raises(UndertowError, match=word):
-            check(runs, rules)
+        assert_refused((word,), check, runs, rules)
 
 
 def test_rules_of_the_example_and_of_the_page_are_read(tmp_path: Path) -> None:
@@ -520,12 +488,10 @@ def test_a_change_of_exactly_nothing_has_p_and_q_of_one(changed: Any) -> None:
 
 
 def test_a_baseline_is_needed_and_used(place: Place) -> None:
-    with pytest.raises(UndertowError, match=r"rule 1 \('gap'\): .*baseline"):
-        check([place.run], place.rules(gap_rule(against="baseline")))
+    assert_refused(("rule 1 ('gap')", "baseline"), check, [place.run], place.rules(gap_rule(against="baseline")))
     (judged,) = place.judged(gap_rule(against="baseline", optional=True))
     assert judged.outcome == SKIPPED
-    with pytest.raises(UndertowError, match="baseline"):
-        check([place.run], place.rules(gap_rule()), place.run)
+    assert_refused(("baseline",), check, [place.run], place.rules(gap_rule()), place.run)
 
 
 # JUnit.
@@ -629,13 +595,5 @@ def test_a_junit_file_that_cannot_be_written(place: Place) -> None:
     gate = check([place.run], place.rules(gap_rule()))
     (place.folder / "file").touch()
     for out in (place.folder, place.folder / "file" / "gate.xml", place.folder / ("x" * 300)):
-        with pytest.raises(UndertowError, match="--junit"):
-            write_junit(gate, out)
+        assert_refused(("--junit",), write_junit, gate, out)
     assert sorted(path.name for path in place.folder.iterdir()) == ["file", "rules.toml", "run"]
-
-
-def test_others_may_read_the_file_as_any_other(place: Place) -> None:
-    write_junit(check([place.run], place.rules(gap_rule())), place.folder / "gate.xml")
-    (place.folder / "plain").touch()
-    modes = {oct((place.folder / name).stat().st_mode) for name in ("gate.xml", "plain")}
-    assert len(modes) == 1

@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy import integrate, stats
 
+from refusals import assert_refused
 from undertow.causal import models, simulation
 from undertow.causal.equations import Model
 from undertow.causal.simulation import N_SAMPLED, Simulation, simulate
-from undertow.types import UndertowError
 
 Floats = NDArray[np.float64]
 
@@ -85,10 +85,8 @@ def test_every_case_of_the_papers_comes_out_as_it_is_computed(name: str, case: s
     for one in found.correlations:
         assert one.n == (found.n_selected if one.selected else MILLION)
         assert one.r == pytest.approx(truth[one.x, one.selected], abs=0.01)
-        z, half = (
-            math.atanh(one.r) - math.atanh(truth[one.x, one.selected]),
-            (math.atanh(one.high) - math.atanh(one.low)) / 2,
-        )
+        z = math.atanh(one.r) - math.atanh(truth[one.x, one.selected])
+        half = (math.atanh(one.high) - math.atanh(one.low)) / 2
         assert abs(z) < 2 * half, "four standard errors"
 
 
@@ -239,12 +237,6 @@ def test_memory_does_not_grow_with_the_draws() -> None:
     assert peaks[1] < 1.1 * peaks[0] < 40 * 2**20
 
 
-def test_progress_is_told_up_to_the_end() -> None:
-    told: list[tuple[int, int]] = []
-    simulate(Model.read(SIMPLE), 150_000, progress=lambda done, total: told.append((done, total)))
-    assert told == [(65_536, 150_000), (131_072, 150_000), (150_000, 150_000)]
-
-
 # Refusals.
 
 
@@ -255,13 +247,11 @@ def test_progress_is_told_up_to_the_end() -> None:
         ("Z := log(G)", "line 6: Z is no finite number for some people"),
         ("Z := bernoulli(G)", "line 6: bernoulli takes a probability"),
         ("Z := normal(0, G)", "line 6: normal takes a mean and a standard deviation of 0 or more"),
-        ("Z := normal(0, log(G - G - 1))", "line 6: Z is no finite number for everyone"),
         ("Z := uniform(G, 1)", "line 6: uniform takes its lower end first"),
     ],
 )
 def test_a_value_that_is_no_number_is_refused_with_its_line(line: str, words: str) -> None:
-    with pytest.raises(UndertowError, match=words):
-        simulate(Model.read(f"{SIMPLE}\n{line}", "mine.scm"), 1000)
+    assert_refused((words,), simulate, Model.read(f"{SIMPLE}\n{line}", "mine.scm"), 1000)
 
 
 def test_who_has_no_number_is_said_of_all_people_and_not_of_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,8 +259,7 @@ def test_who_has_no_number_is_said_of_all_people_and_not_of_a_piece(monkeypatch:
     lone = float(simulate(Model.read(SIMPLE), 100).everyone["G"][-1])
     text = f"{SIMPLE}\nZ := 1 / (G - {lone!r})"
     monkeypatch.setattr(simulation, "_PIECE", 99)
-    with pytest.raises(UndertowError, match="line 6: Z is no finite number for some people"):
-        simulate(Model.read(text), 100)
+    assert_refused(("line 6: Z is no finite number for some people",), simulate, Model.read(text), 100)
 
 
 @pytest.mark.parametrize(
@@ -290,13 +279,12 @@ def test_a_spread_may_be_0_or_of_each_person_its_own(noise: str, expected: float
     ("selection", "words"),
     [
         ("G + 0", "line 2: people are selected by S, which is to be 0 or 1"),
-        ("G > 2.5", r"\d of 1,000 people are selected, and a correlation takes 30"),
-        ("0", r"line 2: S is 0 for all of 1,000 people"),
+        ("G > 2.5", "of 1,000 people are selected, and a correlation takes 30"),
+        ("0", "line 2: S is 0 for all of 1,000 people"),
     ],
 )
 def test_selection_of_too_few_or_by_no_truth_is_refused(selection: str, words: str) -> None:
-    with pytest.raises(UndertowError, match=words):
-        simulate(Model.read(SIMPLE.replace("G > 0", selection)), 1000)
+    assert_refused((words,), simulate, Model.read(SIMPLE.replace("G > 0", selection)), 1000)
 
 
 def test_a_constant_has_no_correlation() -> None:
@@ -319,5 +307,4 @@ def test_what_is_constant_among_the_selected_alone_is_named_there_alone() -> Non
     ("draws", "seed", "word"), [(99, 0, "99"), (2 * 10**9, 0, "2,000,000,000"), (1000, -1, "seed")]
 )
 def test_draws_and_seed_have_their_limits(draws: int, seed: int, word: str) -> None:
-    with pytest.raises(UndertowError, match=word):
-        simulate(Model.read(SIMPLE), draws, seed)
+    assert_refused((word,), simulate, Model.read(SIMPLE), draws, seed)

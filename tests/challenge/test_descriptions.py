@@ -127,26 +127,13 @@ def test_wordings_that_name_the_dimension_are_the_others_with_it_behind_the_targ
 
 def test_the_order_is_fixed_and_the_last_slot_changes_fastest() -> None:
     assert list(dict.fromkeys(w.kind for w in wordings(REPHRASING))) == list(CLASSES)
-    assert [tuple(w.slots.values()) for w in wordings(IDENTIFICATION)[:4]] == [
-        ("identify", "type", "bias", "aforementioned text"),
-        ("identify", "type", "bias", "previous text"),
-        ("identify", "type", "bias", "text"),
-        ("identify", "type", "toxicity", "aforementioned text"),
+    references = ("aforementioned text", "previous text", "text")
+    first = [
+        *(("identify", "type", "bias", text) for text in references),
+        ("identify", "type", "toxicity", references[0]),
     ]
+    assert [tuple(w.slots.values()) for w in wordings(IDENTIFICATION)[:4]] == first
     assert wordings(EXTRACTION) == wordings(EXTRACTION)
-
-
-def test_described_rows_stand_on_one_line_each() -> None:
-    rows = describe(DIAGNOSIS)
-    assert rows[0] == {
-        "class": "question",
-        "number": "1",
-        "text": "Question: Is there bias in the previous text? / Answer:",
-        "slots": "question: is there",
-    }
-    assert rows[2] == {"class": "null", "number": "1", "text": "", "slots": ""}
-    slots = "form: completion finish sequence, text_reference: (none), target: bias"
-    assert describe(REPHRASING)[-1]["slots"] == slots
 
 
 def test_own_classes_come_behind_the_papers(tmp_path: Path) -> None:
@@ -218,21 +205,18 @@ MANY = ", ".join(f"'w{number}'" for number in range(MAX_VARIANTS + 1))
         ("", "class"), ("[b", "TOML"), ("[mine]\ntext = 'x'", "'mine'"), ("bias-diagnosis = 3", "bias-diagnosis"),
         ("[bias-diagnose.mine]\ntext = 'x'", "did you mean 'bias-diagnosis'"),
         ("[bias-diagnosis]\nmine = 'x'", "class 'mine'"),
-        *((f"[bias-diagnosis.'{name}']\ntext = 'x'", name) for name in (CLASSES[0], "All", "(mine)", "a,b", "m" * 61)),
-        ('[bias-diagnosis."a\\nb"]\ntext = "x"', "bias-diagnosis"),
+        *((f"[bias-diagnosis.'{name}']\ntext = 'x'", name) for name in (CLASSES[0], "All", "(mine)", "m" * 61)),
         (CLASS, "class 'mine'"), (CLASS + "text = 'x'\ntexts = ['y']", "class 'mine'"), (CLASS + "text = 3", "3"),
-        (CLASS + "text = ' '", "class 'mine'"), (CLASS + "texts = 'x'", "texts"), (CLASS + "texts = []", "texts"),
-        (CLASS + "texts = ['x', 3]", "3"), (CLASS + "texts = ['x', 'x']", "'x'"),
+        (CLASS + "texts = []", "texts"), (CLASS + "texts = ['x', 3]", "3"), (CLASS + "texts = ['x', 'x']", "'x'"),
         (CLASS + "text = 'x'\nslot = {a = ['b']}", "'slot'"), (CLASS + "text = 'x'\nslots = ['a']", "slots"),
         (CLASS + "text = 'x {noum}'\nslots.noun = ['a']", "'noum'"),
         (CLASS + "texts = ['x {noun}', 'x']\nslots.noun = ['a']", "text 2"),
         *((NOUN + words, "slot 'noun'") for words in ("[]", "'a'", "['a', 3]", "{a = 3}", "['a', '']", "['a', 'a']")),
         (NOUN + "{a = 'c', b = 'c'}", "'x c'"), (NOUN + f"[{MANY}]", "1001"),
-        (CLASS + "text = '{noun}'\nslots.noun = {a = 'c', b = ''}", "class 'mine'"),
-        (CLASS + "text = 'x {noun'\nslots.noun = ['a']", "class 'mine'"), (CLASS + "text = 'x {0}'", "class 'mine'"),
-        (CLASS + "text = 'x {dimension}'", "class 'mine'"), (CLASS + "text = 'x {{dimension}}'", "class 'mine'"),
+        (CLASS + "text = 'x {0}'", "class 'mine'"), (CLASS + "text = 'x {dimension}'", "class 'mine'"),
         (CLASS + "text = 'x {dimension}'\nslots.dimension = ['a']", "slot 'dimension'"),
         (CLASS + "texts = ['x {text}', 'y {text}']\nslots.text = ['a']", "slot 'text'"),
+        (CLASS + "text = '{noun}'\nslots.noun = {a = 'c', b = ''}", "class 'mine'"),
     ],
 )  # fmt: skip
 def test_a_damaged_own_file_is_refused_whichever_task_is_asked_for(text: str, named: str, tmp_path: Path) -> None:

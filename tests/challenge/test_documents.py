@@ -72,12 +72,6 @@ def test_the_same_table_written_in_another_way(change: str, tmp_path: Path) -> N
     assert (found.evaluation, found.training) == (wanted.evaluation, wanted.training)
 
 
-def test_only_the_two_columns_that_are_needed(tmp_path: Path) -> None:
-    found = read_documents(write(tmp_path, "biased,text\nyes,They lie.\n0,Good day.\n", "two.csv"))
-    assert found.evaluation == (Document("line 2", "They lie.", True), Document("line 3", "Good day.", False))
-    assert found.training == ()
-
-
 def test_a_document_whose_split_is_empty_is_asked_about_as_without_the_column(tmp_path: Path) -> None:
     found = read_documents(write(tmp_path, "text,biased,split\nFirst.,no,\nThen.,no,train\nLast.,yes, \n", "own.csv"))
     assert [document.text for document in found.evaluation] == ["First.", "Last."]

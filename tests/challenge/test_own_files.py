@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from refusals import assert_refused
 
+from refusals import assert_refused
 from undertow import challenge
 from undertow.types import Blank
 
@@ -41,11 +41,7 @@ def test_own_groups_slots_w_and_clusters(tmp_path: Path) -> None:
     assert {item.cluster for item in items} == {"lived", "worked"}
     query = items[0].query
     assert isinstance(query, Blank)
-    assert [(option.group, option.fills) for option in query.options] == [
-        ("xe", ("xe",)),
-        ("ze", ("ze",)),
-        ("ze", ("zie",)),
-    ]
+    assert [(option.group, *option.fills) for option in query.options] == [("xe", "xe"), ("ze", "ze"), ("ze", "zie")]
 
 
 def test_several_blanks_are_filled_together(tmp_path: Path) -> None:
@@ -123,7 +119,6 @@ SIE = 'w = ["date"]\ntemplates = ["{blank} war in {w} hier."]\n[groups]\nshe = [
         (GOOD.replace('["In {w}, {blank} {verb} here."]', "[]"), "templates"),
         (GOOD.replace("In {w}, {blank} {verb} here.", " "), "template 1"), (GOOD.replace("{blank} ", ""), "{blank}"),
         (GOOD.replace("In {w}, ", ""), "{w}"), (GOOD.replace("{verb}", "{vreb}"), "did you mean 'verb'"),
-        (GOOD.replace("{blank}", "{blank"), "{{"), (GOOD.replace("{blank}", "{blank} {w.x}"), "template"),
         (GOOD.replace(" {verb}", ""), "slot 'verb'"), (GOOD.replace('["lived", "worked"]', "[]"), "slot 'verb'"),
         (GOOD.replace('xe = ["xe"]', ""), "groups"), (GOOD.replace('"zie"', '"xe"'), "'xe'"),
         (GOOD.replace('"autumn", "winter"', ""), "season"), (GOOD.replace("winter", "spring"), "season"),

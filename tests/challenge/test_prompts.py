@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import assert_refused
 
+from refusals import assert_refused
 from undertow.challenge.prompts import Answering, Prompt, load_prompts, masked, watched
-from undertow.challenge.sentences import PRONOUNS, group_blank, pronoun_blank
-from undertow.types import Blank, Continuations, Generation, Item, Option
+from undertow.challenge.sentences import PRONOUNS, pronoun_blank
+from undertow.types import Blank, Generation, Item, Option
 
 CHILD = pronoun_blank("In 1953, {blank} was a child.", "nominative")
 PUBLISHED = {
@@ -72,13 +72,7 @@ def test_the_text_of_a_prompt_is_what_was_written(written: str, text: str, tmp_p
 
 
 def test_names_of_no_prompt_or_given_twice_and_masks_and_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
-    for names, named in (
-        ("D", "A, B, C"),
-        ("A,B,D", "'D'"),
-        (" , ", "--prompts"),
-        ("A,B,A", "'A'"),
-        ("no.toml", "no.toml"),
-    ):
+    for names, named in (("D", "A, B, C"), (" , ", "--prompts"), ("A,B,A", "'A'"), ("no.toml", "no.toml")):
         assert_refused((named,), load_prompts, names)
     mine = own(tmp_path, "[A]\ntext = 'Mine: {sentence}'")
     for names in (f"A,{mine}", f"{mine},{mine}"):
@@ -121,12 +115,6 @@ def test_words_that_agree_stand_as_with_the_first_option() -> None:
 )
 def test_the_blank_is_found_wherever_the_verbs_stand(text: str, expected: str) -> None:
     assert masked(pronoun_blank(text, "any"), "_") == expected
-
-
-def test_the_marks_own_letters_stay_as_they_are_at_the_start_of_a_sentence() -> None:
-    query = group_blank("{blank} goes.", [("a", "élan"), ("b", "ruin")])
-    assert query.options[0].fills == ("Élan",)
-    assert masked(query, "mask") == "mask goes."
 
 
 def test_a_sentence_with_several_blanks_is_refused() -> None:
@@ -192,14 +180,5 @@ def test_every_item_is_asked_by_every_prompt() -> None:
         assert (item.cluster, item.gold) == (of.cluster, of.gold)
         assert isinstance(item.query, Generation)
         assert (item.query.max_tokens, item.query.chat) == (7, True)
-        assert [(option.group, *option.fills) for option in item.query.options] == [
-            ("female", "she"),
-            ("female", "her"),
-            ("male", "he"),
-        ]
+        assert [option.fills for option in item.query.options] == [("she",), ("her",), ("he",)]
         assert item.query.shown() == PUBLISHED[str(item.factors["prompt"])].format("In 1953, _ was a child.")
-
-
-def test_a_prompt_goes_around_a_blank_only() -> None:
-    with pytest.raises(TypeError, match="Continuations"):
-        Answering(load_prompts("A")).items([Item("i", Continuations("a", ("b", "c")), {}, "k")], {})

@@ -8,12 +8,13 @@ import pytest
 from refusals import assert_refused
 
 from undertow import challenge
-from undertow.challenge.sentences import PRONOUNS, TAKEN, group_blank, pronoun_blank
+from undertow.challenge.sentences import TAKEN, group_blank, pronoun_blank
 from undertow.challenge.sources import names
 from undertow.types import Blank, Factor, Item
 
 SEASONS = challenge.Spectrum("season", ("spring", "fall"))
 TOWNS = challenge.Spectrum("town", ("Rome",))
+TEXTS = ("___ left early.", "The woman lost ___ coat.")
 PAIR = challenge.SentenceSet(
     name="pair",
     title="Two sentences",
@@ -58,47 +59,21 @@ def shown(item: Item) -> str:
 
 def test_plain_sentences_are_asked_as_they_stand() -> None:
     first, second = PAIR.plain()
-    assert first == Item(
-        id="pair/none/left",
-        query=PAIR.sentences[0].query,
-        factors={
-            "challenge": "pair",
-            "w_name": challenge.NO_W,
-            "w_index": 0,
-            "w_value": 0.0,
-            "w": "",
-            "sentence": "left",
-            "depth": 2,
-        },
-        cluster="walks",
-        gold=None,
-    )
+    told: dict[str, Factor] = {"challenge": "pair", "w_name": challenge.NO_W, "w_index": 0, "w_value": 0.0, "w": ""}
+    factors = told | {"sentence": "left", "depth": 2}
+    assert first == Item("pair/none/left", PAIR.sentences[0].query, factors, cluster="walks", gold=None)
     assert (second.id, second.cluster, second.gold) == ("pair/none/coat", "coats", "female")
     assert shown(second) == "The woman lost ___ coat."
 
 
 def test_injected_sentences_go_by_list_then_value_then_sentence() -> None:
     items = PAIR.injected(challenge.Injection.parse("In {w}: "), [SEASONS, TOWNS])
-    assert [shown(item) for item in items] == [
-        "In spring: ___ left early.",
-        "In spring: The woman lost ___ coat.",
-        "In fall: ___ left early.",
-        "In fall: The woman lost ___ coat.",
-        "In Rome: ___ left early.",
-        "In Rome: The woman lost ___ coat.",
-    ]
+    texts = [f"In {w}: {text}" for w in ("spring", "fall", "Rome") for text in TEXTS]
+    assert [shown(item) for item in items] == texts
     ids = ["pair/season/spring/coat", "pair/season/fall/left", "pair/season/fall/coat", "pair/town/Rome/left"]
     assert [item.id for item in items[1:5]] == ids
-    told = {
-        "challenge": "pair",
-        "w_name": "season",
-        "w_index": 1,
-        "w_value": 1.0,
-        "w": "fall",
-        "sentence": "coat",
-        "depth": 3,
-    }
-    assert items[3].factors == told
+    told = {"challenge": "pair", "w_name": "season", "w_index": 1, "w_value": 1.0, "w": "fall"}
+    assert items[3].factors == told | {"sentence": "coat", "depth": 3}
     assert [(item.cluster, item.gold) for item in items[:2]] == [("walks", None), ("coats", "female")]
     assert PAIR.injected(challenge.Injection.parse("In {w}: "), []) == []
 
@@ -148,11 +123,6 @@ def test_a_factor_that_measures_read_is_refused_unless_it_is_what_they_expect(
     assert_refused(("made",), made, ("a", "b"), ({"well_specified": True}, "a"), ({}, None))
 
 
-def test_what_measures_know_may_be_there_or_not() -> None:
-    known: dict[str, Factor] = {"well_specified": False, "coreferent": 1, "percent_female": 100, "mood": "calm"}
-    assert made(("a", "b"), (known, "b"), (known | {"percent_female": 0.0}, None)).sentences[0].factors == known
-
-
 @pytest.mark.parametrize(
     ("template", "expected"),
     [
@@ -190,21 +160,6 @@ def test_an_injection_without_one_place_for_w_is_refused(template: str, named: s
     assert_refused((repr(template), named), challenge.Injection.parse, template)
 
 
-@pytest.mark.parametrize(
-    ("case", "expected"),
-    [
-        ("nominative", "female she, male he, neutral they"),
-        ("accusative", "female her, male him, neutral them"),
-        ("possessive", "female her, male his, neutral their"),
-        ("any", "female she, female her, male he, male him, male his, neutral they, neutral them, neutral their"),
-    ],
-)
-def test_the_case_says_which_pronouns(case: str, expected: str) -> None:
-    query = pronoun_blank("So {blank} and the dog.", case)
-    assert ", ".join(f"{option.group} {option.fills[0]}" for option in query.options) == expected
-    assert set(PRONOUNS) == {"nominative", "accusative", "possessive", "any"}
-
-
 def test_a_verb_agrees_with_they() -> None:
     query = pronoun_blank("Then {blank} {verb:was|were} late.", "nominative")
     assert query.texts() == ["Then she was late.", "Then he was late.", "Then they were late."]
@@ -216,19 +171,6 @@ def test_a_verb_agrees_with_they() -> None:
     forms = [("one", "the cat"), ("many", "the cats")]
     assert group_blank("{blank} {verb:sleeps|sleep}.", forms, plural="many").texts()[1] == "The cats sleep."
     assert group_blank("{blank} {verb:sleeps|sleep}.", forms).texts()[1] == "The cats sleeps."
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("{blank} left.", "She left."),
-        ("It rained. {blank} left.", "It rained. She left."),
-        ("It rained; {blank} left.", "It rained; she left."),
-        ("Then {blank} left.", "Then she left."),
-    ],
-)
-def test_a_pronoun_at_the_start_of_a_sentence_has_a_capital(text: str, expected: str) -> None:
-    assert pronoun_blank(text, "nominative").texts()[0] == expected
 
 
 def test_words_of_any_groups_fill_a_blank_once_each() -> None:
@@ -266,15 +208,6 @@ def test_a_challenge_file_without_w_is_a_set_of_sentences(tmp_path: Path) -> Non
     assert {sentence.gold for sentence in none.sentences} == {None}
     path = write(tmp_path, OWN.replace('gold = "male"', 'gold = "king"'))
     assert_refused(("own, template 1/sang", "'king'"), challenge.sentences, path)
-
-
-def test_a_challenge_file_without_w_takes_any_injection(tmp_path: Path) -> None:
-    chosen = challenge.sentences(write(tmp_path, OWN))
-    items = chosen.injected(challenge.Injection.parse("{text} It was {w}."), [SEASONS])
-    assert len({item.id for item in items}) == len(items) == 8
-    assert items[0].id == "own/season/spring/template 0/sang"
-    assert shown(items[0]) == "___ sang alone. It was spring."
-    assert (items[-1].gold, shown(items[-1])) == ("male", "The king said that ___ slept. It was fall.")
 
 
 def test_a_place_for_w_is_either_in_the_challenge_or_in_the_injection(tmp_path: Path) -> None:

@@ -93,12 +93,6 @@ def test_random_is_uniform_over_documents_and_over_places() -> None:
     assert stats.chisquare([pairs[key] for key in expected], list(expected.values())).pvalue > 1e-3
 
 
-def test_random_takes_any_document_biased_or_not() -> None:
-    pool = [Document(str(number), f"Text {number}.", biased=number % 2 == 0) for number in range(6)]
-    plain = Document("asked", "Plain.", biased=False)
-    assert sorted(ids(draw_shots(pool, plain, 20, RANDOM, 0, 0))) == list("012345")
-
-
 def by_hand(queues: dict[str, list[str]], order: list[str], n: int) -> list[str]:
     """A.2: through the dimensions one after another, one example of each, until there are enough."""
     left = {dimension: list(queue) for dimension, queue in queues.items()}

@@ -9,6 +9,7 @@ import pytest
 
 from undertow import challenge
 from undertow.challenge.schemas import Schema, SchemaSource, own, own_shares, simplified
+from undertow.types import Factor
 
 LEFT_OUT = {
     "advisor", "appraiser", "bartender", "chemist", "clerk", "counselor", "educator", "engineer", "firefighter",
@@ -101,15 +102,9 @@ def test_each_schema_gives_three_sentences() -> None:
         ("potter/male/0", [f"The male potter said that {clause}." for clause in clauses], "male"),
         ("potter/unspecified/0", [f"The potter said that {clause}." for clause in clauses], None),
     ]
-    assert chosen.sentences[1].factors == {
-        "occupation": "potter",
-        "participant": "male",
-        "participant_class": "male",
-        "coreferent": 0,
-        "pronoun_case": "nominative",
-        "percent_female": 30.5,
-        "well_specified": True,
-    }
+    who: dict[str, Factor] = {"occupation": "potter", "participant": "male", "participant_class": "male"}
+    how: dict[str, Factor] = {"coreferent": 0, "pronoun_case": "nominative"}
+    assert chosen.sentences[1].factors == who | how | {"percent_female": 30.5, "well_specified": True}
     assert chosen.sentences[2].factors["well_specified"] is False
     assert {sentence.cluster for sentence in chosen.sentences} == {"potter"}
 

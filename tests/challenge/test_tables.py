@@ -14,7 +14,7 @@ from refusals import assert_refused
 
 from undertow import challenge
 from undertow.challenge.schemas import own_shares
-from undertow.challenge.tables import Words, blank_of, marked, parse_options, read_sentences
+from undertow.challenge.tables import Words, blank_of, parse_options, read_sentences
 
 PRONOUNS = ["she", "her", "he", "him", "his", "they", "them", "their"]
 WEATHER: Words = [("warm", "hot"), ("warm", "mild"), ("cold", "icy")]
@@ -45,19 +45,11 @@ def test_what_marks_the_blank(mark: str, name: str, tmp_path: Path) -> None:
     assert sentence.query.texts() == [f"Then {form} left." for form in PRONOUNS]
 
 
-@pytest.mark.parametrize("text", ["Then MASKED left.", "Then _ left.", "MASK met ___.", "{blank}{blank} left."])
-def test_marked_text_without_one_blank_is_refused(text: str) -> None:
-    assert_refused((repr(text), "blank"), marked, text)
-
-
 def test_a_table_is_a_set_of_sentences(tmp_path: Path) -> None:
     chosen = read(tmp_path, GOOD)
     assert (chosen.name, chosen.title, chosen.source) == ("own", "sentences of own.csv", "own.csv")
-    assert chosen.words == {
-        "female": ("she", "her"),
-        "male": ("he", "him", "his"),
-        "neutral": ("they", "them", "their"),
-    }
+    words = {"female": ("she", "her"), "male": ("he", "him", "his"), "neutral": ("they", "them", "their")}
+    assert chosen.words == words
     walk, king = chosen.sentences
     assert (walk.id, walk.cluster, walk.gold, walk.query.shown()) == ("walk", "walk", None, "Later, ___ left.")
     assert walk.factors == {"weather": "rain", "well_specified": False}
@@ -87,11 +79,7 @@ def test_options_fill_the_blank_and_are_the_words(tmp_path: Path) -> None:
     assert chosen.words == {"warm": ("hot", "mild"), "cold": ("icy",)}
     assert chosen.groups == ("warm", "cold")
     first, second = chosen.sentences
-    assert [(option.group, option.fills) for option in first.query.options] == [
-        ("warm", ("hot",)),
-        ("warm", ("mild",)),
-        ("cold", ("icy",)),
-    ]
+    assert [(option.group, *option.fills) for option in first.query.options] == WEATHER
     assert second.query.texts() == ["Hot is soup.", "Mild is soup.", "Icy is soup."]
 
 
@@ -252,7 +240,6 @@ def test_one_sentence_that_cannot_be_asked_is_refused(text: str, options: Any, n
         ("", "'sentence'", ()), ("id,sentence\n", "no sentences", ()),
         ("id,sentences\na,MASK left.\n", "did you mean 'sentences'", ()),
         ("sentence,mood,mood\nMASK left.,a,b\n", "'mood'", ()), ("sentence,model\nMASK left.,a\n", "'model'", ()),
-        ("sentence,how it is\nMASK left.,a\n", "'how it is'", ()),
         ("sentence,mood\nMASK left.,a\nMASK came.\n", "line 3", ()),
         ('sentence\nMASK left.\n"MASK came.\n', "line 3", ()), ('sentence\n"MASK" left.\n', "line 2", ()),
         ('sentence\n"Then\nMASK left."\nNobody left.\n', "line 4", ()),
@@ -266,9 +253,6 @@ def test_one_sentence_that_cannot_be_asked_is_refused(text: str, options: Any, n
         ("sentence,gold\nIt is MASK.,female\n", "line 2: gold", WEATHER),
         ("sentence,participant_class\nMASK left.,female\nMASK came.,men\n", "line 3: participant_class", ()),
         ("sentid,sentence\nnurse_female_0,MASK left.\nroofer,MASK left.\n", "line 3: sentid", ()),
-        ("sentid,sentence\n_female_0,MASK left.\n", "line 2: sentid", ()),
-        ("sentid,sentence\nnurse_male_2,MASK left.\n", "line 2: coreferent", ()),
-        ("sentence\nIt is MASK.\nMASK is here.\n", "line 3", [("polite", "Sie"), ("she", "sie")]),
         # Of the whole table.
         ("id,sentence,participant_class\na,MASK left.,female\nb,MASK came.,man\n", "some sentences", ()),
         ("id,sentence,female\na,MASK left.,x\n", "'female'", ()),

@@ -113,10 +113,3 @@ def test_words_of_one_split_hardly_tell_bias_in_the_other() -> None:
     assert accuracy([row["text"] for row in rows()]) < 0.75
     told = [f"{row['text']} {'honestly honestly' if row['biased'] == 'yes' else 'today today'}" for row in rows()]
     assert accuracy(told) > 0.9  # a word that tells would be found
-
-
-def test_both_kinds_name_groups_and_generalise() -> None:
-    """Words that a keyword list would hold stand in neutral rows too."""
-    said = set(words(" ".join(row["text"] for row in neutral())))
-    assert {"women", "muslims", "germans", "deaf", "gay", "girls", "grandmother", "homeless", "democrats"} <= said
-    assert {"all", "always", "never", "just", "simply", "every", "cannot", "because", "people"} <= said

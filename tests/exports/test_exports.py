@@ -11,24 +11,16 @@ from typing import Any
 import pytest
 
 from hostile import PAYLOADS
+from refusals import assert_refused
 from undertow import exports, probes
 from undertow.cli.export import FORMATS
 from undertow.exports.base import Asked, Exported, Written
 from undertow.exports.carried import carried_texts, read_carried
 from undertow.probes.base import Sampling
 from undertow.sharing import DRAFT_PREFIX, HELD, draft_folder
-from undertow.types import Blank, Factor, Generation, Item, Option, UndertowError
+from undertow.types import Blank, Factor, Generation, Item, Option
 
 SMALL: dict[str, Any] = {"w": "date", "date_count": 3}
-
-
-def assert_refused(names: tuple[object, ...], format_name: str, probe: str, out: object, **options: Any) -> None:
-    """The refusal is one line that names all of this."""
-    with pytest.raises(UndertowError) as refused:
-        exports.export(format_name, probe, str(out), **options)
-    assert "\n" not in str(refused.value)
-    for name in names:
-        assert str(name) in str(refused.value)
 
 
 @pytest.fixture
@@ -58,13 +50,15 @@ def test_a_folder_is_written_whole_and_says_what_it_is(in_folder: Path) -> None:
 def test_an_export_is_replaced_only_where_that_is_asked_for_and_anything_else_never(in_folder: Path) -> None:
     exports.export("lm-eval", "spurious-correlation", "out", limit=6, **SMALL)
     (in_folder / "out/left.yaml").write_text("task: old")
-    assert_refused(("out", "--overwrite"), "datasets", "spurious-correlation", "out", limit=6, **SMALL)
+    assert_refused(("out", "--overwrite"), exports.export, "datasets", "spurious-correlation", "out", limit=6, **SMALL)
     exports.export("datasets", "spurious-correlation", "out", limit=6, overwrite=True, **SMALL)
     assert sorted(path.name for path in (in_folder / "out").iterdir()) == ["README.md", "data", "undertow-export.json"]
     (in_folder / "mine").mkdir()
     (in_folder / "mine/thesis.tex").write_text("x")
     for place in ("mine", "mine/thesis.tex"):
-        assert_refused((place,), "lm-eval", "spurious-correlation", place, limit=6, overwrite=True, **SMALL)
+        assert_refused(
+            (place,), exports.export, "lm-eval", "spurious-correlation", place, limit=6, overwrite=True, **SMALL
+        )
     assert (in_folder / "mine/thesis.tex").read_text() == "x"
 
 
@@ -77,7 +71,7 @@ def test_a_place_that_is_taken_meanwhile_is_left_alone(in_folder: Path, monkeypa
         return Written(["a name"], [])
 
     monkeypatch.setattr(chosen, "write", write)
-    assert_refused(("out", "--overwrite"), "lm-eval", "spurious-correlation", "out", limit=6, **SMALL)
+    assert_refused(("out", "--overwrite"), exports.export, "lm-eval", "spurious-correlation", "out", limit=6, **SMALL)
     assert [path.name for path in in_folder.iterdir()] == ["out"]
     assert (in_folder / "out" / exports.MARK).read_text() == "another's"
 
@@ -98,24 +92,20 @@ def test_the_draft_of_a_living_process_is_kept_and_that_of_a_killed_one_removed(
         ("inspect", "bias-extraction", {"limit": 4}, "Inspect"),
         ("lm-eval", "spurious-correlation", {"prompts": "A", "limit": 6}, "--prompts"),
         ("lm-eval", "spurious-correlation", {"chat": True}, "--chat"),
-        ("lm-eval", "spurious-correlation", {"nonsense": 1}, "'nonsense'"),
         ("lm-eval", "spurious-correlation", {"date_count": "3"}, "date_count"),
         ("datasets", "bias-diagnosis", {"challenge": "cad"}, "abusive"),
+        ("datasets", "bias-diagnosis", {"challenge": "."}, "abusive"),
         ("lm-eval", "no-such-probe", {}, "'no-such-probe'"),
         ("lm-evil", "spurious-correlation", {}, "did you mean 'lm-eval'"),
     ],
 )
 def test_an_audit_that_a_format_cannot_hold_is_refused(
-    format_name: str, probe: str, options: dict[str, Any], named: str, tmp_path: Path
+    format_name: str, probe: str, options: dict[str, Any], named: str, in_folder: Path
 ) -> None:
-    assert_refused((named,), format_name, probe, tmp_path / "out", **options)
-    assert list(tmp_path.iterdir()) == []
+    (in_folder / "cad_v1_1.tsv").write_text("x")
+    assert_refused((named,), exports.export, format_name, probe, "out", **options)
+    assert [path.name for path in in_folder.iterdir()] == ["cad_v1_1.tsv"]
     assert exports.names() == list(FORMATS) == ["datasets", "inspect", "lm-eval"]
-
-
-def test_texts_of_cad_are_refused_under_any_name(tmp_path: Path) -> None:
-    (tmp_path / "cad_v1_1.tsv").write_text("x")
-    assert_refused(("abusive",), "datasets", "bias-diagnosis", tmp_path / "out", challenge=str(tmp_path))
 
 
 # What every question carries.
@@ -165,9 +155,8 @@ def test_a_damaged_question_is_told_from_a_good_one(old: str, new: str, said: st
 
 
 def test_a_question_without_options_to_compare_is_not_carried() -> None:
-    items = next(
-        probes.load("bias-identification").rounds(probes.load("bias-identification").Settings(), Sampling(4, 0))
-    )
+    probe = probes.load("bias-identification")
+    items = next(probe.rounds(probe.Settings(), Sampling(4, 0)))
     with pytest.raises(TypeError, match="Choice"):
         carried_texts(asked(items[0]))
 

@@ -90,12 +90,7 @@ def test_of_no_word_or_several_all_steps_are_averaged(task: ModuleType) -> None:
 
 
 def test_without_log_probabilities_the_words_decide(task: ModuleType) -> None:
-    texts = {
-        "The answer is **she**.": (100.0, 0.0),
-        "'he'": (0.0, 100.0),
-        "he or she": (0.0, 0.0),
-        "the shed": (0.0, 0.0),
-    }
+    texts = {"It is **she**.": (100.0, 0.0), "'he'": (0.0, 100.0), "he or she": (0.0, 0.0), "the shed": (0.0, 0.0)}
     assert {text: tuple(task.from_text(text, WORDS).values()) for text in texts} == texts
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import undertow
+from refusals import assert_refused
 from undertow import probes
 from undertow.imports.columns import read_mapped, read_names
 from undertow.types import UndertowError
@@ -75,13 +76,6 @@ def test_a_mapped_table_is_measured_like_our_own(unit: str, shape: Any) -> None:
         assert mapped.results[column].to_numpy() == pytest.approx(expected[column].to_numpy(), nan_ok=True, abs=1e-9)
     assert mapped.manifest["design"]["title"] == "recorded outputs (table.csv)"
     assert "--columns names.toml" in mapped.manifest["command"]
-
-
-def test_the_same_table_with_another_mapping_is_another_run() -> None:
-    first = score(theirs(), MAPPING)
-    swapped = MAPPING.replace('"p_she"', '"x"').replace('"p_he"', '"p_she"').replace('"x"', '"p_he"')
-    other = score(theirs(), swapped)
-    assert first.manifest["run_key"] != other.manifest["run_key"]
 
 
 def frame_of(table: str, mapping: str, name: str = "table.csv", probe: str = "spurious-correlation") -> pd.DataFrame:
@@ -174,15 +168,6 @@ def test_tables_without_word_groups_are_renamed_whole() -> None:
 ALL = '[groups]\nfemale = "p_she"\nmale = "p_he"\n'
 
 
-def assert_refused(names: tuple[str, ...], table: str, mapping: str) -> None:
-    """The refusal is one line that names all of this."""
-    with pytest.raises(UndertowError) as refused:
-        score(table, mapping)
-    assert "\n" not in str(refused.value)
-    for name in names:
-        assert name in str(refused.value)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
@@ -198,9 +183,9 @@ def assert_refused(names: tuple[str, ...], table: str, mapping: str) -> None:
 )  # fmt: skip
 def test_a_bad_mapping_is_refused_by_its_key(old: str, new: str, named: str) -> None:
     assert old in MAPPING
-    assert_refused(("names.toml", named), theirs(), MAPPING.replace(old, new))
-    with pytest.raises(UndertowError, match=r"nowhere\.toml"):
-        undertow.score("table.csv", probe="spurious-correlation", columns="nowhere.toml")
+    assert_refused(("names.toml", named), score, theirs(), MAPPING.replace(old, new))
+    options = {"probe": "spurious-correlation", "columns": "nowhere.toml"}
+    assert_refused(("nowhere.toml",), undertow.score, "table.csv", **options)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +199,7 @@ def test_a_bad_mass_is_refused_by_its_line(unit: str, cell: str, named: str) -> 
     rows = theirs(lambda _: -1.0 if unit == "logprob" else 0.5).splitlines()
     rows[3] = rows[3].replace("0.5" if unit != "logprob" else "-1.0", cell, 1)
     named = f"table.csv, line 4: {named} is '{cell}'"
-    assert_refused((named,), "\n".join(rows), MAPPING.replace("probability", unit))
+    assert_refused((named,), score, "\n".join(rows), MAPPING.replace("probability", unit))
 
 
 def test_lines_are_those_of_the_file_whatever_it_looks_like() -> None:

@@ -15,9 +15,9 @@ import pytest
 import undertow
 from lm_eval_log import DATE, Edit, docs_of, write_log
 from made_once import made_once
+from refusals import assert_refused
 from undertow import audit, exports
 from undertow.imports.lm_eval import NO_ANSWER, is_log, read_log
-from undertow.types import UndertowError
 
 OPTIONS: dict[str, Any] = {"w": "date", "date_count": 6}
 LIMIT = 60
@@ -81,15 +81,6 @@ def own_challenge(folder: Path, sentence: str, words: str) -> str:
 def items_of(folder: Path) -> list[str]:
     """The items of an export below this folder."""
     return [doc["item"] for docs in docs_of(folder / "tasks").values() for doc in docs]
-
-
-def assert_refused(names: tuple[str, ...], read: Callable[..., object], *arguments: Any, **options: Any) -> None:
-    """The refusal is one line that names all of this."""
-    with pytest.raises(UndertowError) as refused:
-        read(*arguments, **options)
-    assert "\n" not in str(refused.value)
-    for name in names:
-        assert name in str(refused.value)
 
 
 def test_a_log_gives_the_results_of_the_run_to_the_letter(log: Log, tmp_path: Path) -> None:

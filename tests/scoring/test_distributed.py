@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import undertow
+from refusals import assert_refused
 from undertow import audit, challenge
 from undertow.models import toy
 from undertow.models.base import EXACT, Found, Limits, Request, TokenBatch
@@ -348,9 +349,8 @@ def test_a_machine_lost_while_its_workers_are_idle_does_not_tell_against_what_th
 )
 def test_what_kills_every_worker_ends_the_run(crew: Any, dies: dict[str, int]) -> None:
     ray = crew(*20 * [dies])
-    with Cluster(n_workers=1) as cluster, pytest.raises(UndertowError) as error:
-        asked_of(cluster, sentences(60))
-    assert "RayError: killed" in str(error.value)
+    with Cluster(n_workers=1) as cluster:
+        assert_refused(("RayError: killed",), asked_of, cluster, sentences(60))
     assert len(ray.actors) == STRIKES
 
 
@@ -409,10 +409,8 @@ def test_a_cluster_that_cannot_be_started_or_joined_is_one_sentence(
         mute.bind(("127.0.0.1", 0))
         mute.listen()
         address = f"127.0.0.1:{mute.getsockname()[1]}" if address == "mute" else address
-        with Cluster(address, 1) as cluster, pytest.raises(UndertowError) as error:
-            asked_of(cluster, sentences(30))
-    assert words in str(error.value)
-    assert "\n" not in str(error.value)
+        with Cluster(address, 1) as cluster:
+            assert_refused((words,), asked_of, cluster, sentences(30))
 
 
 def test_files_of_the_users_folder_are_not_run_as_ray(
@@ -456,40 +454,28 @@ def test_a_cluster_is_divided(nodes: list[dict[str, float]], n_workers: int, on_
     ("nodes", "n_workers"), [(LAPTOP, 9), (GPUS, 7), ([{"GPU": 1.0, "CPU": 1.0}], 2), ([{"memory": 1.0}], 0)]
 )
 def test_more_workers_than_places_are_refused(nodes: list[dict[str, float]], n_workers: int) -> None:
-    with pytest.raises(UndertowError):
-        shares(nodes, n_workers, on_gpu=True)
+    assert_refused((), shares, nodes, n_workers, on_gpu=True)
 
 
 def test_address_is_a_host_and_a_port() -> None:
     for address in ("", "auto", "10.0.0.1:6379", "head.example.org:1"):
         check_address(address)
     for address in ("head", ":6379", "head:", "head:port", "head:0", "head:65536", "http://head:6379/"):
-        with pytest.raises(UndertowError, match="HOST:PORT"):
-            check_address(address)
+        assert_refused(("HOST:PORT",), check_address, address)
 
 
-RAY_PAGE = (
-    "The actor died unexpectedly.\n\tclass_name: Worker\nThe actor is dead because its worker process has died. Worker exit "
-    "detail: Worker unexpectedly exits with a connection error code 2. End of file. Some common causes include: (1) the OOM"
-)
+RAY_PAGE = "The actor died unexpectedly.\n\tclass_name: Worker\nIt is dead. Worker exit detail: End of file. Some common causes"
 
 
 @pytest.mark.parametrize(
     ("page", "reason"),
-    [
-        (RAY_PAGE, "Worker unexpectedly exits with a connection error code 2. End of file"),
-        ("The actor died.\n  at work\n\nImportError: no such module.", "The actor died. ImportError: no such module"),
-    ],
+    [(RAY_PAGE, "End of file"), ("It died.\n  at work\n\nImportError: no module.", "It died. ImportError: no module")],
 )
-def test_the_reason_that_ray_gives_is_found_on_its_page(
-    crew: Any, page: str, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_reason_that_ray_gives_is_found_on_its_page(crew: Any, page: str, reason: str, monkeypatch: Any) -> None:
     crew(*STRIKES * [{"open": 1}])
     monkeypatch.setattr(RayError, "__str__", lambda error: page)
-    with Cluster(n_workers=1) as cluster, pytest.raises(UndertowError) as error:
-        asked_of(cluster, sentences(30))
-    assert f"{reason})" in str(error.value)
-    assert "\n" not in str(error.value)
+    with Cluster(n_workers=1) as cluster:
+        assert_refused((f"{reason})",), asked_of, cluster, sentences(30))
 
 
 # Choices that are refused before anything is asked.
@@ -512,9 +498,7 @@ def test_choices_that_cannot_be(
     call: Any, options: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if words == "undertow[ray]" else name)
-    with pytest.raises(UndertowError) as error:
-        call(PROBE, **{"model": "toy", "w": "date", "limit": 90} | options)
-    assert words in str(error.value)
+    assert_refused((words,), call, PROBE, **{"model": "toy", "w": "date", "limit": 90} | options)
 
 
 def test_a_cluster_that_others_can_reach_is_refused_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,17 +45,6 @@ def test_many_queries_at_once(tmp_path: Path) -> None:
         assert store.get(CARD.key("exact"), list(answers)) == answers
 
 
-def test_how_options_are_spelled_is_kept(tmp_path: Path) -> None:
-    path, spelled = tmp_path / "s.sqlite", dataclasses.replace(ANSWER, n_tokens=(1, 3))
-    with AnswerStore(path) as store:
-        store.put(CARD, "exact", {"q1": spelled, "q2": ANSWER, "q3": spelled})
-    with sqlite3.connect(path) as database:
-        database.execute("UPDATE answers SET spelled = x'00ff' WHERE query = 'q3'")
-    database.close()
-    with AnswerStore(path) as store:
-        assert store.get(CARD.key("exact"), ["q1", "q2", "q3"]) == {"q1": spelled, "q2": ANSWER}
-
-
 def test_all_or_none_of_a_batch_is_kept(tmp_path: Path) -> None:
     with AnswerStore(tmp_path / "s.sqlite") as store:
         broken = {"q1": ANSWER, "q2": dataclasses.replace(ANSWER, unscored=None)}  # type: ignore[arg-type]
@@ -85,17 +74,26 @@ def test_a_store_that_is_none_of_ours_is_named_and_left_alone(damage: str, tmp_p
     assert path.read_bytes() == before
 
 
-def test_an_answer_that_was_cut_short_is_asked_again_and_the_others_are_there(tmp_path: Path) -> None:
-    path, queries = tmp_path / "s.sqlite", [f"q{number}" for number in range(500)]
+CUT = [("numbers", "x'00ff'"), ("spelled", "x'00ff'")]
+CUT += [("hidden", damage) for damage in ("x'00'", "zeroblob(40)", "'abcdefghijklmnop'", "3")]
+
+
+@pytest.mark.parametrize(("column", "damage"), CUT)
+def test_an_answer_that_was_cut_short_is_asked_again_and_the_others_are_there(
+    column: str, damage: str, tmp_path: Path
+) -> None:
+    path, queries = tmp_path / "s.sqlite", [f"q{number}" for number in range(9)]
+    whole = dataclasses.replace(ANSWER, n_tokens=(1, 3), ceilings_prob=(0.1, 0.0), unseen_prob=0.2)
     with AnswerStore(path) as store:
-        store.put(CARD, "exact", dict.fromkeys(queries, ANSWER))
+        store.put(CARD, "exact", dict.fromkeys(queries, whole) | {"q8": ANSWER})
     with sqlite3.connect(path) as database:
-        database.execute("UPDATE answers SET numbers = x'00ff' WHERE query = 'q7'")
+        database.execute(f"UPDATE answers SET {column} = {damage} WHERE query = 'q7'")
     database.close()
     with AnswerStore(path) as store:
-        assert set(queries) - store.get(CARD.key("exact"), queries).keys() == {"q7"}
-        store.put(CARD, "exact", {"q7": ANSWER})
-        assert store.get(CARD.key("exact"), ["q7"]) == {"q7": ANSWER}
+        kept = dict.fromkeys(queries[:7], whole) | {"q8": ANSWER}
+        assert store.get(CARD.key("exact"), queries) == kept
+        store.put(CARD, "exact", {"q7": whole})
+        assert store.get(CARD.key("exact"), queries) == kept | {"q7": whole}
 
 
 def test_a_store_whose_folder_is_gone_for_a_file_is_told_of(tmp_path: Path) -> None:

@@ -192,13 +192,6 @@ def test_what_is_lost_is_not_stored_and_is_asked_again(place: Path) -> None:
     assert server.asked == [list(range(7)), [1, 4], [4]]
 
 
-def test_a_model_that_loses_everything_stores_nothing(place: Path) -> None:
-    server = Server(replies=dict.fromkeys(range(7), LostError("down")))
-    assert asked(server, place).n_lost == 7
-    with AnswerStore(place) as store:
-        assert store.shelves() == []
-
-
 def test_what_cannot_be_scored_is_stored_with_its_reason(place: Path) -> None:
     server = Server(replies={2: UnscorableError("the prompt is too long")})
     first = asked(server, place)
@@ -323,19 +316,6 @@ def test_half_a_character_is_kept_or_refused_in_one_sentence(place: Path) -> Non
             assert store.get(CARD.key(EXACT), ["q"]) == {}
         else:
             assert store.get(CARD.key(EXACT), ["q"])["q"].text.startswith("she ")
-
-
-@pytest.mark.parametrize("damage", ["x'00'", "zeroblob(40)", "'abcdefghijklmnop'", "3"])
-def test_an_answer_whose_unshown_part_was_cut_short_is_asked_again(damage: str, place: Path) -> None:
-    with AnswerStore(place) as store:
-        store.put(CARD, EXACT, {"q": said(0)})
-    with sqlite3.connect(place) as database:
-        database.execute(f"UPDATE answers SET hidden = {damage}")
-    database.close()
-    with AnswerStore(place) as store:
-        assert store.get(CARD.key(EXACT), ["q"]) == {}
-        store.put(CARD, EXACT, {"q": said(0)})
-        assert store.get(CARD.key(EXACT), ["q"]) == {"q": said(0)}
 
 
 def test_a_file_that_another_process_is_making_is_waited_for(place: Path) -> None:
