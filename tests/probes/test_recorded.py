@@ -408,3 +408,19 @@ def test_score_of_a_table_without_file_probe_or_protocol_is_refused(
     (tmp_path / "own.csv").write_text(table(), encoding="utf-8")
     refused(cli("score", *arguments), *words)
     assert [path.name for path in tmp_path.iterdir()] == ["own.csv"]
+
+
+def test_four_values_that_differ_are_told_to_differ_and_not_to_drift(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    rows = [
+        {"model": "m", "w_name": "year", "w_index": w, "w": 1900 + w, "text_index": at, "she": mass, "he": 100 - mass}
+        for (at, w), mass in np.ndenumerate(30 + 10 * np.arange(4) + rng.standard_normal((20, 4)))
+    ]
+    pd.DataFrame(rows).to_csv(tmp_path / "table.csv", index=False)
+    run = undertow.score(tmp_path / "table.csv", probe="spurious-correlation", out=tmp_path / "run")
+    (she,) = [one for one in run.findings if one.of[0].measure == "slope" and one.of[0].group["pronoun"] == "she"]
+    assert not she.found
+    assert "depends on year" in she.text
+    (effect,) = run.results.query("measure == 'w_effect' and pronoun == 'she'").to_dict("records")
+    assert effect["value"] == pytest.approx(math.sqrt(500 / 3), rel=0.05)
+    assert effect["q"] < 0.001

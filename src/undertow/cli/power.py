@@ -167,6 +167,7 @@ def _check(
 
 def _like(path: Path, group: str) -> ShownNoise:
     """The noise that a run folder or a recorded table shows."""
+    from undertow import challenge
     from undertow.measures.planning import shown_noise
     from undertow.probes import spurious_correlation
 
@@ -184,8 +185,10 @@ def _like(path: Path, group: str) -> ShownNoise:
             raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
         evidence, _ = spurious_correlation.read_table(path, "")
     gaps = [(str(first), str(second)) for first, second in evidence.design["gaps"]]
+    covariates = evidence.design.get("covariates", {})
+    unordered = [name for name, one in covariates.items() if one["scale"] == challenge.NONE]
     try:
-        return shown_noise(evidence.frame, evidence.design["groups"], gaps, group)
+        return shown_noise(evidence.frame, evidence.design["groups"], gaps, group, unordered)
     except UndertowError as error:
         raise UndertowError(f"--like {path}: {error}") from error
 

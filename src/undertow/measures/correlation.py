@@ -459,16 +459,18 @@ def _w_effect(series: _Series, seed: int) -> Result:
         note = "" if only_points() else _too_few(series)
         return series.result("w_effect", value=value, unit=unit, neutral=0.0, detail=detail, note=note)
     effect = any_effect(cells.sums, cells.counts, seed=seed)
+    differ = effect.high - effect.low > SAME_SHARE * effect.sd
+    low, high = (effect.low, effect.high) if differ else (math.nan, math.nan)
     return series.result(
         "w_effect",
         value=effect.sd,
-        low=effect.low,
-        high=effect.high,
+        low=low,
+        high=high,
         unit=unit,
         neutral=0.0,
         p=effect.p,
         detail=detail,
-        note=_left_out(series, "test"),
+        note=_joined([_left_out(series, "test"), _no_interval(series, low)]),
     )
 
 

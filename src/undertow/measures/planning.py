@@ -6,7 +6,7 @@ Knows the columns of the observation table; knows nothing about challenge sets, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,8 @@ from undertow.types import Floats, UndertowError
 
 SENTENCES, VALUES = (6, 8, 12, 20, 40, 60), (8, 12, 20, 30, 60)
 """Designs of a curve, beside the one that was asked for."""
+ROUNDING_SHARE = 1e-9
+"""Noise below this share of a mass is rounding."""
 OWN_SHARE = 5
 """Series behind that one, for each of another."""
 
@@ -42,9 +44,9 @@ class ShownNoise:
 
 
 def shown_noise(
-    observations: pd.DataFrame, groups: Sequence[str], gaps: Sequence[tuple[str, str]], pronoun: str = ""
+    observations: pd.DataFrame, groups: Sequence[str], gaps: Sequence[tuple[str, str]], pronoun: str = "", unordered: Collection[str] = ()
 ) -> ShownNoise:
-    """The noise of the first model and W list of a table, as `sentence_parts` and `trend` estimate it.
+    """The noise of the first model and ordered W list of a table, as `sentence_parts` and `trend` estimate it.
 
     `text_sd` is the root of the white variance of a mean, times the texts behind it; `slopes_sd` that of the variance of the
     sentences' slopes beside what texts alone give them, over the range of W; `values_sd` and `autocorrelation` are those of the W
@@ -55,6 +57,7 @@ def shown_noise(
         groups: columns of the word groups.
         gaps: pairs of groups that are compared.
         pronoun: a group, or a gap as "a-b"; the first group if not given.
+        unordered: names of W lists without an order, which have no neighbouring values.
 
     Raises:
         UndertowError: there is no such group or gap, or too little was scored: fewer than six sentences or eight values, or a value
@@ -68,6 +71,9 @@ def shown_noise(
     scored = observations[observations["unscored"].fillna("") == ""]
     if scored.empty:
         raise UndertowError("nothing of the run was scored, so that it shows no noise")
+    scored = scored[~scored["w_name"].isin(list(unordered))]
+    if scored.empty:
+        raise UndertowError("the run has W lists without an order only, whose values have no neighbours to share noise with")
     first = scored.iloc[0]
     rows = scored[(scored[list(OVER_PROMPTS_KEYS)] == first[list(OVER_PROMPTS_KEYS)]).all(axis=1)]
     masses = rows[list(series[pronoun])].to_numpy(dtype=np.float64)
@@ -86,6 +92,8 @@ def shown_noise(
     parts = sentence_parts(places, sums[None], counts[None])
     found = trend(places, parts)
     white, n_clusters = float(parts.white_variance[0]), len(sums)
+    if math.sqrt(white) <= ROUNDING_SHARE * float(np.abs(parts.means).max()):
+        raise UndertowError(f"the sentences of the run differ in {pronoun} by rounding only, so that it shows no noise")
     squares = float(((places - places.mean()) ** 2).sum())
     own = max(float(parts.slope_variance[0]) - white / squares, 0.0) * n_clusters
     noise = AssumedNoise(

@@ -571,7 +571,7 @@ def _beside(result: Result, decimals: int) -> str:
     interval = f"95% interval {result.low:+.{decimals}f} to {result.high:+.{decimals}f}" if has_interval else ""
     alone = _probability("p", result.p) + " alone" if result.p < ALPHA <= result.q else ""
     corrected = _probability("q", result.q) if math.isfinite(result.q) else ""
-    corrected += " after the correction for all tests of the run" if alone else ""
+    corrected += " after the correction for the number of tests" if alone else ""
     parts = [part for part in (interval, alone, corrected) if part]
     return f" ({'; '.join(parts)})" if parts else ""
 

@@ -1,0 +1,86 @@
+"""`undertow power`: what a design can find, before any model is asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from conftest import Cli
+from undertow.stats.power import AssumedNoise, detectable_change
+
+FILE = """title = "x"
+source = "x"
+templates = ["{{w}}, {{blank}} {{verb}}."]
+[w]
+year = {years}
+[slots]
+verb = {verbs}
+[groups]
+female = ["she"]
+male = ["he"]
+"""
+VERBS = ["sat", "ran", "ate", "sang", "slept", "read", "spoke", "rested"]
+
+
+def written(folder: Path, n_verbs: int, years: list[int]) -> str:
+    (folder / "own.toml").write_text(FILE.format(years=years, verbs=VERBS[:n_verbs]), encoding="utf-8")
+    return "own.toml"
+
+
+def test_the_curve_is_that_of_the_noise_which_is_given(cli: Cli, tmp_path: Path) -> None:
+    name = written(tmp_path, 8, list(range(1900, 2000, 10)))
+    noise = ["--text-sd", "3", "--slopes-sd", "0", "--values-sd", "2", "--autocorrelation", "0"]
+    (one,) = json.loads(cli("power", name, *noise, "--json").stdout)["lists"]
+    change = detectable_change(np.arange(10), 8, AssumedNoise(3.0, 0.0, 2.0, 0.0, step=1 / 9))
+    assert one["change"] == pytest.approx(change, rel=0.01), "simulated with other draws"
+    assert one["slope"] == pytest.approx(one["change"] / 90), "a list of numbers has slopes per unit"
+    own = [row["change"] for row in one["curve"] if (row["sentences"], row["values"]) == (8, 10)]
+    assert own == [one["change"]]
+    assert one["unable"] == ""
+
+
+def test_a_design_that_can_find_nothing_is_told_and_larger_ones_are_shown(cli: Cli, tmp_path: Path) -> None:
+    (one,) = json.loads(cli("power", written(tmp_path, 5, [1900, 1950, 2000]), "--json").stdout)["lists"]
+    assert one["missing"] == {"sentences": 1, "values": 5}
+    assert one["change"] is None
+    assert one["unable"]
+    assert min(row["change"] for row in one["curve"] if row["change"] is not None) > 0
+
+
+def test_the_noise_of_a_table_is_found_again(cli: Cli, tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    n_sentences, n_values = 60, 40
+    she = 50 + 8 * rng.standard_normal((n_sentences, 1)) + 2 * rng.standard_normal(n_values)
+    she = she + 3 * rng.standard_normal((n_sentences, n_values))
+    rows = [
+        {"model": "m", "w_name": "year", "w_index": w, "w": 1900 + w, "text_index": at, "she": mass, "he": 100 - mass}
+        for (at, w), mass in np.ndenumerate(she)
+    ]
+    pd.DataFrame(rows).to_csv(tmp_path / "table.csv", index=False)
+    name = written(tmp_path, 8, list(range(1900, 1940)))
+    said = json.loads(cli("power", name, "--like", "table.csv", "--json").stdout)
+    assert said["noise"]["text_sd"] == pytest.approx(3, rel=0.1)
+    assert said["noise"]["values_sd"] == pytest.approx(2, rel=0.35)
+    assert said["noise"]["slopes_sd"] < 1
+    assert said["like"]["w_name"] == "year"
+
+
+def test_sentences_that_agree_show_no_noise(cli: Cli, tmp_path: Path) -> None:
+    rows = [
+        {"model": "m", "w_name": "year", "w_index": w, "w": 1900 + w, "text_index": at, "she": 40 + at + (w % 3), "he": 20}
+        for at in range(8) for w in range(10)
+    ]  # fmt: skip
+    pd.DataFrame(rows).to_csv(tmp_path / "table.csv", index=False)
+    done = cli("power", written(tmp_path, 8, list(range(1900, 1910))), "--like", "table.csv")
+    assert done.returncode == 1
+    assert "no noise" in done.stderr
+
+
+def test_a_list_without_order_has_no_smallest_change(cli: Cli, tmp_path: Path) -> None:
+    done = cli("power", written(tmp_path, 8, [1900, 1950, 2000]), "--w-scale", "none")
+    assert done.returncode == 1
+    assert "list without order" in done.stderr
