@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hostile import PAYLOADS, as_shown
+from hostile import PAYLOADS
 from served_app import LIMIT_S, serving
 
 pytestmark = pytest.mark.slow
@@ -88,10 +88,6 @@ class Browser:
         while not holds():
             assert time.monotonic() < end, "it never came"
             self.page.wait_for_timeout(50)
-
-    def shows(self, label: str, text: str) -> None:
-        """Wait until this text stands in this field."""
-        self.until(lambda: text in self.text(label))
 
     def ask(self) -> None:
         self.button("Ask the model").click()
@@ -189,7 +185,7 @@ def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureReques
     browser.until(lambda: browser.text("List of values").startswith("Afghanistan, Yemen"))
     assert browser.text("Sentence") == "She became an adult in COUNTRY."
     browser.ask()
-    told = browser.answered("From Afghanistan to Iceland, ")
+    told = browser.answered("From Afghanistan to Iceland (")
     assert told.endswith("does not move at all.")  # the toy's places do not matter
     assert "She" not in browser.text("Sample of what the model reads").splitlines()[0]
     assert page.locator("img[alt^='Female words at 20 values'] >> visible=true").count() == 1
@@ -267,31 +263,6 @@ def test_runs_are_looked_at_and_compared(browser: Browser, request: pytest.Fixtu
     assert report.read_text(encoding="utf-8").lower().startswith("<!doctype html>")
     assert browser.page.locator("img[src='x']").count() == 0
     assert browser.wrong == []
-
-
-def typed_payloads() -> list[str]:
-    """Payloads of signs that a sentence may have, as many together as one can hold."""
-    together = [""]
-    for payload in PAYLOADS.values():
-        plain = " ".join(payload.replace("__", "").split())  # two underscores are a blank
-        if as_shown(payload) == " ".join(payload.split()) and len(plain) < 300:
-            together += [""] if len(together[-1]) + len(plain) > 350 else []
-            together[-1] += f"{plain} "
-    return [text.strip() for text in together]
-
-
-def test_whatever_is_typed_is_shown_as_it_is(wide: Browser) -> None:
-    asked = typed_payloads()
-    assert len(asked) > 1
-    for typed in asked:
-        value = typed.replace(",", "")[:50].strip()
-        wide.field("Sentence").fill(f"In DATE, she said {typed}.")
-        wide.field("List of values").fill(f"1801, 1900, 1950, {value}")
-        wide.ask()
-        wide.shows("Sample of what the model reads", f"In 1801, ___ said {typed}.")
-        assert value in wide.answered("From 1801 to ")
-    assert added(wide) == 0
-    assert wide.wrong == []
 
 
 def added(browser: Browser) -> int:
