@@ -169,13 +169,8 @@ def test_scores_are_those_of_the_shares(knowing: Guard) -> None:
 def test_scores_stand_among_those_of_the_schema_set(knowing: Guard) -> None:
     standing = knowing("The teacher said that {blank} was late.", NOMINATIVE).scores["total_variation"]
     years = (1901, 2016)
-    known = [
-        abs(
-            planted_percent(f"In {years[1]}: The {who} said that", years[1])["female"]
-            - planted_percent(f"In {years[0]}: The {who} said that", years[0])["female"]
-        )
-        for who in OCCUPATIONS
-    ]
+    shares = [[planted_percent(f"In {at}: The {who} said that", at)["female"] for at in years] for who in OCCUPATIONS]
+    known = [abs(last - first) for first, last in shares]
     below = sum(value < standing.value for value in known)
     assert 0 < below < len(known)
     assert standing.above_unspecified == pytest.approx(below / len(known))

@@ -187,6 +187,8 @@ REFUSED: dict[str, tuple[Pack, tuple[str, ...]]] = {
     # damaged
     "nothing": (lambda _: b"", ()),
     "another checksum": (lambda files: in_directory(packed(files), 16, bytes(4)), ()),
+    "packed in an unknown way": (lambda files: in_directory(packed(files), 10, b"\x63\0"), ()),
+    "encrypted": (lambda files: in_directory(packed(files), 8, b"\x01\0"), ()),
     "a member beyond the end": (lambda files: in_directory(packed(files), 42, b"\xff\xff\xff\x7f"), ()),
     # of other files
     "no full file": (lambda files: packed({name: files[name] for name in SPLITS}), (FULL,)),
@@ -285,6 +287,13 @@ def test_a_site_that_refuses_breaks_off_or_is_no_web_site_is_named(site: Site, c
     site.raw = b"220 mail.example"
     assert_cad_refused(download.SOURCE_URL, "data.zip", "cad_v1_1.tsv")
     assert kept(cache) == {}
+
+
+@pytest.mark.usefixtures("site")
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("here", encoding="utf-8")
+    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "file"))
+    assert_cad_refused(tmp_path / "file" / FOLDER, "UNDERTOW_CACHE")
 
 
 def test_the_real_split_files_are_those_whose_hashes_are_known(reference_data: Path) -> None:

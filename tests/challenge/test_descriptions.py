@@ -9,8 +9,8 @@ from itertools import permutations, product
 from pathlib import Path
 
 import pytest
-from refusals import assert_refused
 
+from refusals import assert_refused
 from undertow.challenge.descriptions import (
     CLASSES,
     DIMENSION_HOLE,
@@ -213,7 +213,7 @@ MANY = ", ".join(f"'w{number}'" for number in range(MAX_VARIANTS + 1))
         (CLASS + "texts = ['x {noun}', 'x']\nslots.noun = ['a']", "text 2"),
         *((NOUN + words, "slot 'noun'") for words in ("[]", "'a'", "['a', 3]", "{a = 3}", "['a', '']", "['a', 'a']")),
         (NOUN + "{a = 'c', b = 'c'}", "'x c'"), (NOUN + f"[{MANY}]", "1001"),
-        (CLASS + "text = 'x {0}'", "class 'mine'"), (CLASS + "text = 'x {dimension}'", "class 'mine'"),
+        (CLASS + "text = 'x {{dimension}}'", "class 'mine'"), (CLASS + "text = 'x {dimension}'", "class 'mine'"),
         (CLASS + "text = 'x {dimension}'\nslots.dimension = ['a']", "slot 'dimension'"),
         (CLASS + "texts = ['x {text}', 'y {text}']\nslots.text = ['a']", "slot 'text'"),
         (CLASS + "text = '{noun}'\nslots.noun = {a = 'c', b = ''}", "class 'mine'"),

@@ -150,7 +150,7 @@ def test_what_may_be_meant_otherwise_is_noted(tmp_path: Path) -> None:
     [
         ("usher,39-3032.00,Seating,,,", "soc_code of 'usher'"), ("usher,,Seating,,61,", "female_percent of 'usher'"),
         ("usher,,Seating,,,a", "article of 'usher'"), ("usher,,patience,ability,,", "'patience' of 'usher'"),
-        ("Usher,,Seating,,,", "'Usher'"), ("hermit,,,skill,,", "category"),
+        ("usher,,,,,", "'usher'"), ("Usher,,Seating,,,", "'Usher'"), ("hermit,,,skill,,", "category"),
         ("hermit,,Silence,skil,,", "category 'skil'"), ("hermit,,,,100.1,", "female_percent"),
         *((f"hermit,,,,{share},", "female_percent") for share in ("-1", "nan", "40 %")),
         (" ,,Silence,,,", "occupation"), ("All,,Silence,,,", "'All'"), ("(none),,Silence,,,", "'(none)'"),

@@ -114,7 +114,7 @@ SIE = 'w = ["date"]\ntemplates = ["{blank} war in {w} hier."]\n[groups]\nshe = [
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("", "templates"), ("templates = [", "TOML"), ("title = 'a\x01'", "line 1"),
+        (GOOD.replace("{blank}", "{blank"), "{{"), ("", "templates"), ("templates = [", "TOML"), ("title = 'a\x01'", "line 1"),
         (SIE, "'Sie'"), (KINDS, "'k'"), (HEAD, "groups"), (GOOD.replace("title", "titel"), "did you mean 'title'"),
         (GOOD.replace('["In {w}, {blank} {verb} here."]', "[]"), "templates"),
         (GOOD.replace("In {w}, {blank} {verb} here.", " "), "template 1"), (GOOD.replace("{blank} ", ""), "{blank}"),
