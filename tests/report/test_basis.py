@@ -17,31 +17,19 @@ from undertow.report.telling import tell_run
 from undertow.types import Finding, Result, Told
 
 MANIFEST = report_page.MANIFEST | {"model_card": {"name": "m", "readout": "likelihood", "dtype": "float32"}}
-SEVERAL: dict[str, Any] = {name: entry for name, entry in MANIFEST.items() if name != "model_card"} | {
-    "models": [
-        {
-            "name": name,
-            "readout": readout,
-            "card": {"family": "f", "source": "s", "revision": "r", "readout": readout, "dtype": "bfloat16"},
-        }
-        for name, readout in (("m", "likelihood"), ("other", "mask"))
-    ]
-}
+BARE = {name: entry for name, entry in MANIFEST.items() if name != "model_card"}
+CARD = {"family": "f", "source": "s", "revision": "r", "dtype": "bfloat16"}
+READOUTS = {"m": "likelihood", "other": "mask"}
+MODELS = [{"name": name, "readout": one, "card": CARD | {"readout": one}} for name, one in READOUTS.items()]
+SEVERAL: dict[str, Any] = BARE | {"models": MODELS}
 
 
 def rows(model: str, *cells: tuple[int, float], prompt: str = "", w_name: str = "date") -> list[dict[str, Any]]:
     """Rows of a W index and an unclaimed mass, in clusters of their own index; NaN is unscored."""
+    shared = {"model": model, "challenge": "mgc", "prompt": prompt, "w_name": w_name}
     return [
-        {
-            "model": model,
-            "challenge": "mgc",
-            "prompt": prompt,
-            "w_name": w_name,
-            "w_index": at,
-            "cluster": f"c{at}",
-            "unclaimed": mass,
-            "unscored": "it broke" if math.isnan(mass) else "",
-        }
+        shared
+        | {"w_index": at, "cluster": f"c{at}", "unclaimed": mass, "unscored": "it broke" if math.isnan(mass) else ""}
         for at, mass in cells
     ]
 
@@ -99,9 +87,8 @@ def test_a_finding_of_several_models_says_it_of_each(tmp_path: Path) -> None:
 
 
 def test_what_is_not_known_is_left_out_or_said(tmp_path: Path) -> None:
-    bare = {name: entry for name, entry in MANIFEST.items() if name != "model_card"}
     only = FRAME[["model", "w_name"]]
-    assert basis(tmp_path, of(), manifest=bare, frame=only) == {"asked": "5 texts", "protocol": "exact"}
+    assert basis(tmp_path, of(), manifest=BARE, frame=only) == {"asked": "5 texts", "protocol": "exact"}
     unknown = FRAME.assign(unclaimed=math.nan)
     assert basis(tmp_path, of(), frame=unknown)["unclaimed mass"] == "not known"
     # Levels that no row has say something else, as the occupation `all`, or W of a result that is over all of them.

@@ -14,12 +14,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.transforms import Affine2D
 
 from readable import words
 from undertow.report.comparison import ModelPoint, describe_slope_against_size, slope_against_size
 from undertow.report.grid import describe_model_grid, model_grid
-from undertow.report.sheet import even_ticks
 from undertow.report.spectrum import COLOURS, MARKERS, FittedLine
 from undertow.types import Floats
 
@@ -61,25 +59,6 @@ def bars_of(axes: Any) -> list[tuple[float, float, float]]:
     return [(float(bar.get_xdata()[0]), float(bar.get_ydata()[0]), float(bar.get_ydata()[1])) for bar in bars]
 
 
-def areas_of(figure: Figure) -> list[float]:
-    """What each marker fills on the sheet, in square points."""
-    FigureCanvasAgg(figure).draw()  # or the markers have no size yet
-    areas = []
-    for dot in dots_of(figure.axes[0]):
-        (path,), (matrix,) = dot.get_paths(), dot.get_transforms()
-        (corners,) = path.transformed(Affine2D(matrix)).to_polygons()
-        x, y = np.asarray(corners).T
-        pixels = abs(float(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1)))) / 2
-        areas.append(pixels * (72 / 100) ** 2)
-    return areas
-
-
-def named_at(figure: Figure, name: str) -> Any:
-    """Where a name stands, in pixels."""
-    (text,) = [text for text in figure.texts if text.get_text() == name]
-    return text.get_window_extent()
-
-
 # Slope gap against size.
 
 
@@ -98,37 +77,6 @@ def test_every_model_stands_at_its_size_and_gap_with_its_interval() -> None:
     assert strip.get_window_extent().x0 > sized.get_window_extent().x1
     for size in (NAN, math.inf, 0.0, -5.0):
         assert [len(dots_of(axes)) for axes in compared([point("known"), point("unknown", size)]).axes] == [1, 1]
-
-
-def test_area_grows_with_r_squared_and_is_seen_at_zero() -> None:
-    shares = [0.0, 0.1, 0.4, 0.7, 1.0]
-    figure = compared([point(f"m{share}", 10 ** (8 + share), r_squared=share) for share in shares])
-    areas = areas_of(figure)
-    assert 15 < areas[0] < 17
-    assert np.diff(areas) == pytest.approx(np.diff(shares) * (areas[-1] - areas[0]), rel=0.02)
-
-
-def looks(figure: Figure, points: Sequence[ModelPoint]) -> dict[str, tuple[str, bytes]]:
-    """Colour and outline of each model's marker."""
-    ordered = [one for one in points if math.isfinite(one.parameters)]
-    ordered += [one for one in points if not math.isfinite(one.parameters)]
-    dots = [dot for axes in figure.axes for dot in dots_of(axes)]
-    return {
-        one.name: (to_hex(dot.get_edgecolor()[0] if math.isnan(one.r_squared) else dot.get_facecolor()[0]),
-                   dot.get_paths()[0].vertices.tobytes())
-        for one, dot in zip(ordered, dots, strict=True)
-    }  # fmt: skip
-
-
-def test_colour_is_the_objective_and_shape_the_stage_whatever_the_order() -> None:
-    seen = looks(compared(PAPER), PAPER)
-    assert looks(compared(PAPER[::-1]), PAPER[::-1]) == seen
-    colour = {one.objective: seen[one.name][0] for one in PAPER}
-    shape = {one.post_training: seen[one.name][1] for one in PAPER}
-    assert len(set(colour.values())) == len(colour) == 5
-    assert len(set(shape.values())) == len(shape) == 3
-    for one in PAPER:
-        assert seen[one.name] == (colour[one.objective], shape[one.post_training])
 
 
 def equal(
@@ -214,25 +162,6 @@ def test_lines_and_bands_are_those_of_the_caller_in_the_colour_of_their_group() 
     assert {(0, 59), (0, 61), (4, 39), (4, 41)} <= corners
 
 
-def test_rows_are_models_columns_prompts_with_shared_axes_and_the_ends_of_w_are_named_below() -> None:
-    figure = gridded({one: asked() for one in ASKED})
-    assert len({(axes.get_xlim(), axes.get_ylim()) for axes in figure.axes}) == 1
-    assert named_at(figure, "gpt2").y0 > figure.axes[0].get_window_extent().y1 > named_at(figure, "llama").y1
-    assert named_at(figure, "no prompt").x1 < named_at(figure, "A").x0
-    named = [[label.get_text() for label in axes.get_xticklabels()] for axes in figure.axes]
-    assert named == [["", ""]] * 3 + [["in 1900", "in 1904"]] * 3
-    assert all(list(axes.get_xticks()) == [0, 4] for axes in figure.axes)
-
-
-def test_an_empty_panel_says_why_it_is_empty() -> None:
-    silent = asked().assign(**dict.fromkeys(GROUPS, NAN))
-    nothing = asked().iloc[:0]
-    figure = gridded({("a", ""): asked(), ("a", "P"): silent, ("b", ""): nothing, ("c", "P"): asked()})
-    said = [[text.get_text() for text in axes.texts] for axes in figure.axes]
-    assert said == [[], ["nothing scored"], ["nothing scored"], ["not asked"], ["not asked"], []]
-    assert [len(panel_dots(axes)) for axes in figure.axes] == [3, 0, 0, 0, 0, 3]
-
-
 def test_a_grid_in_words_holds_its_numbers() -> None:
     lines = {("gpt2", ""): [fit("female", np.linspace(10, 14, 5), slope=1.0, r=-0.87)]}
     panels = {("gpt2", ""): asked(groups=["female", "male"]), ("llama", "A"): asked(groups=["female", "male"])}
@@ -243,11 +172,3 @@ def test_a_grid_in_words_holds_its_numbers() -> None:
         in told
     )
     assert "llama, A: female nothing scored; male 20.0" in told
-
-
-@pytest.mark.parametrize(("low", "high"), [(0, 1), (-0.3, 0.7), (22, 43), (-3e-7, 1e-7), (0, 1e9), (5.001, 5.002)])
-def test_ticks_are_three_or_more_round_numbers_within(low: float, high: float) -> None:
-    ticks = even_ticks(low, high)
-    assert 3 <= len(ticks) <= 9
-    assert all(low <= tick <= high for tick in ticks)
-    assert len(set(ticks.values())) == len(ticks)

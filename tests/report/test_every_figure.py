@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 from test_calibration_figures import calibration, detectors, failed, mirrored, power, training
 from test_checklist_figures import GAPS, aspects, gap, ranking, share, shares
-from test_comparison import NAN, PAPER, asked, compared, equal, fit, gridded, point
+from test_comparison import NAN, asked, compared, equal, fit, gridded, point
 from test_sensitivity import drawn as sensitivity
 from test_sensitivity import effects, points, row, slots
 from test_simulation_figure import cloud, panels
@@ -112,49 +112,30 @@ LONG_W = asked().assign(w=[f"{'a very long value of W ' * 6}{place}" for place i
 OTHER_LOSS = lab([0, 1], 1, ["masked"]).assign(
     pronoun_loss_nats=lambda of: np.where(of["w_name"] == "place", 0.52, 0.51)
 )
-ELEVEN = [f"group {place}" for place in range(11)]
-GRID = [("gpt2", prompt) for prompt in "ABCD"]
 ODD: dict[str, Callable[[], Made]] = {
     "a calibration that did not converge": lambda: calibration(failed(mirrored(lab([1, 2], 2)), "masked-2-0")),
     "power without bias": lambda: power(lab([0], 1, ["masked"])),
     "a loss for each W": lambda: training(OTHER_LOSS),
-    "a loss that is not known": lambda: training(OTHER_LOSS.assign(pronoun_loss_nats=[0.5, 0.5, NAN, NAN])),
     "areas of which some do not count": lambda: detectors(
         failed(lab([0, 2], 2, ["masked"]), "masked-2-0", "masked-2-1")
     ),
-    "aspects of six": lambda: aspects(shares(*(f"organisation/model-{n}" for n in range(6)))),
-    "a ranking of equals": lambda: ranking([gap("a", 0.01, half=0.01), gap("b", 0.0, half=0.0)], {}),
     "twenty models alike": lambda: compared(equal(20, [135e6])),
-    "models half of them of known size": lambda: compared(equal(8, [NAN, 7e9], "Ὀδυσσεύς и Москва " * 9 + "{n}")),
     "models far apart": lambda: compared([point("a", 1.0, 1e9), point("b", 1e40, -1e9), point("c", 1e5)]),
-    "lines that end at one place": lambda: spectrum(
-        observed(DATES, ELEVEN), ELEVEN, title="t", lines=[line(one) for one in ELEVEN]
-    ),
-    "models left out": lambda: compared([*PAPER[:2], *(point(f"model without a gap {n}", gap=NAN) for n in range(20))]),
-    "twenty objectives": lambda: compared(
-        [point(f"m{n}", 10 ** (6 + n / 4), objective=f"aim{n}", post_training=f"stage{n}") for n in range(20)]
-    ),
     "a grid of one W": lambda: gridded({("gpt2", ""): asked(n_w=1)}),
-    "a grid of long values": lambda: gridded(dict.fromkeys(GRID, LONG_W)),
     "a grid of many groups": lambda: gridded(
         {("gpt2", ""): asked(groups=[f"group of words {n}" for n in range(14)])},
         [f"group of words {n}" for n in range(14)],
         lines={("gpt2", ""): [fit("group of words 0", np.linspace(10, 14, 5))]},
     ),
-    "a trajectory of many measures": lambda: trajectory(
-        checkpoints(measures=[f"measure {n}" for n in range(11)]), title="a title " * 16
-    ),
     "a huge trajectory": lambda: trajectory(
         checkpoints(steps=[0, 10**9]).assign(value=3e12, low=-1e12, high=math.inf), title="t"
     ),
-    "occupations of which nothing moves": lambda: occupations_of(scored().assign(delta_female=0.0)),
     "sentences of unknown kind": lambda: over_w(
         followed(SENTENCES, DATES).drop(columns="well_specified"), "female", title="t"
     ),
     "a very long sentence": lambda: over_w(
         followed({"one": (f"The doctor {'told the old man ' * 20}that ___ ran.", True)}), "female", title="t"
     ),
-    "sixteen curves": lambda: roc([curve(f"delta_neopronoun {n}", 0.9, 0.8, 0.95) for n in range(16)], title="t"),
     "a confusion of many labels": lambda: draw_confusion(
         np.arange(72).reshape(8, 9) % 17 * 40, [f"label {n}" for n in range(8)], [f"label {n}" for n in range(9)], "T"
     ),
@@ -164,9 +145,6 @@ ODD: dict[str, Callable[[], Made]] = {
         unit="percent",
         n_all=40,
     ),
-    "sensitivity of equal scores": lambda: sensitivity(
-        pd.DataFrame([row("statement", f"s{n}", 50.0, baseline=NAN) for n in range(40)])
-    )[0],
     "a simulation of huge numbers": lambda: simulation(scale=1e40),
     "a simulation of what does not vary": lambda: draw_simulation(
         "d", "T", ["one"], [("row", [Panel("c", "d", cloud(9, NAN, 0.0), cloud(9, NAN, 0.0))])]

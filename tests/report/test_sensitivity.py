@@ -12,7 +12,7 @@ import pytest
 
 from readable import assert_readable, words
 from undertow.report.drawing import Drawing
-from undertow.report.sensitivity import MAX_PANELS, draw_sensitivity, draw_slots
+from undertow.report.sensitivity import draw_sensitivity, draw_slots
 
 NAN = math.nan
 
@@ -119,14 +119,6 @@ def test_panels_share_their_axes_and_every_word_can_be_read(asked: list[tuple[st
     assert_readable(drawing.figure)
 
 
-def test_more_panels_than_fit_are_told_in_further_figures() -> None:
-    asked = [("m", shots) for shots in range(MAX_PANELS + 2)]
-    drawings = drawn(points(asked))
-    assert [len(drawing.figure.axes) for drawing in drawings] == [MAX_PANELS, 2]
-    assert len({drawing.name for drawing in drawings}) == 2
-    assert len({drawing.figure.texts[0].get_text() for drawing in drawings}) == 2
-
-
 # Slots.
 
 
@@ -153,16 +145,3 @@ def test_intervals_are_those_of_the_difference_on_the_axis_of_scores() -> None:
     assert "+2.0 [\N{MINUS SIGN}3.0, 7.0]" in said
     assert "+1.0" in said, "a difference without an interval"
     assert said.count("first level") == 3
-
-
-def test_there_is_a_figure_for_each_model_and_number_of_shots() -> None:
-    table = pd.concat([effects(model=model, shots=shots) for model in ("m", "n") for shots in (0, 1)])
-    drawings = slots(table)
-    titles = [drawing.figure.texts[0].get_text() for drawing in drawings]
-    assert [title.partition("cad · ")[2] for title in titles] == [
-        "m · 0 shots",
-        "m · 1 shot",
-        "n · 0 shots",
-        "n · 1 shot",
-    ]
-    assert len({drawing.name for drawing in drawings}) == 4

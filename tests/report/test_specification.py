@@ -13,7 +13,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from undertow.report.specification import Curve, occupation_order, occupations, over_w, roc
+from undertow.report.specification import Curve, occupations, over_w, roc
 
 BLUE, ORANGE, WHITE = "#0072b2", "#d55e00", "#ffffff"
 SCORE = "delta_female"
@@ -89,12 +89,6 @@ def test_rows_go_from_the_most_male_to_the_most_female_occupation() -> None:
     assert rows_of(unknown) == ["judge · 34%", "nurse · 90%", "wizard", "elf"]
 
 
-@pytest.mark.parametrize("table", [bare(), scored(["b", "a", "c"])])
-def test_without_shares_rows_are_as_they_were_asked(table: pd.DataFrame) -> None:
-    assert rows_of(drawn(table)) == ["b", "a", "c"]
-    assert occupation_order(table) == {"b": "b", "a": "a", "c": "c"}
-
-
 @pytest.mark.parametrize("table", [scored(), simplified(), bare()])
 def test_every_sentence_is_one_dot_in_the_row_of_its_occupation_blue_where_it_decides(table: pd.DataFrame) -> None:
     table = table.sample(frac=1, random_state=1).reset_index(drop=True)
@@ -115,20 +109,6 @@ def test_every_sentence_is_one_dot_in_the_row_of_its_occupation_blue_where_it_de
         assert to_hex(line.get_markeredgecolor()) == to_hex(line.get_color())
 
 
-def test_participants_differ_in_shape_and_whose_the_pronoun_is_in_filling() -> None:
-    legend = legend_of(drawn(scored()))
-    look = {
-        (name, line.get_marker(), to_hex(line.get_color()), to_hex(line.get_markerfacecolor()))
-        for name, line in legend.items()
-    }
-    shapes = {"man": "s", "woman": "o", "someone": "^", "own participant": "D"}
-    assert look == {
-        *((f"{who}, pronoun the professional's", shape, ORANGE, WHITE) for who, shape in shapes.items()),
-        *((f"{who}, pronoun the participant's", shapes[who], ORANGE, ORANGE) for who in ("someone", "own participant")),
-        *((f"{who}, pronoun the participant's: decides", shapes[who], BLUE, BLUE) for who in ("man", "woman")),
-    }
-
-
 @pytest.mark.parametrize("threshold", [0.0, 14.9, 80.0])
 def test_the_dashed_line_stands_at_the_threshold_and_is_named(threshold: float) -> None:
     figure = drawn(scored(), threshold)
@@ -143,16 +123,6 @@ def test_the_dashed_line_stands_at_the_threshold_and_is_named(threshold: float) 
     low, high = axes.get_xlim()
     assert low < 0
     assert high > max(60, threshold)
-
-
-def test_the_scale_is_even_up_to_the_threshold_and_goes_by_factors_beyond() -> None:
-    axes = axes_of(drawn(scored(), 0.5))
-    place = [float(axes.transScale.transform((x, 0))[0]) for x in (0, 0.125, 0.25, 0.375, 5, 10, 20, 40)]
-    steps = np.diff(place)
-    assert steps[:3] == pytest.approx(np.full(3, steps[0]))
-    assert steps[4:] == pytest.approx(np.full(3, steps[4]), rel=0.01)
-    assert steps[3] > 0
-    assert list(axes.get_xticks()) == [0, 0.5, 1, 2, 5, 10, 20, 50]
 
 
 # One occupation over all values of W.
@@ -208,17 +178,6 @@ def test_the_legend_names_w_where_its_value_stood(form: str) -> None:
     assert shown == [form.replace("{w}", "[W]") + text for text, _ in SENTENCES.values()]
     named = list(legend_of(over_w(rows.assign(w_name="town"), "female", title="t")))
     assert named == [line.replace("[W]", "[town]") for line in shown]
-
-
-@pytest.mark.parametrize("count", [2, 12, 13, 100])
-def test_at_most_twelve_values_are_named_each_at_its_place(count: int) -> None:
-    values = [f"v{number}" for number in range(count)]
-    axes = axes_of(over_w(followed(SENTENCES, values), "female", title="t"))
-    ticks = [int(tick) for tick in axes.get_xticks()]
-    assert [label.get_text() for label in axes.get_xticklabels()] == [values[tick] for tick in ticks]
-    assert ticks[0] == 0
-    assert min(count, 7) <= len(ticks) <= 12
-    assert len(set(np.diff(ticks))) == 1
 
 
 # ROC curves.

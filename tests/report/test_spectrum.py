@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,25 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from readable import words
-from undertow.report.drawing import Drawing, lettering, png_bytes, svg_text
+from undertow.report.drawing import Drawing, png_bytes, svg_text
 from undertow.report.spectrum import FittedLine, describe_spectrum, spectrum
-from undertow.types import Floats
 
 DATES = [str(year) for year in np.linspace(1801, 2016, 30).astype(int)]
-LISTS = {
-    "dates": (DATES, 10),
-    "places": ([f"{'Democratic Republic of ' * (at % 5 == 0)}Country {at}" for at in range(20)], 20),
-    "long": (["the very first of all", *("Xx" * 40 for _ in range(9)), "Ὀδυσσεύς and Москва and القاهرة"], 2),
-    "many": ([f"subreddit{at}" for at in range(61)], 31),
-    "two": (["a" * 60, "b" * 60], 2),
-    "one": (["only"], 1),
-}
-"""Values of W, and how many of them at least are named."""
 
 
 def observed(values: Sequence[str], groups: Sequence[str], per_value: int = 2) -> pd.DataFrame:
@@ -52,53 +39,6 @@ def axes_of(figure: Figure) -> Any:
     """The figure's only axes, untyped: the tests look into what it drew."""
     (axes,) = figure.axes
     return axes
-
-
-def corners(label: Text) -> Floats:
-    """The four corners of a text that is turned about the right end of its middle line [corner, xy]."""
-    slant = math.radians(label.get_rotation())
-    label.set_rotation(0)
-    box = label.get_window_extent()
-    label.set_rotation(math.degrees(slant))
-    pivot = np.array([box.x1, (box.y0 + box.y1) / 2])
-    turn = np.array([[math.cos(slant), -math.sin(slant)], [math.sin(slant), math.cos(slant)]])
-    return (np.asarray(box.corners()) - pivot) @ turn.T + pivot if slant else np.asarray(box.corners())
-
-
-def overlap(one: Floats, two: Floats, slant_degrees: float) -> bool:
-    """Whether two equally turned rectangles share ground: their shadows do along both of their sides."""
-    slant = math.radians(slant_degrees)
-    for side in ((math.cos(slant), math.sin(slant)), (-math.sin(slant), math.cos(slant))):
-        first, second = one @ np.array(side), two @ np.array(side)
-        if first.max() <= second.min() or second.max() <= first.min():
-            return False
-    return True
-
-
-@pytest.mark.parametrize("name", LISTS)
-def test_tick_labels_are_as_many_as_there_is_room_for_and_never_overlap(name: str) -> None:
-    (values, fewest), groups = LISTS[name], ["words that call a person warm", "words that do not"]
-    figure = spectrum(observed(values, groups), groups, title=name)
-    with lettering("".join(values)):
-        FigureCanvasAgg(figure).draw()
-        labels = axes_of(figure).get_xticklabels()
-        boxes = [corners(label) for label in labels]
-    slant = labels[0].get_rotation()
-    assert not [
-        (a.get_text(), b.get_text())
-        for (a, one), (b, two) in itertools.combinations(zip(labels, boxes, strict=True), 2)
-        if overlap(one, two, slant)
-    ]
-    assert labels[0].get_text()[:3] == values[0][:3]
-    assert labels[-1].get_text()[-3:] == values[-1][-3:]
-    ticks = axes_of(figure).get_xticks()
-    assert len(ticks) >= fewest
-    assert len(ticks) < 3 or np.ptp(np.diff(ticks)) <= 1, "evenly"
-    width, height = figure.get_size_inches() * figure.dpi
-    for box in boxes:
-        assert box.min() >= 0
-        assert box[:, 0].max() <= width
-        assert box[:, 1].max() <= height
 
 
 def test_dots_are_the_means_of_what_was_scored() -> None:
@@ -137,12 +77,3 @@ def test_missing_and_constant_means_are_drawn_in_silence(values: list[float]) ->
     drawing = Drawing("d", figure, "c", describe_spectrum(table, ["she", "he"], lines))
     assert png_bytes(drawing)
     assert svg_text(drawing)
-
-
-def test_the_description_says_what_the_figure_shows() -> None:
-    table = observed(DATES, ["she", "he"])
-    told = describe_spectrum(table, ["she", "he"], [line("she", slope=-0.5, end=20.0)])
-    assert told == (
-        "Mean mass by date, 30 values from 1801 to 2016. she: from 34.5 to 20.0 percent along its line, "
-        "−0.50 per step, r = −.78. he: 11.5 to 26.0 percent, no line."
-    )

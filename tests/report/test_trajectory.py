@@ -12,7 +12,6 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from readable import words
 from undertow.report.spectrum import COLOURS, MARKERS
 from undertow.report.trajectory import describe_trajectory, trajectory
 
@@ -95,18 +94,6 @@ def test_a_missing_value_breaks_its_line_and_is_a_cross_at_the_bottom() -> None:
     assert to_hex(cross.get_color()) == COLOURS[1].lower()
     assert bars_of(first) == [(1000, 9, 12)]  # alone between the edge and the gap: a band has no width there
     assert not [line for line in second.lines if line.get_marker() == "x"]
-
-
-def test_panels_share_their_steps_and_the_lowest_names_them() -> None:
-    table = checkpoints()
-    figure = drawn(table[(table["measure"] == "Slope gap") | (table["step"] < 3000)])
-    first, second = panels_of(figure)
-    assert first.get_xlim() == second.get_xlim()
-    assert [label.get_text() for label in first.get_xticklabels()] == [""] * len(first.get_xticks())
-    assert [label.get_text() for label in second.get_xticklabels()][:3] == ["1K", "1.5K", "2K"]
-    assert second.get_xlabel() == "training step"
-    assert first.get_window_extent().y0 > second.get_window_extent().y1
-    assert {"Slope gap", "percent per step", "Mean mass", "percent"} <= set(words(figure))
 
 
 def test_one_step_alone_is_points_with_bars() -> None:

@@ -23,20 +23,13 @@ from undertow.types import Result, has_width, interval_decimals
 WRITTEN = [
     (number(-0.561, 2), "−0.56"),
     (number(-0.001, 2), "0.00"),
-    (number(12.0, 0), "12"),
     (number(math.nan), "–"),
-    (number(math.inf), "–"),
-    (shortest(-0.65), "−0.65"),
     (shortest(-1e-5), "−1e−05"),
     (probability(0.00099), "< .001"),
-    (probability(0.0321), ".032"),
     (probability(math.nan), "–"),
-    (correlation(-0.784), "−.78"),
     (correlation(-0.999), "−1.00"),
-    (slope(0.56), "+0.56"),
     (slope(-0.00031), "−0.0003"),
     (slope(1e-12), "0.000000"),
-    (significant(1234.5), "1234"),
     (significant(math.nan), "–"),
 ]
 
@@ -49,7 +42,6 @@ def test_number_is_written_with_a_true_minus_and_not_rounded_away(written: str, 
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("It falls (-0.42 points, -1.31 to +0.16).", "It falls (−0.42 points, −1.31 to +0.16)."),
         ("It moves by -0.4 points, r -.42; [-1.3, 0]", "It moves by −0.4 points, r −.42; [−1.3, 0]"),
         ("p -1e-05, or -0.00001", "p −1e−05, or −0.00001"),
         ("-1,234.5 or -1234.50", "−1,234.5 or −1234.50"),
@@ -85,12 +77,9 @@ def told_of(value: float, low: float, detail: dict[str, float], model: str = "m"
         (1.0, 2.0, True, 2, "1.00 to 2.00"),
         (2.0, 2.004, True, 3, "2.000 to 2.004"),
         (0.5, 0.5000006, False, 6, "without spread"),
-        (0.5, 0.500002, True, 6, "0.500000 to 0.500002"),
-        (-0.5, -0.5, False, 2, "without spread"),
         (-0.001, -1e-7, True, 4, "−0.0010 to 0.0000"),
         (1.2, 0.6, True, 2, "1.20 to 0.60"),
         (math.nan, math.nan, False, 2, "no interval"),
-        (-math.inf, 1.0, True, 2, "no interval"),
     ],
 )
 def test_an_interval_has_as_many_decimals_as_tell_its_ends_apart(
