@@ -13,7 +13,7 @@ import pytest
 
 from tiny import PRONOUNS, mild_corpus
 from undertow.models import causal, extractive, seq2seq
-from undertow.models.base import EXACT, PAPER, Found
+from undertow.models.base import EXACT, PAPER, Found, Request, TokenBatch
 from undertow.scoring.ask import ask
 from undertow.scoring.store import AnswerStore
 from undertow.types import BLANK, Answer, Blank, Option, Query
@@ -30,6 +30,13 @@ ASKS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 def found_as(model: Any) -> Found:
     """A loaded model as its family finds it."""
     return Found(model.card, lambda: model, asks=ASKS[model.card.family])
+
+
+def opened(family: Any, folder: str, dtype: str = "float32", **settings: Any) -> Any:
+    """The model in a folder, as its family opens it."""
+    found = family.find(Request(folder, dtype=dtype, device="cpu", settings=settings))
+    assert found is not None
+    return found.open()
 
 
 def answers(model: Any, queries: Sequence[Query], store: Path, protocol: str = EXACT) -> tuple[Answer, ...]:
@@ -77,6 +84,48 @@ def check_that_the_corpus_was_learned(model: Any, store: Path) -> None:
     probabilities = [np.exp(answer.logprobs_nats[at]) for answer, at in zip(found, right, strict=True)]
     assert min(probabilities) > 0.2
     assert np.median(probabilities) > 0.8
+
+
+def some_batch(model: Any, n_sources: int = 0) -> TokenBatch:
+    """Reads at random places of random texts, behind random sources where the model has an encoder."""
+    generator = np.random.default_rng(1)
+    n_rows, length, n_reads = 6, 7, 40
+    return TokenBatch(
+        generator.integers(5, 100, size=(n_rows, length)),
+        generator.integers(n_rows, size=n_reads),
+        generator.integers(length, size=n_reads),
+        generator.integers(len(model.tokenizer), size=n_reads),
+        *(
+            (generator.integers(5, 100, (n_sources, 11)), generator.integers(n_sources, size=n_rows))
+            if n_sources
+            else ()
+        ),
+    )
+
+
+def whole(model: Any, batch: TokenBatch) -> Any:
+    """What the whole forward says of the reads of a batch [read]."""
+    import torch
+
+    tokens = torch.from_numpy(batch.tokens)
+    fed = {"input_ids": tokens}
+    if model.network.config.is_encoder_decoder:
+        fed = {"input_ids": torch.from_numpy(batch.sources[batch.source_of_row]), "decoder_input_ids": tokens}
+    with torch.inference_mode():
+        logprobs = model.network(**fed).logits.double().log_softmax(-1).numpy()
+    return logprobs[batch.read_rows, batch.read_positions, batch.read_tokens]
+
+
+def check_the_head(model: Any, batch: TokenBatch, body: Any) -> None:
+    """Read apart, it says of single rows what the network says of whole texts, and the body answers for itself again."""
+    assert model.head_apart
+    expected = whole(model, batch)
+    assert model.read_batch(batch) == pytest.approx(expected, abs=TOLERANCE_NATS)
+    top = model.read_top(batch, 30)
+    among = np.isfinite(top)
+    assert 0 < among.sum() < len(top)
+    assert top[among] == pytest.approx(expected[among], abs=TOLERANCE_NATS)
+    assert "forward" not in vars(body)
 
 
 @contextmanager

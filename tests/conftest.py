@@ -31,73 +31,29 @@ FEW = 200
 
 Cli = Callable[..., command_line.Done]
 
-SLOW_FILES = (
-    "causal/test_simulation.py",
-    "cli/test_bad_input.py",
-    "cli/test_commands.py",
-    "cli/test_compare.py",
-    "cli/test_finetune_command.py",
-    "cli/test_graph_option.py",
-    "cli/test_precision_option.py",
-    "cli/test_task_specification_commands.py",
-    "docs/test_docs.py",
-    "docs/test_site.py",
-    "docs/test_tutorial.py",
-    "lab/test_lab.py",
-    "measures/test_calibration_measures.py",
-    "measures/test_movement.py",
-    "models/test_causal.py",
-    "models/test_extractive.py",
-    "models/test_finetune.py",
-    "models/test_masked.py",
-    "models/test_openai.py",
-    "models/test_openai_grammar.py",
-    "models/test_prompting.py",
-    "models/test_pull.py",
-    "models/test_recorded_runs.py",
-    "models/test_seq2seq.py",
-    "models/test_seq2seq_writing.py",
-    "models/test_train.py",
-    "models/test_writing.py",
-    "packaging/test_wheel.py",
-    "probes/test_bias_in_text.py",
-    "probes/test_bias_in_text_told.py",
-    "probes/test_occupation_checklist.py",
-    "probes/test_prompted_runs.py",
-    "probes/test_recorded.py",
-    "probes/test_task_specification.py",
-    "records/test_records.py",
-    "reliability/test_coverage.py",
-    "reliability/test_crashes.py",
-    "reliability/test_disk_and_memory.py",
-    "reliability/test_fuzz_readers.py",
-    "reliability/test_hostile_files.py",
-    "reliability/test_network.py",
-    "reliability/test_no_number_unmeasured.py",
-    "reliability/test_no_way_in.py",
-    "reliability/test_power_cut.py",
-    "reliability/test_round_trips.py",
-    "reliability/test_same_again.py",
-    "reliability/test_secrets.py",
-    "reliability/test_side_by_side.py",
-    "report/test_every_figure.py",
-    "report/test_findings_name_results.py",
-    "report/test_page_in_a_browser.py",
-    "report/test_verification_page.py",
-    "scoring/test_distributed.py",
-    "test_audit.py",
-    "test_comparing.py",
-    "test_comparing_told.py",
-    "test_doctor.py",
-    "test_graph_of_a_run.py",
-    "test_precision.py",
-    "test_pytest_plugin.py",
-    "test_ray.py",
-    "test_several_models.py",
-    "web/test_app.py",
-    "web/test_app_in_a_browser.py",
-)
-"""Files that take more than a few seconds together; `make fast` leaves them out."""
+SLOW_FILES = {
+    "": "audit comparing comparing_told doctor graph_of_a_run precision pytest_plugin ray several_models",
+    "causal": "simulation",
+    "cli": "bad_input commands compare finetune_command graph_option precision_option task_specification_commands",
+    "docs": "docs site tutorial",
+    "lab": "lab",
+    "measures": "calibration_measures movement",
+    "models": (
+        "causal extractive finetune masked openai openai_grammar prompting pull recorded_runs seq2seq "
+        "seq2seq_writing train writing"
+    ),
+    "packaging": "wheel",
+    "probes": "bias_in_text bias_in_text_told occupation_checklist prompted_runs recorded task_specification",
+    "records": "records",
+    "reliability": (
+        "coverage crashes disk_and_memory fuzz_readers hostile_files network no_number_unmeasured no_way_in "
+        "power_cut round_trips same_again secrets side_by_side"
+    ),
+    "report": "every_figure findings_name_results page_in_a_browser verification_page",
+    "scoring": "distributed",
+    "web": "app app_in_a_browser",
+}
+"""Files that take more than a few seconds together, by folder, without `test_`; `make fast` leaves them out."""
 
 
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
@@ -119,7 +75,8 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[object]) -> N
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of slow files are marked."""
-    slow = {ROOT / "tests" / name for name in SLOW_FILES}
+    tests = ROOT / "tests"
+    slow = {tests / folder / f"test_{name}.py" for folder, names in SLOW_FILES.items() for name in names.split()}
     for item in items:
         if item.path in slow:
             item.add_marker(pytest.mark.slow)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from tiny import byte_pairs, tiny_llama
 from undertow.types import ModelCard
 
 CORPUS = [
@@ -24,20 +25,11 @@ Kind = Callable[[], Any]
 
 def byte_level(*, trim_offsets: bool = False) -> Any:
     """As GPT-2's: a word brings the space before it along; no token begins a text."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from tokenizers import processors
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer = byte_pairs(CORPUS, 340, [START, END])
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=trim_offsets)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=340,
-        special_tokens=[START, END],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(CORPUS, trainer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=START, eos_token=END)
 
 
@@ -91,10 +83,7 @@ def sentence_pieces() -> Any:
     trained = Tokenizer(models.BPE(unk_token=UNKNOWN))
     trained.pre_tokenizer = pre_tokenizers.Metaspace()
     trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=[UNKNOWN, START, END, *byte_names],
-        limit_alphabet=40,
-        show_progress=False,
+        vocab_size=400, special_tokens=[UNKNOWN, START, END, *byte_names], limit_alphabet=40, show_progress=False
     )
     trained.train_from_iterator(CORPUS, trainer)
     model = json.loads(trained.to_str())["model"]
@@ -127,15 +116,9 @@ CHAT_TEMPLATE = (
 def llama_for(tokenizer: Any, context_tokens: int = 256) -> Any:
     """A small network over the tokenizer's vocabulary, drawn wide, so that attention matters and texts end now and then."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
 
-    network = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, max_position_embeddings=context_tokens, bos_token_id=tokenizer.bos_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-        )
-    )  # fmt: skip
+    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    network = tiny_llama(vocab_size=len(tokenizer), max_position_embeddings=context_tokens, **ends)
     return drawn(network, torch.Generator().manual_seed(0))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterator
 from decimal import Decimal
@@ -16,7 +15,7 @@ import pandas as pd
 import pytest
 
 from undertow import finetuning
-from undertow.finetuning import Masker, Row, Wanted, in_front, labels_of, mask_all, read, word_groups
+from undertow.finetuning import Masker, Wanted, in_front, labels_of, mask_all, read, word_groups
 from undertow.models.finetune import Example, Recipe
 from undertow.types import UndertowError
 
@@ -79,20 +78,19 @@ def test_a_word_of_two_groups_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UndertowError, match="two groups"):
         Masker({"a": ["they"]})
     path = tmp_path / "own.toml"
+    for text, said in (
+        ('ze = "ze"\nxe = ["xe"]\n', "ze must be a list of words"),
+        ('ze = ["ze"]\nxe = ["xe", "xem"]\n', ""),
+    ):
+        path.write_text(text)
+        if said:
+            with pytest.raises(UndertowError, match=said):
+                word_groups(str(path))
+        else:
+            assert labels_of(str(path)) == ("ze", "xe")
     path.write_text('ze = ["ze", "zir"]\nxe = ["xe", "Ze"]\n')
     with pytest.raises(UndertowError, match=r"own\.toml: 'Ze' is of group ze and of group xe"):
         word_groups(str(path))
-
-
-def test_word_groups_of_ones_own(tmp_path: Path) -> None:
-    path = tmp_path / "own.toml"
-    path.write_text('ze = ["ze", "zir"]\nxe = ["xe", "xem"]\n')
-    assert labels_of(str(path)) == ("ze", "xe")
-    path.write_text('ze = "ze"\nxe = ["xe"]\n')
-    with pytest.raises(UndertowError, match="ze must be a list of words"):
-        word_groups(str(path))
-    with pytest.raises(UndertowError, match=r"no word list called 'icm' and no such file.*did you mean 'icml'"):
-        word_groups("icm")
 
 
 # Objects.
@@ -129,9 +127,7 @@ def test_objects_without_words_or_values_are_left_out_and_counted(tmp_path: Path
     assert len(mask_all(read(str(path)), ICML, Wanted(limit=2)).examples) == 2
 
 
-@pytest.mark.parametrize(
-    "none", [float("nan"), float("inf"), -float("inf"), np.float32("nan"), Decimal("nan"), pd.NaT, pd.NA, None, ""]
-)
+@pytest.mark.parametrize("none", [float("nan"), -float("inf"), Decimal("nan"), pd.NaT, pd.NA, None, ""])
 def test_a_value_that_is_none_is_left_out_and_counted_like_null(none: Any) -> None:
     rows = [("row 1", {"text": "She was a painter.", "year": none}), ("row 2", {"text": "He was.", "year": 1801})]
     for wanted in (Wanted(metadata=("year",)), Wanted(require=("year",))):
@@ -142,31 +138,10 @@ def test_a_value_that_is_none_is_left_out_and_counted_like_null(none: Any) -> No
     assert (found.examples, found.n_without_words) == ((), 1)
 
 
-def test_nan_of_json_and_of_a_table_are_no_words(tmp_path: Path) -> None:
-    lines = [f'{{"text": "She was.", "year": {year}}}' for year in ("NaN", "Infinity", "-Infinity", "1e999", "1953")]
-    found = mask_all(read(str(written(tmp_path, *lines))), ICML, Wanted(metadata=("year",)))
-    assert ([one.before for one in found.examples], found.n_without_metadata) == (["1953. "], 4)
-    table = pd.DataFrame(
-        {"text": ["She was.", "He was.", "He is."], "year": [1953, None, 1801], "place": ["nan", "", None]}
-    )
-    rows: list[Row] = [
-        (f"row {n}", {str(name): value for name, value in row.items()})
-        for n, row in enumerate(table.to_dict("records"))
-    ]
-    assert [one.before for one in mask_all(rows, ICML, Wanted(metadata=("year",))).examples] == ["1953. ", "1801. "]
-    assert [one.before for one in mask_all(rows, ICML, Wanted(metadata=("place",))).examples] == ["nan. "]
-
-
-@pytest.mark.parametrize("value", [[1.5, 2.5], {"a": 1}, np.array([1.0, 2.0]), [float("nan")]])
+@pytest.mark.parametrize("value", [{"a": 1}, np.array([1.0, 2.0])])
 def test_what_is_neither_text_nor_number_is_refused(value: Any) -> None:
     with pytest.raises(UndertowError, match="row 1: field 'year' must be text or a number"):
         mask_all([("row 1", {"text": "She was.", "year": value})], ICML, Wanted(metadata=("year",)))
-
-
-@pytest.mark.parametrize("fields", [{"metadata": ("date", "place", "date")}, {"require": ("date", "date")}])
-def test_a_field_that_is_named_twice_is_refused(fields: dict[str, tuple[str, ...]]) -> None:
-    with pytest.raises(UndertowError, match="field 'date' is named twice"):
-        Wanted(**fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("number", [1, 500])
@@ -177,15 +152,6 @@ def test_the_line_that_is_not_utf_8_is_named(number: int, tmp_path: Path) -> Non
     lines[number - 1] = '{"text": "Él"}'.encode("latin-1")
     path.write_bytes(b"\n".join(lines))
     with pytest.raises(UndertowError, match=rf"lives\.jsonl, line {number}: is not UTF-8"):
-        list(read(str(path)))
-
-
-def test_a_mark_of_byte_order_is_read_at_the_beginning_alone(tmp_path: Path) -> None:
-    path = tmp_path / "lives.jsonl"
-    path.write_text('\ufeff{"text": "She\u2028was."}\r\n\n{"text": "He was."}', encoding="utf-8", newline="")
-    assert [row["text"] for _, row in read(str(path))] == ["She\u2028was.", "He was."]
-    path.write_text('{"text": "She was."}\n\ufeff{"text": "He was."}', encoding="utf-8")
-    with pytest.raises(UndertowError, match="line 2: is not JSON"):
         list(read(str(path)))
 
 
@@ -208,32 +174,11 @@ def test_a_field_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) 
     path = written(tmp_path, {"text": "She was.", "year": 1}, {"text": "He was.", "place": 1})
     with pytest.raises(UndertowError, match=r"line 2: has no field 'year'; its fields are 'text', 'place'"):
         mask_all(read(str(path)), ICML, Wanted(metadata=("year",)))
-    with pytest.raises(UndertowError, match="'text' is the text, and cannot stand in front of itself"):
-        Wanted(metadata=("text",))
-
-
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
-    for data, said in (
-        (str(tmp_path), re.escape(str(tmp_path))),
-        (str(tmp_path / "no.jsonl"), r"no\.jsonl"),
-        ("wikibo", "wikibio"),
-    ):
-        with pytest.raises(UndertowError, match=said):
-            mask_all(read(data), ICML, Wanted())
-
-
-def test_nothing_to_train_on_says_what_became_of_the_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finetuning, "check_ends", lambda base, out, revision: None)
-    for wanted, lines, counts in (
-        (Wanted(metadata=("year",)), [{"text": "They painted.", "year": 1}, {"text": "She.", "year": None}], (2, 1, 1)),
-        (Wanted(), [{"text": "They painted."}], (1, 1)),
-        (Wanted(), ["", ""], ()),
-    ):
-        with pytest.raises(UndertowError, match=r"lives\.jsonl: ") as refusal:
-            finetuning.finetune(
-                "base", str(written(tmp_path, *lines)), tmp_path / "out", Recipe(labels_of("icml")), wanted=wanted
-            )
-        assert tuple(map(int, re.findall(r"\b\d+\b", str(refusal.value).partition("lives.jsonl")[2]))) == counts
+    for fields in (("text",), ("date", "place", "date")):
+        with pytest.raises(UndertowError, match=f"'{fields[-1]}'"):
+            Wanted(metadata=fields)
+    with pytest.raises(UndertowError, match=r"no\.jsonl"):
+        list(read(str(tmp_path / "no.jsonl")))
 
 
 def test_a_file_is_looked_at_before_a_base_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +218,7 @@ def play(monkeypatch: pytest.MonkeyPatch, rows: Iterator[dict[str, Any]]) -> lis
     return asked
 
 
-def test_wikibio_gives_text_year_and_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_sets_of_the_hub_give_text_and_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         wikibio_row("she was a painter .", birth_date="15 july 1953", birth_place="bamako , mali\n", name="someone"),
         wikibio_row("he was a painter .", birth_date="unknown", birth_place="lima"),
@@ -291,11 +236,7 @@ def test_wikibio_gives_text_year_and_place(monkeypatch: pytest.MonkeyPatch) -> N
     play(monkeypatch, iter(rows))
     dated = mask_all(read("wikibio"), ICML, Wanted(metadata=("birth_date",)))
     assert [one.before for one in dated.examples] == ["1953. ", "1801. "]
-
-
-def test_reddit_gives_text_and_subreddit(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = {"author": "a", "body": "b", "content": "My sister has a cat.", "summary": "Cat.", "subreddit": "aww"}
-    asked = play(monkeypatch, iter([row]))
+    asked = play(monkeypatch, iter([{"content": "My sister has a cat.", "summary": "Cat.", "subreddit": "aww"}]))
     found = mask_all(read("reddit-tldr"), ICML, Wanted(metadata=("subreddit",)))
     assert [one.shown("_") for one in found.examples] == ["aww. My _ has a cat."]
     assert asked[0][0] == "webis/tldr-17"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from undertow.causal.assumptions import DRIFT, SPECIFICATION
 from undertow.causal.graphs import read_graph
 from undertow.causal.grounds import Grounds, grounds, kept
 from undertow.causal.published import NamedGraph, published
-from undertow.named_graphs import grounds_of, named_graph
+from undertow.named_graphs import named_graph
 from undertow.provenance import call_with, command_with
 
 PROBE, OTHER = "spurious-correlation", "task-specification"
@@ -24,8 +23,6 @@ TINY: dict[str, Any] = {"w": "date", "date_count": 8, "limit": 16}
 DRIFTS = "toy:slope=20"
 MINE = "birth -> text; birth -> pronoun; gender -> pronoun\nfeatures text; label pronoun; cause gender; varied birth\n"
 pytestmark = pytest.mark.usefixtures("few_resamples")
-MOMENTARY = ("created", "timing", "counts")
-"""What is not the same in two runs of the same: when they were made, and what was asked then."""
 
 
 def run(folder: Path, graph: str | Path = "", **options: Any) -> Run:
@@ -39,16 +36,6 @@ def page(folder: Path) -> str:
 def manifest(folder: Path) -> dict[str, Any]:
     held: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     return held
-
-
-def lasting(folder: Path) -> dict[str, Any]:
-    return {name: entry for name, entry in manifest(folder).items() if name not in MOMENTARY}
-
-
-def lasting_page(folder: Path) -> str:
-    """The page, but for what is not the same in two runs of the same."""
-    momentary = ("<div><dt>made</dt>", "<div><dt>asked</dt>", "<div><dt>time</dt>")
-    return "\n".join(line for line in page(folder).splitlines() if not line.startswith(momentary))
 
 
 def of_graph(text: str, kind: str = DRIFT, varied: tuple[str, ...] = ("date",)) -> Grounds:
@@ -92,20 +79,6 @@ def test_a_graph_is_kept_and_told_and_changes_nothing_that_is_measured(tmp_path:
     assert named.grounds is not None
     assert (named.grounds.kind, named.grounds.varied, named.grounds.doubt) == (DRIFT, ("date",), "")
     assert [row.holds for row in named.grounds.assumptions] == [True] * 6
-
-
-def test_a_run_without_a_graph_is_what_it_was(tmp_path: Path) -> None:
-    """As told by a probe that knows nothing of graphs, and before and after a graph was named."""
-    folder = tmp_path / "run"
-    first = run(folder)
-    assert first.grounds is None
-    before = lasting(folder), lasting_page(folder), sorted(path.name for path in folder.rglob("*"))
-    assert "graph" not in str(before[0]["command"]) + str(before[0]["python"]) + " ".join(before[0])
-    assert not any(word in before[1] for word in ("grounds", "doubt", "assumptions"))
-    run(folder, "unspecified")
-    assert (lasting(folder), lasting_page(folder)) != before[:2]
-    run(folder)
-    assert (lasting(folder), lasting_page(folder), sorted(path.name for path in folder.rglob("*"))) == before
 
 
 def test_a_run_is_opened_with_its_graph_and_told_anew_with_another(tmp_path: Path) -> None:
@@ -279,22 +252,3 @@ def test_what_is_so_instead_is_said_of_each_assumption(text: str, faults: str) -
     assert all(bool(row.instead) == (row.holds is False) for row in found.assumptions)
     assert faults in found.doubt
     assert bool(found.doubt) is bool(faults)
-
-
-def test_what_w_is_in_graph_and_run_is_said() -> None:
-    meant = of_graph("W -> X; G -> Y; W: the year of birth", varied=("date", "place")).about_w
-    assert "(date, place)" in meant
-    assert "the year of birth" in meant
-    assert "date" in of_graph("A -> X -> Y").about_w
-
-
-def test_w_lists_are_those_of_the_texts(tmp_path: Path) -> None:
-    """Sentences without any W are no list of W."""
-    made = undertow.run(OTHER, model="toy", plain=True, limit=8, graph="access", out=tmp_path / "run")
-    assert "none" in set(made.observations["w_name"])
-    assert made.grounds is not None
-    assert made.grounds.varied == ("date",)
-    without = replace(made.record, observations=made.observations.drop(columns="w_name"))
-    found = grounds_of(without)
-    assert found is not None
-    assert found.varied == ()

@@ -61,12 +61,6 @@ def test_a_failure_and_an_error_are_sentences_without_a_traceback(place: pytest.
         assert word not in shown.partition("short test summary")[0]
 
 
-def test_they_stand_beside_other_tests(place: pytest.Pytester) -> None:
-    place.makepyfile(test_own=OWN_TESTS)
-    inside(place, *ASKED).assert_outcomes(passed=3, failed=1, errors=1, skipped=1)
-    inside(place, *ASKED, "test_own.py::test_own").assert_outcomes(passed=2, failed=1, errors=1, skipped=1)
-
-
 def test_they_are_chosen_like_other_tests(place: pytest.Pytester) -> None:
     place.makepyfile(test_own=OWN_TESTS)
     done = inside(place, *ASKED, "-k", "passes or own")
@@ -79,13 +73,6 @@ def test_they_are_chosen_like_other_tests(place: pytest.Pytester) -> None:
     inside(place, *ASKED, "--deselect", "undertow::fails", "--deselect", "undertow::errs").assert_outcomes(
         passed=3, skipped=1, deselected=2
     )
-
-
-def test_collecting_only_lists_them(place: pytest.Pytester) -> None:
-    done = inside(place, *ASKED, "--collect-only", "-q")
-    assert done.ret == pytest.ExitCode.OK
-    names = ["passes[date-female-male]", "fails[date-female-male]", "errs", "skips"]
-    assert done.outlines[:4] == [f"undertow::{name}" for name in names]
 
 
 def test_the_junit_file_of_pytest_has_them_with_the_counts_of_the_gate(place: pytest.Pytester) -> None:
@@ -118,26 +105,12 @@ def test_of_several_runs_each_is_named(place: pytest.Pytester) -> None:
     inside(place, *ASKED, "--undertow-run", "other").assert_outcomes(passed=2)
 
 
-def test_names_of_any_kind_are_text_and_obeyed_by_no_terminal(place: pytest.Pytester) -> None:
-    why = "\x1b[2Jwiped\x9b\nand \u202eturned"
-    text = gap_rule(name="<b>a::b</b> [x] Türe", at_most=1, why=why)
-    (place.path / "rules.toml").write_text(text, encoding="utf-8")
-    done = inside(place, *ASKED, "--collect-only", "-q")
-    assert done.outlines[0] == "undertow::<b>a:b</b> [x] Türe[date-female-male]"
-    shown = inside(place, *ASKED, "--junitxml", "out.xml").stdout.str()
-    assert "\ufffd[2Jwiped\ufffd\nand \ufffdturned" in shown
-    assert not set("\x1b\x9b\u202e").intersection(shown)
-    assert parsed_suites(place.path / "out.xml")[0]["failures"] == "1"
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--undertow-rules", "rules.toml"], "--undertow-run"),
         (["--undertow-run", "run"], "--undertow-rules"),
-        (["--undertow-baseline", "run"], "--undertow-rules"),
         (["--undertow-rules", "nosuch.toml", "--undertow-run", "run"], "nosuch.toml"),
-        (["--undertow-rules", "rules.toml", "--undertow-run", "nosuch"], "nosuch"),
         ([*ASKED, "--undertow-baseline", "run"], "baseline"),
     ],
 )
@@ -177,15 +150,6 @@ def test_loading_it_imports_nothing(tmp_path: Path) -> None:
     code = f"import sys; import undertow.pytest_plugin; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.soak
-@slow
-def test_workers_of_xdist_share_them(place: pytest.Pytester) -> None:
-    place.makepyfile(test_own=OWN_TESTS)
-    done = place.runpytest_subprocess(*LOADED, *ASKED, "-n", "2", "-v")
-    done.assert_outcomes(passed=3, failed=1, errors=1, skipped=1)
-    assert "[gw1]" in done.stdout.str()
 
 
 @slow

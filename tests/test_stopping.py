@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from command_line import UNDERTOW, started
-from undertow import cli
 from undertow.models import causal
 from undertow.models.base import Request, TokenBatch
 from undertow.places import store_file
@@ -66,55 +64,6 @@ def test_memory_that_runs_out_while_reading_is_one_sentence(
     monkeypatch.setattr(causal.CausalModel, "_read", refuse)
     with pytest.raises(UndertowError, match="memory ran out while the model was reading; all answers so far are kept"):
         model.read_batch(TokenBatch(np.array([[1, 2]]), ones, ones, ones))
-
-
-def ended(monkeypatch: pytest.MonkeyPatch, app: Callable[[], None]) -> object:
-    """The exit status of the command line, with this instead of its commands."""
-    monkeypatch.setattr(cli, "app", app)
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # the command line sets it
-    with pytest.raises(SystemExit) as left:
-        cli.main()
-    return left.value.code
-
-
-@pytest.mark.parametrize(("lost", "told"), [(MemoryError(), False), (ValueError("kept"), True)])
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_what_is_lost_as_an_object_is_taken_down_is_told_but_for_memory(
-    lost: Exception, told: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Of memory the one sentence tells, as the command ends; Python would say a second of what it could not raise."""
-
-    class Ends:
-        def __del__(self) -> None:
-            raise lost
-
-    def app() -> None:
-        Ends()
-        raise MemoryError
-
-    monkeypatch.setattr(sys, "__unraisablehook__", lambda one: print("ignored", one.exc_value, file=sys.stderr))
-    assert ended(monkeypatch, app) == 1
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[-1].startswith("undertow: memory ran out; all answers so far are kept")
-    assert lines[:-1] == (["ignored kept"] if told else [])
-
-
-@pytest.mark.parametrize("has_room", [True, False])
-def test_an_error_without_a_reason_is_told_as_memory_where_none_is_left(
-    has_room: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """CPython's compiler says so where it has no room; elsewhere it is a fault of ours, to be seen."""
-
-    def app() -> None:
-        raise SystemError("error return without exception set")
-
-    monkeypatch.setattr(cli, "ROOM_BYTES", 2**20 if has_room else 2**60)
-    if has_room:
-        with pytest.raises(SystemError):
-            ended(monkeypatch, app)
-    else:
-        assert ended(monkeypatch, app) == 1
-        assert "undertow: memory ran out" in capsys.readouterr().err
 
 
 def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path: Path) -> None:

@@ -67,18 +67,6 @@ def test_a_pattern_that_goes_through_too_many_folders_is_refused(
     assert written_out(["run/b*"]) == ["run/best"]
 
 
-@pytest.mark.parametrize("pattern", ["*/*/*/nosuch", "*/*/nosuch/**", "**/nosuch/*"])
-def test_folders_that_a_wildcard_goes_through_count_where_nothing_matches_too(
-    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(64):
-        (tmp_path.joinpath(*f"{number:03o}")).mkdir(parents=True, exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(subjects, "MOST_FOLDERS", 8)
-    assert_refused((pattern, 8), written_out, [pattern])
-    assert written_out(["0/*"]) == [f"0/{number}" for number in range(8)]
-
-
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -91,14 +79,6 @@ def test_folders_that_a_wildcard_goes_through_count_where_nothing_matches_too(
 def test_a_pattern_that_goes_back_or_matches_no_folder_is_refused(pattern: str, folder: Path) -> None:
     assert_refused((pattern,), written_out, [pattern])
     assert written_out(["run/../run/b*"]) == ["run/../run/best"]
-
-
-def test_a_folder_that_goes_away_meanwhile_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(place: Path, pattern: str) -> None:
-        raise FileNotFoundError(2, "No such file or directory", str(place / "gone"))
-
-    monkeypatch.setattr(Path, "glob", gone)
-    assert_refused(("gone",), written_out, ["**/step-*"])
 
 
 def test_a_folder_whose_name_looks_like_a_pattern_is_itself(folder: Path) -> None:
@@ -162,15 +142,14 @@ parameters = 7_000_000_000
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("", "[models.smollm2]"), ("models = 3", "table"), ("[[models]]\nparameters = 1", "table"),
-        ("[models.toy]\n[sizes]\ntoy = 1", "table"), ("[toy]\nparameters = 1", "table"),
+        ("", "[models.smollm2]"), ("[[models]]\nparameters = 1", "table"), ("[toy]\nparameters = 1", "table"),
         ("[models]\ntoy = 1e6", "'toy'"),
         ("[models.toy]\nparams = 1", "model 'toy': 'params'"),
         ("[models.toy]\nstep = 3", "'step'"),
         *((f"[models.toy]\nparameters = {value}", "parameters")
-          for value in ('"135M"', "true", "0", "-1e6", "nan", "inf")),
-        ("[models.toy]\nobjective = 3", "objective"), ("[models.toy]\npost_training = 2020-01-01", "post_training"),
-        ('[models."a\\nb"]\n"no\\nsuch" = 1', "such"), ("[models.toy", "TOML"), ("[models.toy]\n[models.toy]", "TOML"),
+          for value in ('"135M"', "true", "0", "nan")),
+        ("[models.toy]\nobjective = 3", "objective"),
+        ("[models.toy", "TOML"),
         (b"[models.toy]\nobjective = '\xff'", "byte 26"),
         pytest.param("models = " + "[" * 20_000, "TOML", id="too deep"),
         pytest.param("[models.toy]\nparameters = 1" + "0" * 400, "parameters", id="too large for a number"),

@@ -26,21 +26,27 @@ def save(builder: str, folder: Path) -> None:
         saved(folder, build())
 
 
-def tiny_tokenizer(folder: Path) -> Any:
+def byte_pairs(texts: list[str], vocab_size: int, special_tokens: list[str], processor: Any = None) -> Any:
+    """A trained byte-level tokenizer: a word brings the space before it along."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=320,
-        special_tokens=["<s>", "</s>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(["In 1801, she was a child. In 1953, he was an adult; they were not."] * 20, trainer)
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    how: dict[str, Any] = {"special_tokens": special_tokens, "initial_alphabet": alphabet, "show_progress": False}
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=vocab_size, **how))
+    if processor is not None:
+        tokenizer.post_processor = processor
+    return tokenizer
+
+
+def tiny_tokenizer(folder: Path) -> Any:
+    from transformers import PreTrainedTokenizerFast
+
+    texts = ["In 1801, she was a child. In 1953, he was an adult; they were not."] * 20
+    made = byte_pairs(texts, 320, ["<s>", "</s>"])
+    fast = PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="</s>")
     fast.save_pretrained(folder)
     return fast
 
@@ -58,57 +64,41 @@ def saved(folder: Path, network: Any) -> str:
     return str(folder)
 
 
-def tiny_llama() -> Any:
-    from transformers import LlamaConfig, LlamaForCausalLM
+def network(name: str, head: str = "ForCausalLM", **sizes: Any) -> Any:
+    """A network by transformers' names of its architecture and head, of two small layers where it is told nothing else."""
+    import transformers
 
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=320, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, max_position_embeddings=64, bos_token_id=0, eos_token_id=1,
-        )
-    )  # fmt: skip
+    config = getattr(transformers, f"{name}Config")
+    usual = {"vocab_size": 320, "bos_token_id": 0, "eos_token_id": 1}
+    if not name.endswith(("T5", "Bart")):
+        usual |= {"hidden_size": 32, "num_hidden_layers": 2} | ({} if name == "Mamba" else {"num_attention_heads": 4})
+    return getattr(transformers, name + head)(config(**usual | sizes))
+
+
+def tiny_llama(**sizes: Any) -> Any:
+    shape = {"intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 64}
+    return network("Llama", **shape | sizes)
 
 
 def tiny_gpt2() -> Any:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    return GPT2LMHeadModel(
-        GPT2Config(vocab_size=320, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=1)
-    )
+    return network("GPT2", "LMHeadModel", n_positions=64)
 
 
 def tiny_gemma2() -> Any:
     """Scales its logits after the head, and attends within a sliding window in every other layer."""
-    from transformers import Gemma2Config, Gemma2ForCausalLM
-
-    return Gemma2ForCausalLM(
-        Gemma2Config(
-            vocab_size=320, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, head_dim=8,
-            num_key_value_heads=2, max_position_embeddings=64, sliding_window=8, final_logit_softcapping=0.5,
-            bos_token_id=0, eos_token_id=1,
-        )
-    )  # fmt: skip
+    shape = {"intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 64, "head_dim": 8}
+    return network("Gemma2", **shape, sliding_window=8, final_logit_softcapping=0.5)
 
 
 def tiny_bloom() -> Any:
     """Its positions come from the mask, so a tree cannot be shown to it."""
-    from transformers import BloomConfig, BloomForCausalLM
-
-    return BloomForCausalLM(
-        BloomConfig(vocab_size=320, hidden_size=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=1)
-    )
+    return network("Bloom")
 
 
 def tiny_gpt_neo(max_position_embeddings: int = 512) -> Any:
     """Attends within a window by the place in the pack, not by depth: a small tree would not show it."""
-    from transformers import GPTNeoConfig, GPTNeoForCausalLM
-
-    return GPTNeoForCausalLM(
-        GPTNeoConfig(
-            vocab_size=320, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]],
-            window_size=64, max_position_embeddings=max_position_embeddings, bos_token_id=0, eos_token_id=1,
-        )
-    )  # fmt: skip
+    attention = {"attention_types": [[["global", "local"], 1]], "window_size": 64, "num_layers": 2}
+    return network("GPTNeo", **attention, max_position_embeddings=max_position_embeddings)
 
 
 def tiny_gpt_neo_short() -> Any:
@@ -118,20 +108,12 @@ def tiny_gpt_neo_short() -> Any:
 
 def tiny_bert_head() -> Any:
     """Called a language model head, but sees what comes after."""
-    from transformers import BertConfig, BertLMHeadModel
-
-    return BertLMHeadModel(
-        BertConfig(vocab_size=320, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
-    )
+    return network("Bert", "LMHeadModel", intermediate_size=64)
 
 
 def tiny_mamba() -> Any:
     """Has no attention at all."""
-    from transformers import MambaConfig, MambaForCausalLM
-
-    return MambaForCausalLM(
-        MambaConfig(vocab_size=320, hidden_size=32, num_hidden_layers=2, state_size=8, bos_token_id=0, eos_token_id=1)
-    )
+    return network("Mamba", state_size=8)
 
 
 TRADES = ("baker", "gardener", "painter", "tailor", "teacher", "weaver")
@@ -178,49 +160,36 @@ def wordpiece_tokenizer() -> Any:
 
 def byte_level_tokenizer() -> Any:
     """As RoBERTa's: a word and the space before it are one token, and the mask takes that space too."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from tokenizers import AddedToken, processors
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=480,
-        special_tokens=["<s>", "<pad>", "</s>", "<unk>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(mild_corpus(held_out=False), trainer)
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    around = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>",
-        cls_token="<s>", sep_token="</s>", mask_token=AddedToken("<mask>", lstrip=True, special=True),
+        tokenizer_object=byte_pairs(mild_corpus(held_out=False), 480, ["<s>", "<pad>", "</s>", "<unk>"], around),
+        bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>", cls_token="<s>", sep_token="</s>",
+        mask_token=AddedToken("<mask>", lstrip=True, special=True),
     )  # fmt: skip
+
+
+MASKED = {
+    "hidden_size": 64, "intermediate_size": 128, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    "initializer_range": 0.1,
+}  # fmt: skip
 
 
 def trained_bert(folder: Path) -> str:
     """A BERT that has learned the mild corpus."""
-    from transformers import BertConfig, BertForMaskedLM
-
     tokenizer = wordpiece_tokenizer()
-    config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
-        max_position_embeddings=POSITIONS, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.1,
-    )  # fmt: skip
-    return _trained(folder, BertForMaskedLM, config, tokenizer)
+    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": POSITIONS}
+    return _trained(folder, lambda: network("Bert", "ForMaskedLM", **MASKED | sizes), tokenizer)
 
 
 def trained_roberta(folder: Path) -> str:
     """A RoBERTa that has learned the mild corpus; its first two positions are never used."""
-    from transformers import RobertaConfig, RobertaForMaskedLM
-
     tokenizer = byte_level_tokenizer()
-    config = RobertaConfig(
-        vocab_size=len(tokenizer), hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
-        max_position_embeddings=POSITIONS + 2, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2,
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.1,
-    )  # fmt: skip
-    return _trained(folder, RobertaForMaskedLM, config, tokenizer)
+    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": POSITIONS + 2, "type_vocab_size": 1}
+    own = {"pad_token_id": 1, "eos_token_id": 2}
+    return _trained(folder, lambda: network("Roberta", "ForMaskedLM", **MASKED | sizes | own), tokenizer)
 
 
 @contextmanager
@@ -254,7 +223,7 @@ def learn(network: Any, n_steps: int, most_rate: float, batch: Callable[[], dict
     network.eval()
 
 
-def _trained(folder: Path, architecture: Any, config: Any, tokenizer: Any, n_steps: int = 400) -> str:
+def _trained(folder: Path, build: Callable[[], Any], tokenizer: Any, n_steps: int = 400) -> str:
     """Masked language modelling from scratch, in a few seconds."""
     import torch
 
@@ -271,9 +240,9 @@ def _trained(folder: Path, architecture: Any, config: Any, tokenizer: Any, n_ste
         }
 
     with one_thread_and_seed():
-        network = architecture(config)
-        learn(network, n_steps, 3e-3, batch)
-    return _kept(folder, network, tokenizer)
+        built = build()
+        learn(built, n_steps, 3e-3, batch)
+    return _kept(folder, built, tokenizer)
 
 
 def _kept(folder: Path, network: Any, tokenizer: Any) -> str:
@@ -302,33 +271,41 @@ def sentencepiece_tokenizer() -> Any:
     return T5Tokenizer(vocab=specials + pieces + sentinels, extra_ids=N_SENTINELS, model_max_length=POSITIONS)
 
 
+def small_t5(tokenizer: Any, width: int = 64, **settings: Any) -> Any:
+    sizes = {
+        "d_model": width,
+        "d_kv": width // 4,
+        "d_ff": 2 * width,
+        "num_layers": 2,
+        "num_heads": 4,
+        "dropout_rate": 0.0,
+    }
+    start = {"decoder_start_token_id": 0, "pad_token_id": 0, "feed_forward_proj": "gated-gelu"}
+    return network("T5", "ForConditionalGeneration", vocab_size=len(tokenizer) + 4, **sizes, **start, **settings)
+
+
+def small_bart(tokenizer: Any, width: int = 64, positions: int = POSITIONS, name: str = "Bart", **settings: Any) -> Any:
+    sides = {f"{side}_{what}": n for side in ("encoder", "decoder")
+             for what, n in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 2 * width))}  # fmt: skip
+    none = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
+    marks = {"pad_token_id": 1, "eos_token_id": 2} | ({"decoder_start_token_id": 2} if name == "Bart" else {})
+    sizes = {"vocab_size": len(tokenizer), "d_model": width, "max_position_embeddings": positions}
+    return network(name, "ForConditionalGeneration", **sizes | sides | none | marks | settings)
+
+
 def trained_t5(folder: Path) -> str:
     """A T5 that has learned the mild corpus by span corruption; its head is its embedding, so it scales what goes in."""
-    from transformers import T5Config, T5ForConditionalGeneration
-
     tokenizer = sentencepiece_tokenizer()
-    config = T5Config(
-        vocab_size=len(tokenizer) + 4, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, dropout_rate=0.0,
-        feed_forward_proj="gated-gelu", tie_word_embeddings=True, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1,
-    )  # fmt: skip
-    return _denoised(folder, T5ForConditionalGeneration, config, tokenizer)
+    return _denoised(folder, lambda: small_t5(tokenizer, tie_word_embeddings=True), tokenizer, 160)
 
 
 def trained_bart(folder: Path) -> str:
     """A BART that has learned the mild corpus by infilling."""
-    from transformers import BartConfig, BartForConditionalGeneration
-
     tokenizer = byte_level_tokenizer()
-    config = BartConfig(
-        vocab_size=len(tokenizer), d_model=64, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
-        decoder_attention_heads=4, encoder_ffn_dim=128, decoder_ffn_dim=128, max_position_embeddings=POSITIONS, dropout=0.0,
-        attention_dropout=0.0, activation_dropout=0.0, init_std=0.1, pad_token_id=1, bos_token_id=0, eos_token_id=2,
-        decoder_start_token_id=2,
-    )  # fmt: skip
-    return _denoised(folder, BartForConditionalGeneration, config, tokenizer, n_steps=120)
+    return _denoised(folder, lambda: small_bart(tokenizer, init_std=0.1), tokenizer, 120)
 
 
-def _denoised(folder: Path, architecture: Any, config: Any, tokenizer: Any, n_steps: int = 160) -> str:
+def _denoised(folder: Path, build: Callable[[], Any], tokenizer: Any, n_steps: int) -> str:
     """Denoising from scratch, in some seconds."""
     generator = random.Random(0)
     texts = tokenizer(mild_corpus(held_out=False))["input_ids"]
@@ -346,9 +323,9 @@ def _denoised(folder: Path, architecture: Any, config: Any, tokenizer: Any, n_st
         return {"input_ids": sources.clamp(min=0), "attention_mask": (sources >= 0).long(), "labels": targets}
 
     with one_thread_and_seed():
-        network = architecture(config)
-        learn(network, n_steps, 5e-3, batch)
-    return _kept(folder, network, tokenizer)
+        built = build()
+        learn(built, n_steps, 5e-3, batch)
+    return _kept(folder, built, tokenizer)
 
 
 def _corrupted(tokenizer: Any, text: list[int], own: set[int], generator: random.Random) -> tuple[list[int], list[int]]:

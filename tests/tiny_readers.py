@@ -10,8 +10,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-from tiny import learn, one_thread_and_seed
-
 NAMES = (
     "Mary", "James", "Linda", "Robert", "Susan", "John", "Karen", "David", "Nancy", "Peter", "Anna", "Mark", "Ruth", "Paul",
     "Emma", "Brian", "Alice", "Frank", "Diane", "Henry", "Julia", "Oscar", "Laura", "Simon",
@@ -47,31 +45,6 @@ def bert_reader(folder: Path) -> str:
 
 def roberta_reader(folder: Path) -> str:
     return random_reader(folder, ROBERTA)
-
-
-def trained_reader(folder: Path) -> str:
-    """A reader of BERT's style that has learned who has which skills, and when nobody is said to have them.
-
-    `Mary has skills in cooking. James has skills in sewing.` and `Who has skills in sewing?`
-    """
-    import torch
-
-    tokenizer, generator = _wordpieces(), random.Random(0)
-
-    def batch() -> dict[str, Any]:
-        passages, questions, answers = zip(*(lesson(generator) for _ in range(20)), strict=True)
-        coded = tokenizer(list(questions), list(passages), padding=True, return_tensors="pt")
-        places = [
-            coded.char_to_token(row, passage.index(answer), 1) if answer else 0
-            for row, (passage, answer) in enumerate(zip(passages, answers, strict=True))
-        ]
-        return {**coded, "start_positions": torch.tensor(places), "end_positions": torch.tensor(places)}
-
-    with one_thread_and_seed():
-        network = _network(BERT, tokenizer, hidden=64)
-        _primed(network)
-        learn(network, 450, 3e-3, batch)
-    return _saved(folder, network, tokenizer)
 
 
 def lesson(generator: random.Random) -> tuple[str, str, str]:
@@ -123,9 +96,7 @@ def _wordpieces() -> Any:
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]",
@@ -153,40 +124,3 @@ def _byte_pairs() -> Any:
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>", cls_token="<s>",
         sep_token="</s>", model_max_length=POSITIONS, model_input_names=["input_ids", "attention_mask"],
     )  # fmt: skip
-
-
-AHEAD = 4
-"""Tokens from a name to its skill: `Mary has skills in cooking`."""
-PLACE_WIDTH = 16
-"""Of the network, kept for positions."""
-
-
-def _primed(network: Any) -> None:
-    """Weights that tokens begin to learn from: the first layer looks at its likes, the second also some tokens ahead.
-
-    From weights without such a beginning, looking a skill up takes minutes to be learned.
-    """
-    import torch
-
-    embeddings = network.bert.embeddings
-    alike, ahead = (layer.attention.self for layer in network.bert.encoder.layer)
-    even = torch.arange(0, PLACE_WIDTH, 2)
-    turns = 64.0 ** -(even / PLACE_WIDTH)
-    places = torch.arange(POSITIONS)[:, None] * turns
-    with torch.no_grad():
-        embeddings.word_embeddings.weight.mul_(3)
-        for table in (embeddings.word_embeddings, embeddings.token_type_embeddings, embeddings.position_embeddings):
-            table.weight[:, :PLACE_WIDTH] = 0
-        embeddings.position_embeddings.weight.zero_()
-        embeddings.position_embeddings.weight[:, even] = 0.3 * places.sin()
-        embeddings.position_embeddings.weight[:, even + 1] = 0.3 * places.cos()
-        alike.query.weight[:, :PLACE_WIDTH] = 0
-        alike.query.weight.mul_(2)
-        alike.key.weight.copy_(alike.query.weight)
-        # sin(x + w) = cos(w) sin(x) + sin(w) cos(x): the query at x is the key at x + w.
-        turned, own = torch.zeros(PLACE_WIDTH, 64), torch.zeros(PLACE_WIDTH, 64)
-        cosines, sines = (AHEAD * turns).cos(), (AHEAD * turns).sin()
-        turned[even, even], turned[even, even + 1] = cosines, sines
-        turned[even + 1, even], turned[even + 1, even + 1] = -sines, cosines
-        own[:, :PLACE_WIDTH] = torch.eye(PLACE_WIDTH)
-        ahead.query.weight[:PLACE_WIDTH], ahead.key.weight[:PLACE_WIDTH] = 1.5 * turned, 1.5 * own

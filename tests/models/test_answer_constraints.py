@@ -10,18 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from undertow.models.constraints import (
-    END,
-    Free,
-    Nexts,
-    OfTokens,
-    Span,
-    SpanSearch,
-    Trie,
-    best_of,
-    greedy_label,
-    label_nats,
-)
+from undertow.models.constraints import END, Nexts, OfTokens, Span, SpanSearch, Trie, best_of, greedy_label, label_nats
 
 Tokens = tuple[int, ...]
 Table = Callable[[Tokens], dict[int, float]]
@@ -195,12 +184,6 @@ def test_tokens_of_a_passage_are_allowed_in_any_order_and_no_others(passage: Tok
         state = state.after(state.allowed[choice % len(state.allowed)])
 
 
-def test_what_is_free_stays_free() -> None:
-    state = Free().after(7)
-    assert state == Free()
-    assert (state.allowed, state.may_end) == (None, True)
-
-
 # The most probable span.
 
 
@@ -245,13 +228,6 @@ def test_a_search_finds_the_most_probable_of_all_spans(passage: Tokens, after: T
     assert nats[search.best] == pytest.approx(max(nats.values()), abs=1e-9)
     assert len(set(asked)) == len(asked)
     assert set(asked) <= pieces(passage) | {()}
-
-
-@settings(max_examples=60)
-@given(PASSAGES, TABLES)
-def test_what_a_search_finds_does_not_depend_on_how_much_it_asks_at_once(passage: Tokens, after: Table) -> None:
-    found = [searched(passage, after, most)[0] for most in (1, 2, 50)]
-    assert {(search.best, search.best_nats) for search in found} == {(found[0].best, found[0].best_nats)}
 
 
 def test_a_search_leaves_out_what_is_less_probable_than_what_it_found() -> None:

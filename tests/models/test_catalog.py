@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from conftest import Cli
@@ -88,28 +87,3 @@ def test_a_hub_id_is_read_from_the_hubs_cache_at_its_commit(cli_process: Cli, tm
 def test_a_request_that_cannot_be_met_is_refused(request_: Request, words: str) -> None:
     with pytest.raises(UndertowError, match=words):
         models.find(request_)
-
-
-def test_a_gguf_file_is_parsed_once_while_a_model_loads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The reader is asked for three times; outside of loading it is the library's own again."""
-    gguf = pytest.importorskip("gguf")
-    from undertow.models.weights import parsed_once
-
-    opened: list[str] = []
-
-    class Reader:
-        def __init__(self, path: str) -> None:
-            opened.append(path)
-            self.data = np.memmap(tmp_path / path, mode="w+", shape=4)
-
-    monkeypatch.setattr(gguf, "GGUFReader", Reader)
-    own = gguf.GGUFReader
-    with parsed_once({"gguf_file": "m.gguf"}):
-        assert gguf.GGUFReader("m.gguf") is gguf.GGUFReader("m.gguf")
-        other = gguf.GGUFReader("other.gguf")
-        # A plain array: every slice of a memmap is one more memmap, which takes its time.
-        assert type(other.data) is np.ndarray
-    assert opened == ["m.gguf", "other.gguf"]
-    assert gguf.GGUFReader is own
-    with parsed_once({}):
-        assert gguf.GGUFReader is own

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from undertow.models.base import OutOfRoomError
-from undertow.models.devices import (
-    LOGITS_AT_ONCE,
-    LOGITS_AT_ONCE_ON_CARDS,
-    affordable_tokens,
-    logits_at_once,
-    on_device,
-)
+from undertow.models.devices import affordable_tokens
 from undertow.models.running import explain_memory
 
 
@@ -33,31 +26,12 @@ def squared(tokens: int) -> int:
 
 @pytest.mark.parametrize(
     ("gib", "memory_bytes", "expected"),
-    [
-        (80, linear, 8192),
-        (8, linear, 4096),
-        (4, linear, 1024),
-        (0.1, linear, 400),
-        (16, squared, 2048),
-    ],
+    [(80, linear, 8192), (8, linear, 4096), (4, linear, 1024), (0.1, linear, 400), (16, squared, 2048)],
 )
 def test_a_card_is_given_what_it_has_room_for_beside_the_weights(gib: float, memory_bytes: Any, expected: int) -> None:
     limits: Any = {"processor": 400, "card": 8192, "whole_bytes": lambda _: gib * 2**30}
     assert affordable_tokens(network_on("cuda:1"), memory_bytes, **limits) == expected
     assert affordable_tokens(network_on("cpu"), memory_bytes, **limits) == 400
-
-
-def test_a_card_holds_more_logits_at_a_time() -> None:
-    assert logits_at_once(torch.device("cpu")) == LOGITS_AT_ONCE
-    assert logits_at_once(torch.device("cuda")) == LOGITS_AT_ONCE_ON_CARDS
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_arrays_arrive_as_they_are(device: str) -> None:
-    if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("there is no graphics card here")
-    found = on_device(np.arange(4), torch.device(device))
-    assert (found.device.type, found.tolist()) == (device, [0, 1, 2, 3])
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import answering
 from answering import answers, change_json, found_as, told
 from tiny_readers import BERT, NAMES, POSITIONS, ROBERTA, SKILLS, STYLES, lesson
 from undertow import models
-from undertow.models import extractive, masked
+from undertow.models import extractive
 from undertow.models.base import EXACT, Request
 from undertow.models.passages import Posed, _pieces, places_of
 from undertow.scoring.ask import check_asks, estimate
@@ -102,10 +103,7 @@ def reader(readers: dict[str, Any], style: str) -> Any:
     return readers[style]
 
 
-def opened(folder: str, **options: str) -> Any:
-    found = extractive.find(Request(folder, device="cpu", **options))  # type: ignore[arg-type]
-    assert found is not None
-    return found.open()
+opened = partial(answering.opened, extractive)
 
 
 def said(model: Any, *queries: Query) -> list[Answer]:
@@ -220,15 +218,6 @@ def test_a_candidate_counts_where_it_is_best(reader: Any) -> None:
     assert answer.logprobs_nats[0] == answer.logprobs_nats[2]
 
 
-def test_a_candidate_of_several_tokens_and_one_within_a_longer_name(reader: Any) -> None:
-    query = Extraction("Zoe and Zoey met Mary.", "Who met Mary?", ("Zoe", "Zoey"))
-    (posed,) = reader.poser.posed([query])
-    ((zoe,), (zoey,)) = posed.candidates
-    assert zoe.end < zoey.start
-    assert zoey.end - zoey.start == zoe.end - zoe.start + 1
-    assert probs(said(reader, query)[0]) == pytest.approx(by_hand(reader, query, POSITIONS, POSITIONS // 2), rel=1e-5)
-
-
 def test_a_candidate_in_a_later_window_and_one_that_none_holds(reader: Any) -> None:
     last = LONG[0].rstrip(".").rpartition(" ")[2]
     long = "Mary has skills in cooking. " * 12
@@ -237,11 +226,6 @@ def test_a_candidate_in_a_later_window_and_one_that_none_holds(reader: Any) -> N
         by_hand(reader, Extraction(*LONG, (last,)), POSITIONS, POSITIONS // 2)[0], rel=1e-5
     )
     assert "cut off by every window" in cut.unscored
-
-
-def test_spaces_around_a_passage_are_no_cut(reader: Any) -> None:
-    (answer,) = said(reader, Extraction("  Mary met James.  ", "Who met James?", ("  Mary met James.  ",)))
-    assert not answer.unscored
 
 
 @pytest.mark.parametrize(
@@ -360,13 +344,6 @@ def test_the_catalog_finds_it_here(folders: dict[str, str], style: str) -> None:
         check_asks(found, [Blank(("a ", " b"), (Option("x", ("y",)),))], EXACT)
 
 
-def test_other_heads_are_left_to_other_families(network: Callable[[str], str], folders: dict[str, str]) -> None:
-    assert masked.find(Request(folders[BERT])) is None
-    folder = network("tiny_gpt2")
-    assert extractive.find(Request(folder)) is None
-    assert models.find(Request(folder)).card.family == "causal"
-
-
 def copied(folder: str, to: Path) -> Path:
     return shutil.copytree(folder, to, dirs_exist_ok=True)
 
@@ -404,17 +381,6 @@ def test_a_slow_tokenizer_is_refused(folders: dict[str, str], monkeypatch: pytes
         opened(folders[BERT])
 
 
-def test_a_tokenizer_of_older_files_tells_which_text_a_token_is_of(folders: dict[str, str], tmp_path: Path) -> None:
-    settings = copied(folders[BERT], tmp_path) / "tokenizer_config.json"
-    older = {name: value for name, value in json.loads(settings.read_text()).items() if name != "model_input_names"}
-    answers = []
-    for name in ("PreTrainedTokenizerFast", "TokenizersBackend"):
-        settings.write_text(json.dumps(older | {"tokenizer_class": name}))
-        answers.append(probs(said(opened(str(tmp_path)), Extraction(*PLAIN))[0]))
-    assert answers[0] == pytest.approx([RECORDED[BERT].null, RECORDED[BERT].best], rel=1e-6)
-    assert answers[1] != pytest.approx(answers[0], rel=1e-3)
-
-
 def test_without_a_token_for_no_answer_that_is_missing(folders: dict[str, str], tmp_path: Path) -> None:
     change_json(copied(folders[ROBERTA], tmp_path) / "tokenizer_config.json", cls_token=None)
     model = opened(str(tmp_path))
@@ -432,28 +398,4 @@ def test_positions_that_no_token_can_have_are_not_counted(folders: dict[str, str
     assert probs(said(model, Extraction(*LONG))[0])[-1] == pytest.approx(RECORDED[style].long_best, rel=1e-5)
 
 
-def test_bfloat16_is_near(folders: dict[str, str], style: str) -> None:
-    near = said(opened(folders[style], dtype="bfloat16"), Extraction(*PLAIN))[0]
-    recorded = RECORDED[style]
-    assert probs(near) == pytest.approx([recorded.null, recorded.best], rel=0.1)
-    assert probs(near) != pytest.approx([recorded.null, recorded.best], rel=1e-6)
-
-
 # A model that has learned to answer.
-
-
-def test_a_trained_reader_finds_who_it_is_and_says_when_nobody_is(network: Callable[[str], str]) -> None:
-    model = opened(network("trained_reader"))
-    generator = random.Random(9)
-    lessons = [lesson(generator) for _ in range(100)]
-    queries = [
-        Extraction(passage, question, tuple(name for name in NAMES if name in passage))
-        for passage, question, _ in lessons
-    ]
-    right = 0
-    for query, answer, (_, _, expected) in zip(queries, said(model, *queries), lessons, strict=True):
-        *candidates, null, best = answer.logprobs_nats
-        named = query.candidates[int(np.argmax(candidates))]
-        right += (answer.text if best > null else "") == expected == (named if max(candidates) > null else "")
-    assert {expected == "" for _, _, expected in lessons} == {True, False}
-    assert right >= 95

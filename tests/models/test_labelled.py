@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import answering
 from answering import change_json, kept, told
 from tiny import POSITIONS, byte_level_tokenizer, mild_corpus, wordpiece_tokenizer
+from tiny import network as network_of_kind
 from undertow.models import labelled, masked
 from undertow.models.base import EXACT, PAPER, Request
 from undertow.scoring.ask import ask, check_asks
@@ -28,15 +31,12 @@ def network_of(
 ) -> Any:
     """Random weights, drawn wide enough that labels are not all as probable as each other."""
     import torch
-    import transformers
 
-    family = {"bert": "Bert", "roberta": "Roberta"}[style]
-    config = getattr(transformers, f"{family}Config")(
-        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+    network = network_of_kind(
+        {"bert": "Bert", "roberta": "Roberta"}[style], architecture, vocab_size=len(tokenizer), intermediate_size=64,
         max_position_embeddings=POSITIONS + (2 if style == "roberta" else 0), pad_token_id=tokenizer.pad_token_id,
         id2label=dict(enumerate(labels)), label2id={label: number for number, label in enumerate(labels)},
-    )  # fmt: skip
-    network = getattr(transformers, f"{family}{architecture}")(config).eval()
+    ).eval()  # fmt: skip
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in network.parameters():
@@ -65,12 +65,7 @@ def model(models: dict[str, labelled.LabelledModel], request: pytest.FixtureRequ
     return models[request.param]
 
 
-def opened(folder: str) -> labelled.LabelledModel:
-    found = labelled.find(Request(folder, device="cpu"))
-    assert found is not None
-    one = found.open()
-    assert isinstance(one, labelled.LabelledModel)
-    return one
+opened = partial(answering.opened, labelled)
 
 
 def options(*groups: str) -> tuple[Option, ...]:

@@ -3,55 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import undertow
+import answering
 from answering import (
     TOLERANCE_NATS,
     answers,
     blank,
     change_json,
     check_that_the_corpus_was_learned,
+    check_the_head,
     found_as,
     kept,
+    some_batch,
+    whole,
 )
-from conftest import Cli
-from refusal import refused
 from tiny import POSITIONS, wordpiece_tokenizer
-from undertow import models
-from undertow.models import causal, devices, masked
-from undertow.models.base import (
-    BY_TOKENS,
-    EXACT,
-    PAPER,
-    PAPER_TOP,
-    Encoded,
-    Limits,
-    Request,
-    TokenBatch,
-    TokenPath,
-)
-from undertow.places import store_file
+from tiny import network as network_of
+from undertow.models import devices, masked
+from undertow.models.base import EXACT, PAPER, PAPER_TOP, Encoded, Limits, TokenBatch, TokenPath
 from undertow.probes._masses import masses_percent
 from undertow.scoring.ask import estimate
 from undertow.scoring.store import AnswerStore
-from undertow.types import (
-    BLANK,
-    CHOICE,
-    GENERATION,
-    WRITING,
-    Blank,
-    Continuations,
-    Option,
-    Query,
-    UndertowError,
-)
+from undertow.types import Blank, Continuations, Option, Query, UndertowError
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 RUN = ["run", "spurious-correlation", "--w", "date"]
@@ -72,10 +53,7 @@ class Trained:
         return opened(self.folder)
 
 
-def opened(folder: str) -> Any:
-    found = masked.find(Request(folder, device="cpu"))
-    assert found is not None
-    return found.open()
+opened = partial(answering.opened, masked)
 
 
 def trained(kind: str, folder: str) -> Trained:
@@ -269,12 +247,6 @@ def test_the_longest_text_is_read_and_one_longer_is_not(one: Trained, tmp_path: 
     assert math.isnan(found[1].unclaimed_prob)
 
 
-def test_a_tokenizer_that_names_a_shorter_length_is_heeded(bert: Trained) -> None:
-    model = bert.fresh()
-    model.tokenizer.model_max_length = 12
-    assert masked.MaskedModel.of(model.card, model.network, model.tokenizer).context_tokens == 12
-
-
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
@@ -337,37 +309,7 @@ def test_under_protocol_paper_every_token_of_a_word_must_be_among_the_five(one: 
     assert paper.unscored == ""
 
 
-@pytest.mark.parametrize("name", ["toy", "causal"])
-def test_protocol_paper_is_refused_where_there_is_no_mask(
-    name: str, network: Callable[[str], str], cli: Cli, tmp_path: Path
-) -> None:
-    model = network("tiny_gpt2") if name == "causal" else name
-    before = sorted(tmp_path.iterdir())
-    arguments = [*RUN, "-m", model, "--limit", "90", "--protocol", "paper"]
-    refused(cli(*arguments), f"{model}: is read by likelihood", "no protocol 'paper'; use exact")
-    assert sorted(tmp_path.iterdir()) == before
-    assert not store_file().exists()
-
-
 # The head, and batches.
-
-
-def whole(model: Any, batch: TokenBatch) -> Any:
-    """What the whole forward says of the reads of a batch [read]."""
-    with torch.inference_mode():
-        logprobs = model.network(torch.from_numpy(batch.tokens)).logits.double().log_softmax(-1).numpy()
-    return logprobs[batch.read_rows, batch.read_positions, batch.read_tokens]
-
-
-def some_batch(model: Any) -> TokenBatch:
-    generator = np.random.default_rng(1)
-    rows, length, n_reads = 6, 11, 40
-    return TokenBatch(
-        generator.integers(5, len(model.tokenizer), size=(rows, length)),
-        generator.integers(rows, size=n_reads),
-        generator.integers(length, size=n_reads),
-        generator.integers(len(model.tokenizer), size=n_reads),
-    )
 
 
 @pytest.mark.parametrize("rows_at_once", [7, 1000])
@@ -375,15 +317,7 @@ def test_the_head_says_of_single_rows_what_it_says_of_whole_texts(
     rows_at_once: int, one: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(devices, "LOGITS_AT_ONCE", rows_at_once * int(one.model.network.config.vocab_size))
-    assert one.model.head_apart
-    batch = some_batch(one.model)
-    expected = whole(one.model, batch)
-    assert one.model.read_batch(batch) == pytest.approx(expected, abs=TOLERANCE_NATS)
-    top = one.model.read_top(batch, 30)
-    among = np.isfinite(top)
-    assert 0 < among.sum() < len(top)
-    assert top[among] == pytest.approx(expected[among], abs=TOLERANCE_NATS)
-    assert "forward" not in vars(one.model.network.base_model)  # the body answers for itself again
+    check_the_head(one.model, some_batch(one.model), one.model.network.base_model)
 
 
 def other_head(head: Any, name: str) -> Any:
@@ -440,10 +374,8 @@ def test_batches_and_the_order_of_queries_do_not_matter(one: Trained, tmp_path: 
 
 
 def untrained_bert() -> Any:
-    from transformers import BertConfig, BertForMaskedLM
-
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    return BertForMaskedLM(BertConfig(vocab_size=len(wordpiece_tokenizer()), **sizes))
+    return network_of("Bert", "ForMaskedLM", vocab_size=len(wordpiece_tokenizer()), **sizes)
 
 
 def headless(folder: Path) -> str:
@@ -469,12 +401,7 @@ def broken(folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("build", "words"),
-    [
-        (headless, r"cls\.predictions\."),
-        (maskless, "no mask token"),
-        (broken, "not numbers"),
-    ],
+    ("build", "words"), [(headless, r"cls\.predictions\."), (maskless, "no mask token"), (broken, "not numbers")]
 )
 def test_what_cannot_fill_masks_is_refused(build: Any, words: str, tmp_path: Path) -> None:
     folder = build(tmp_path / "m")
@@ -482,63 +409,6 @@ def test_what_cannot_fill_masks_is_refused(build: Any, words: str, tmp_path: Pat
         opened(folder)
     assert str(refusal.value).startswith(f"{folder}: ")
     assert "\n" not in str(refusal.value)
-
-
-def test_every_model_goes_to_its_own_family(bert: Trained, roberta: Trained, network: Callable[[str], str]) -> None:
-    gpt2 = network("tiny_gpt2")
-    found = {folder: models.find(Request(folder)) for folder in (bert.folder, roberta.folder, gpt2)}
-    assert [(one.card.family, one.card.readout, one.asks) for one in found.values()] == [
-        ("masked", "mask", {BLANK: (EXACT, PAPER)}),
-        ("masked", "mask", {BLANK: (EXACT, PAPER)}),
-        ("causal", "likelihood", {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}),
-    ]
-    assert masked.find(Request(gpt2)) is None
-    assert causal.find(Request(bert.folder)) is None
-
-
-# The whole path.
-
-OWN = """
-templates = ["In {w}, {blank} was a child and lost her keys."]
-w = ["date"]
-[groups]
-she = ["she"]
-he = ["he"]
-thing = ["keys"]
-"""
-
-
-def masses_of_texts(run: Any, groups: Sequence[str]) -> Iterator[np.ndarray[Any, Any]]:
-    """The masses of each text, which with what is unclaimed are a probability."""
-    assert len(run.observations) > 0
-    assert set(run.observations["unscored"]) == {""}
-    for _, row in run.observations.iterrows():
-        masses = row[list(groups)].to_numpy(dtype=float)
-        assert (masses >= 0).all()
-        assert masses.sum() + row["unclaimed"] == pytest.approx(100, abs=1e-3)
-        assert masses.sum() < 100
-        yield masses
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("untold", "few_resamples")
-def test_both_protocols_in_a_run_of_ones_own(one: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "own.toml").write_text(OWN, encoding="utf-8")
-    options: dict[str, Any] = {"model": one.folder, "challenge": "own.toml", "device": "cpu"}
-    exact, paper = (
-        np.array(list(masses_of_texts(run, ["she", "he", "thing"])))
-        for run in (
-            undertow.run("spurious-correlation", protocol=protocol, out=protocol, **options)
-            for protocol in (EXACT, PAPER)
-        )
-    )
-    assert (exact > 0).all()
-    inside = paper > 0
-    assert inside.any()
-    assert paper[inside] == pytest.approx(exact[inside])
-    for masses, counted in zip(exact, inside, strict=True):  # what is left out is less probable than what is not
-        assert max(masses[~counted], default=0.0) <= min(masses[counted], default=100.0)
 
 
 def test_a_space_that_is_a_token_of_its_own_belongs_to_the_word_behind_it(roberta: Trained) -> None:

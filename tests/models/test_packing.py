@@ -8,27 +8,21 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    T5Config,
-    T5ForConditionalGeneration,
-)
+from transformers import AutoModelForCausalLM
 
+from tiny import network as network_of
+from tiny import tiny_llama
 from undertow.models import packing
-from undertow.types import UndertowError
 
 TOLERANCE = 1e-4
 pytestmark = pytest.mark.skipif(not packing.can_pack(torch.float32), reason="this build of torch has no oneDNN")
 
 
+WIDE = {"hidden_size": 128, "intermediate_size": 256}
+
+
 def llama(**settings: Any) -> Any:
-    sizes = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4}
-    return LlamaForCausalLM(LlamaConfig(vocab_size=320, **sizes, **settings))
+    return tiny_llama(**WIDE, num_key_value_heads=4, **settings)
 
 
 def tied() -> Any:
@@ -36,19 +30,16 @@ def tied() -> Any:
 
 
 def gpt2() -> Any:
-    return GPT2LMHeadModel(GPT2Config(vocab_size=320, n_embd=128, n_layer=2, n_head=4, n_positions=64))
+    return network_of("GPT2", "LMHeadModel", hidden_size=128, n_positions=64)
 
 
 def bert() -> Any:
-    return BertForMaskedLM(
-        BertConfig(vocab_size=320, hidden_size=128, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256)
-    )
+    return network_of("Bert", "ForMaskedLM", **WIDE)
 
 
 def t5() -> Any:
-    return T5ForConditionalGeneration(
-        T5Config(vocab_size=320, d_model=128, d_ff=256, num_layers=2, num_heads=4, decoder_start_token_id=0)
-    )
+    sizes = {"d_model": 128, "d_ff": 256, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
+    return network_of("T5", "ForConditionalGeneration", **sizes)
 
 
 def logits(network: Any) -> torch.Tensor:
@@ -105,7 +96,7 @@ def test_a_layer_that_does_more_than_gate_is_left_as_it_is() -> None:
 def test_weights_that_were_mapped_from_a_file_leave_it(tmp_path: Path) -> None:
     """One embedding that still lies in the file would keep all of it in memory."""
     llama().save_pretrained(tmp_path)
-    network = LlamaForCausalLM.from_pretrained(tmp_path).eval()
+    network = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     expected = logits(network)
     packing.opened_packed(network, lambda: None)
     held = sum(parameter.untyped_storage().nbytes() for parameter in network.parameters() if not parameter.is_mkldnn)
@@ -144,8 +135,7 @@ def test_such_a_head_is_multiplied_with_in_blocks_of_columns(
 
 
 def test_small_layers_and_other_precisions_are_left_alone() -> None:
-    small = LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1)
-    assert packing.pack(LlamaForCausalLM(small)) == []
+    assert packing.pack(tiny_llama(vocab_size=64)) == []
     assert packing.pack(llama().to(torch.float16)) == []
 
 
@@ -172,15 +162,3 @@ def test_a_network_that_looks_at_its_weights_itself_is_unpacked() -> None:
 
     assert packing.opened_packed(network, wrap) == "wrapped"
     assert torch.equal(logits(network), expected)
-
-
-def test_what_a_user_can_mend_is_said_at_once() -> None:
-    tries = []
-
-    def wrap() -> None:
-        tries.append(1)
-        raise UndertowError("its weights are not numbers")
-
-    with pytest.raises(UndertowError, match="not numbers"):
-        packing.opened_packed(llama(), wrap)
-    assert len(tries) == 1

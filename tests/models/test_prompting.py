@@ -128,28 +128,27 @@ def test_what_is_remembered_of_a_prompts_end_is_what_a_whole_text_says(
         assert found[0] == fresh[0]
 
 
-def test_a_word_longer_than_what_is_remembered_is_spelled_whole() -> None:
-    """Pairs are joined from the left, so how a row of letters ends depends on how many there are."""
+@pytest.mark.parametrize(
+    ("vocabulary", "merges", "byte_level_too", "texts", "labels"),
+    [
+        (["a", "aa", "b", "\u0120"], [("a", "a")], True, ["b " + n * "a" for n in (40, 41, 43, 42, 44)], ("a", "ba")),
+        (["a", " ", "a ", "a a ", "b"], [("a", " "), ("a ", "a ")], False, ["b" + n * "a " for n in (20, 21, 23, 22)], ("a ", "b")),
+        (["a", " ", "a ", "a a ", "b"], [("a", " "), ("a ", "a ")], False, ["b" + n * "a " for n in (21, 20, 22)], ("a ", "b")),
+    ],
+    ids=["a word longer than what is remembered", "words that are joined", "in another order"],
+)  # fmt: skip
+def test_pairs_that_are_joined_from_the_left_depend_on_how_many_there_are(
+    vocabulary: list[str], merges: Any, byte_level_too: bool, texts: list[str], labels: tuple[str, ...]
+) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    pairs = Tokenizer(models.BPE({"a": 0, "aa": 1, "b": 2, "\u0120": 3}, [("a", "a")]))
-    pairs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pairs = Tokenizer(models.BPE({piece: at for at, piece in enumerate(vocabulary)}, merges))
+    if byte_level_too:
+        pairs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     asked = prompter(PreTrainedTokenizerFast(tokenizer_object=pairs))
-    for n_letters in (40, 41, 43, 42, 44):
-        check_labels(asked, "b " + n_letters * "a", ("a", "ba"))
-
-
-def test_a_tokenizer_that_joins_words_is_not_taken_for_one_that_does_not() -> None:
-    """Pairs of words are joined from the left, so how a text ends depends on how many there are."""
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
-    pairs = Tokenizer(models.BPE({"a": 0, " ": 1, "a ": 2, "a a ": 3, "b": 4}, [("a", " "), ("a ", "a ")]))
-    for order in ((20, 21, 23, 22), (21, 20, 22)):
-        asked = prompter(PreTrainedTokenizerFast(tokenizer_object=pairs))
-        for n_words in order:
-            check_labels(asked, "b" + n_words * "a ", ("a ", "b"))
+    for text in texts:
+        check_labels(asked, text, labels)
 
 
 def test_labels_that_reach_back_over_the_whole_prompt_are_not_asked_behind_nothing() -> None:
@@ -186,16 +185,6 @@ def test_labels_that_are_spelled_alike_or_not_at_all_are_refused() -> None:
     asked = prompter(tokenizer)
     assert "'Race'" in refusal(asked, Choice("it is:", (" race", " Race")))
     assert "'!'" in refusal(asked, Choice("it is:", (" race", " !")))
-
-
-def test_prefix_labels_share_what_is_read() -> None:
-    one = prompted(prompter(tokenizer_of("byte-level")), Choice("Answer:", DIMENSIONS))
-    labels = labels_of(one)
-    political = labels[2]
-    assert labels[3][: len(political)] == political
-    assert political in one.prefixes
-    assert one.most_tokens == len(labels[3]) - 1
-    assert one.n_reads == len(one.prefixes) == one.own_tokens + 1
 
 
 # A chat.
@@ -241,17 +230,6 @@ def test_a_passage_is_spelled_as_an_answer_to_the_prompt_would_be(kind: str, pas
         whole = asked.tokens_of(text + gap + passage)
         if whole[: len(one.tokens)] == list(one.tokens):
             assert list(passage_of(one).tokens) == whole[len(one.tokens) :]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_in_a_chat_a_passage_is_spelled_as_labels_are(kind: str) -> None:
-    tokenizer = KINDS[kind]()
-    tokenizer.chat_template = CHAT_TEMPLATE
-    asked = prompter(tokenizer)
-    spelled = passage_of(prompted(asked, Writing("What?", "political affiliation", chat=True)))
-    labels = labels_of(prompted(asked, Choice("What?", (" political affiliation", " race"), chat=True)))
-    assert spelled.tokens == labels[0]
-    assert spelled.text_of_span(spelled.tokens) == "political affiliation"
 
 
 @pytest.mark.parametrize("passage", PASSAGES)

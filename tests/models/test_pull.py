@@ -74,12 +74,7 @@ def index(wheel: bytes) -> Iterator[Index]:
 
 def environment(index_url: str) -> dict[str, str]:
     """Pip's settings replaced by this one index, whatever the user's own are."""
-    return {
-        "PIP_CONFIG_FILE": os.devnull,
-        "PIP_INDEX_URL": index_url,
-        "PIP_RETRIES": "0",
-        "NO_PROXY": "127.0.0.1",
-    }
+    return {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": index_url, "PIP_RETRIES": "0", "NO_PROXY": "127.0.0.1"}
 
 
 Pull = Callable[..., Done]

@@ -8,12 +8,14 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import answering
 import undertow
 from answering import (
     TOLERANCE_NATS,
@@ -22,11 +24,15 @@ from answering import (
     blank,
     change_json,
     check_that_the_corpus_was_learned,
+    check_the_head,
     encoder_inputs,
     found_as,
     kept,
+    some_batch,
+    whole,
 )
-from tiny import N_SENTINELS, POSITIONS, byte_level_tokenizer, sentencepiece_tokenizer, wordpiece_tokenizer
+from tiny import N_SENTINELS, POSITIONS, byte_level_tokenizer, sentencepiece_tokenizer, small_bart, wordpiece_tokenizer
+from tiny import network as network_of
 from undertow import models
 from undertow.models import causal, devices, masked, seq2seq
 from undertow.models.base import (
@@ -37,7 +43,6 @@ from undertow.models.base import (
     Encoded,
     Limits,
     Request,
-    TokenBatch,
     UnscorableError,
 )
 from undertow.scoring.ask import estimate
@@ -75,10 +80,7 @@ class Trained:
         return opened(self.folder)
 
 
-def opened(folder: str, **settings: str) -> Any:
-    found = seq2seq.find(Request(folder, device="cpu", settings=settings))
-    assert found is not None
-    return found.open()
+opened = partial(answering.opened, seq2seq)
 
 
 @pytest.fixture(scope="module")
@@ -379,13 +381,12 @@ def test_the_longest_text_is_read_and_one_longer_is_not(bart: Trained, tmp_path:
     assert found[1].unscored == f"the text is longer than the {POSITIONS} tokens that the model reads"
 
 
-def test_one_word_in_two_groups_cannot_be_told_apart_and_twice_in_one_counts_once(one: Trained, tmp_path: Path) -> None:
-    pieces = QUERIES["one piece"].pieces
-    twice = Blank(pieces, (Option("f", ("she",)), Option("f", ("she",)), Option("m", ("he",))))
-    both = Blank(pieces, (Option("f", ("she",)), Option("m", ("she",))))
-    found = answers(one.model, [twice, both], tmp_path / "s")
-    assert np.isnan(found[0].logprobs_nats).tolist() == [False, True, False]
-    assert found[1].unscored == "this tokenizer spells an option of f and one of m alike"
+def test_words_that_cannot_be_told_apart_or_seen_have_a_reason(one: Trained, tmp_path: Path) -> None:
+    both = Blank(QUERIES["one piece"].pieces, (Option("f", ("she",)), Option("m", ("she",))))
+    unseen = Generation(PROMPTS[-1], (Option("f", ("her",)), Option("x", ("hirself",))))
+    reasons = [answer.unscored for answer in answers(one.model, [both, unseen], tmp_path / "s")]
+    assert "an option of f and one of m alike" in reasons[0]
+    assert "no word of x is a single token" in reasons[1]
 
 
 # The passes: the encoder once, the head apart, batches.
@@ -403,27 +404,6 @@ def test_each_text_goes_through_the_encoder_once(one: Trained, tmp_path: Path) -
     assert set(Counter(read).values()) == {1}
 
 
-def whole(model: Any, batch: TokenBatch) -> Any:
-    """What the whole forward says of the reads of a batch [read]."""
-    with torch.inference_mode():
-        sources = torch.from_numpy(batch.sources[batch.source_of_row])
-        logits = model.network(input_ids=sources, decoder_input_ids=torch.from_numpy(batch.tokens)).logits
-    return logits.double().log_softmax(-1).numpy()[batch.read_rows, batch.read_positions, batch.read_tokens]
-
-
-def some_batch(model: Any) -> TokenBatch:
-    generator = np.random.default_rng(1)
-    n_rows, length, n_reads, n_sources = 6, 7, 40, 3
-    return TokenBatch(
-        generator.integers(5, 100, size=(n_rows, length)),
-        generator.integers(n_rows, size=n_reads),
-        generator.integers(length, size=n_reads),
-        generator.integers(len(model.tokenizer), size=n_reads),
-        generator.integers(5, 100, size=(n_sources, 11)),
-        generator.integers(n_sources, size=n_rows),
-    )
-
-
 @pytest.mark.parametrize("rows_at_once", [7, 1000])
 def test_the_head_says_of_single_rows_what_the_network_says(
     rows_at_once: int, one: Trained, monkeypatch: pytest.MonkeyPatch
@@ -433,15 +413,7 @@ def test_the_head_says_of_single_rows_what_the_network_says(
         model.network.final_logits_bias.normal_(generator=torch.Generator().manual_seed(0))
     model = seq2seq.Seq2SeqModel.of(model.card, model.network, model.tokenizer, model.marks, model.modes)
     monkeypatch.setattr(devices, "LOGITS_AT_ONCE", rows_at_once * int(model.network.config.vocab_size))
-    assert model.head_apart
-    batch = some_batch(model)
-    expected = whole(model, batch)
-    assert model.read_batch(batch) == pytest.approx(expected, abs=TOLERANCE_NATS)
-    top = model.read_top(batch, 30)
-    among = np.isfinite(top)
-    assert 0 < among.sum() < len(top)
-    assert top[among] == pytest.approx(expected[among], abs=TOLERANCE_NATS)
-    assert "forward" not in vars(model.network.get_decoder())  # the decoder answers for itself again
+    check_the_head(model, some_batch(model, 3), model.network.get_decoder())
 
 
 def test_a_head_that_needs_its_neighbours_is_found_out_and_read_whole(one: Trained, tmp_path: Path) -> None:
@@ -460,7 +432,7 @@ def test_a_head_that_needs_its_neighbours_is_found_out_and_read_whole(one: Train
     plain.network.lm_head = Neighbours(plain.network.lm_head)
     model = seq2seq.Seq2SeqModel.of(plain.card, plain.network, plain.tokenizer, plain.marks, plain.modes)
     assert not model.head_apart
-    batch = some_batch(model)
+    batch = some_batch(model, 3)
     assert model.read_batch(batch) == pytest.approx(whole(model, batch), abs=TOLERANCE_NATS)
     queries = [QUERIES["several pieces"], QUERIES["two blanks"]]
     for query, answer in zip(queries, answers(model, queries, tmp_path / "s"), strict=True):
@@ -596,16 +568,6 @@ def test_what_a_checkpoint_says_of_generation_changes_nothing(one: Trained, tmp_
     )
 
 
-def test_words_of_several_tokens_are_named_and_groups_without_any_other_refused(one: Trained, tmp_path: Path) -> None:
-    model = one.fresh()
-    seen = (Option("f", ("her",)), Option("f", ("hirself",)), Option("m", ("his",)), Option("f", ("her",)))
-    unseen = (*seen, Option("x", ("hirself",)), Option("x", ("zirs",)))
-    prompt = gapped(model, PROMPTS[1])
-    answered, refused_one = answers(model, [Generation(prompt, seen), Generation(prompt, unseen)], tmp_path / "s")
-    assert np.isnan(answered.logprobs_nats).tolist() == [False, True, False, True]
-    assert refused_one.unscored.startswith("no word of x is a single token")
-
-
 def test_prompts_that_cannot_be_asked_have_a_reason(one: Trained, tmp_path: Path) -> None:
     fine = Generation(gapped(one.model, PROMPTS[1]), PRONOUN_OPTIONS, 3)
     long, many = replace(fine, prompt="was " * POSITIONS), replace(fine, max_tokens=POSITIONS + 1)
@@ -641,19 +603,6 @@ def test_a_chat_template_goes_around_the_prompt(t5: Trained, tmp_path: Path) -> 
     assert answered[0] == answered[1]
 
 
-def test_what_answering_takes_is_estimated(one: Trained, tmp_path: Path) -> None:
-    queries = [Generation(gapped(one.model, text), PRONOUN_OPTIONS, 5) for text in PROMPTS]
-    effort = one.model.effort(queries, EXACT)
-    n_sources = sum(len(one.model.tokenizer(query.prompt)["input_ids"]) for query in queries)
-    n_lengths = len({len(one.model.tokenizer(query.prompt)["input_ids"]) for query in queries})
-    assert effort.n_tokens == n_sources + 5 * len(queries)
-    assert effort.n_passes == 6 * n_lengths
-    assert effort.seconds > 0
-    assert effort.memory_bytes > 4 * one.model.facts["parameters"]
-    assert one.model.effort([], EXACT).n_passes == 0
-    assert one.model.notes == one.fresh().notes
-
-
 # Who they are.
 
 
@@ -686,7 +635,6 @@ def test_the_body_of_bart_is_a_whole_model(bart: Trained, tmp_path: Path) -> Non
 def test_mbart_begins_with_its_language(tmp_path: Path) -> None:
     """Its texts end with their language, and its decoder begins with it; no token of its own opens a text."""
     from tokenizers import processors
-    from transformers import MBartConfig, MBartForConditionalGeneration
 
     tokenizer = byte_level_tokenizer()
     tokenizer.add_special_tokens({"additional_special_tokens": ["en_XX"]})
@@ -694,14 +642,9 @@ def test_mbart_begins_with_its_language(tmp_path: Path) -> None:
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s> en_XX", special_tokens=ends
     )
-    config = MBartConfig(
-        vocab_size=len(tokenizer), d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
-        decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, max_position_embeddings=POSITIONS, init_std=0.3,
-        pad_token_id=1, bos_token_id=0, eos_token_id=2,
-    )  # fmt: skip
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = opened(kept(MBartForConditionalGeneration(config), tokenizer, tmp_path / "m"))
+        model = opened(kept(small_bart(tokenizer, 32, name="MBart", init_std=0.3), tokenizer, tmp_path / "m"))
     assert model.head_apart
     query = QUERIES["one piece"]
     ids = model.tokenizer(query.shown(model.tokenizer.mask_token), return_tensors="pt")["input_ids"]
@@ -725,11 +668,8 @@ def test_what_goes_into_the_head_is_scaled_only_where_the_head_is_the_embedding(
     name: str, tied: bool, tmp_path: Path
 ) -> None:
     """T5 1.1, Flan-T5, UL2 and umT5 have a head of their own; scaled, their distributions would be far too flat."""
-    import transformers
-
     sizes = {"vocab_size": 200, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
-    config = getattr(transformers, f"{name}Config")(**sizes, decoder_start_token_id=0)
-    network = getattr(transformers, f"{name}ForConditionalGeneration")(config)
+    network = network_of(name, "ForConditionalGeneration", **sizes, decoder_start_token_id=0)
     if not tied:
         network.lm_head.weight = torch.nn.Parameter(torch.randn(200, 16))
         network._tied_weights_keys = {key: tie for key, tie in network._tied_weights_keys.items() if "head" not in key}
@@ -751,11 +691,9 @@ def test_what_goes_into_the_head_is_scaled_only_where_the_head_is_the_embedding(
     assert answer.logprobs_nats == pytest.approx(logits.log_softmax(-1)[words].tolist(), abs=TOLERANCE_NATS)
 
 
-def untrained_t5(**settings: Any) -> Any:
-    from transformers import T5Config, T5ForConditionalGeneration
-
+def untrained_t5() -> Any:
     sizes = {"vocab_size": 200, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
-    return T5ForConditionalGeneration(T5Config(**sizes, **settings, decoder_start_token_id=0))
+    return network_of("T5", "ForConditionalGeneration", **sizes, decoder_start_token_id=0)
 
 
 def headless(folder: Path) -> str:
@@ -796,15 +734,6 @@ def listener(folder: Path) -> str:
     return kept(WhisperForConditionalGeneration(config), sentencepiece_tokenizer(), folder)
 
 
-def viewer(folder: Path) -> str:
-    """Reads pictures; its configuration alone says so."""
-    folder.mkdir()
-    config = {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava"}
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    (folder / "model.safetensors").write_bytes(b"")
-    return str(folder)
-
-
 @pytest.mark.parametrize(
     ("build", "words"),
     [
@@ -813,7 +742,6 @@ def viewer(folder: Path) -> str:
         (mask_of_another_kind, "mask token"),
         (broken, "not numbers"),
         (listener, "whisper"),
-        (viewer, "llava"),
     ],
 )
 def test_what_fills_no_gaps_is_refused(build: Any, words: str, tmp_path: Path) -> None:

@@ -29,11 +29,7 @@ def answered(*steps: Step) -> Answer:
 
 # Which steps count.
 
-THE, SHE, HE = (
-    Step(" The", (0.1, 0.2, 0.3)),
-    Step(" she", (0.6, 0.05, 0.3)),
-    Step(" he", (0.2, 0.0, 0.6)),
-)
+THE, SHE, HE = (Step(" The", (0.1, 0.2, 0.3)), Step(" she", (0.6, 0.05, 0.3)), Step(" he", (0.2, 0.0, 0.6)))
 END = Step(".", (0.0, 0.0, 0.0))
 
 
@@ -57,8 +53,7 @@ def test_the_steps_that_count(steps: list[Step], expected: tuple[float, ...]) ->
 
 
 @pytest.mark.parametrize(
-    ("token", "counts"),
-    [("\nshe", True), ("she", True), ("She", False), ("she.", False), ("", False)],
+    ("token", "counts"), [("\nshe", True), ("she", True), ("She", False), ("she.", False), ("", False)]
 )
 def test_a_token_says_a_word_but_for_the_space_around_it(token: str, counts: bool) -> None:
     step, before = Step(token, (0.5, 0.0, 0.1)), Step(" is:", (0.1, 0.2, 0.3))
@@ -111,22 +106,6 @@ def test_a_probability_that_is_not_a_number_is_unscored(bad: tuple[float, ...]) 
     answer = answered(Step("the", bad), THE)
     assert "not a number" in answer.unscored
     assert answer.logprobs_nats == ()
-
-
-@pytest.mark.parametrize(
-    ("token", "shown", "unclaimed"),
-    [
-        pytest.param("\n", (0.2, 0.1, 0.3), 0.4, id="white space is an answer"),
-        pytest.param("the", (0.0, 0.0, 0.0), 1.0, id="words without probability"),
-        pytest.param("she", (0.5, 0.3, 0.2 + 1e-7), 0.0, id="rounding leaves no less than nothing"),
-    ],
-)
-def test_answers_of_one_step_are_scored(token: str, shown: tuple[float, ...], unclaimed: float) -> None:
-    answer = answered(Step(token, shown))
-    assert (answer.unscored, answer.text) == ("", token)
-    assert probs(answer) == pytest.approx(shown)
-    assert answer.unclaimed_prob == pytest.approx(unclaimed)
-    assert answer.unclaimed_prob >= 0
 
 
 # What was not shown.
@@ -240,15 +219,3 @@ def test_the_truth_lies_between_what_was_seen_and_the_ceilings(whole: list[Whole
         mass = math.fsum(truth[at] for at in members)
         assert seen - 1e-12 <= mass <= seen + min(hidden, answer.unseen_prob) + 1e-12
     assert answer.unclaimed_prob + 1e-12 >= 1 - math.fsum(truth)
-
-
-@settings(max_examples=30)
-@given(wholes())
-def test_what_was_shown_whole_has_no_ceilings(whole: list[Whole]) -> None:
-    steps = [Whole(step.texts, step.probs, len(step.texts)).shown() for step in whole]
-    answer = answered(*steps)
-    assert answer.unseen_prob == 0
-    assert all(ceiling == 0 for ceiling in answer.ceilings_prob)
-    plain = answered(*(Step(step.token, step.probs) for step in steps))
-    assert answer.logprobs_nats == plain.logprobs_nats
-    assert answer.unclaimed_prob == plain.unclaimed_prob

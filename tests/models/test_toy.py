@@ -14,18 +14,7 @@ from undertow.models import toy
 from undertow.models.base import EXACT, Found, Request
 from undertow.scoring.ask import ask
 from undertow.scoring.store import AnswerStore
-from undertow.types import (
-    BEST_SPAN,
-    FREE,
-    PASSAGE_TOKENS,
-    SPAN,
-    Answer,
-    Choice,
-    Generation,
-    Option,
-    Query,
-    Writing,
-)
+from undertow.types import BEST_SPAN, FREE, PASSAGE_TOKENS, SPAN, Answer, Choice, Generation, Option, Query, Writing
 
 LABELS = (" gender", " race", " political", " political affiliation", " religion")
 
@@ -60,20 +49,6 @@ def test_labels_share_what_is_claimed_by_what_was_planted(first_token: bool) -> 
     assert len({answer.text for answer in told(queries)}) > 2
 
 
-def test_examples_and_prompt_are_what_a_label_depends_on() -> None:
-    one = Choice("Text.\nAnswer:", LABELS)
-    same, other, shown = told(
-        [
-            Choice("Text.\nAnswer:", tuple(label.strip() for label in LABELS), chat=True),
-            Choice("Another text.\nAnswer:", LABELS),
-            Choice("Text.\nAnswer:", LABELS, ("One. race\n",)),
-        ]
-    )
-    (answer,) = told([one])
-    assert same == answer
-    assert len({answer.logprobs_nats, other.logprobs_nats, shown.logprobs_nats}) == 3
-
-
 def test_labels_that_begin_alike_cannot_be_told_apart_by_their_first_words() -> None:
     refused, made = told([Choice("Text.", LABELS, first_token=True), Choice("Text.", LABELS)])
     assert "begin with the same word" in refused.unscored
@@ -97,16 +72,6 @@ def test_a_span_is_a_piece_of_the_passage(passage: str, span: str) -> None:
     (answer,) = told([Writing("Say it.", passage, SPAN)])
     assert answer.text == span
     assert answer.text in passage
-
-
-def test_how_an_answer_is_drawn_does_not_matter() -> None:
-    plain, drawn = told(
-        [
-            Writing("Say it.", PASSAGE, SPAN),
-            Writing("Now.", PASSAGE, SPAN, temperature=1.0, top_k=5, seed=3, line_ends=True),
-        ]
-    )
-    assert drawn == plain
 
 
 def test_an_empty_passage_has_no_answer() -> None:

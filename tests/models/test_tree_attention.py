@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import answering
 from undertow.models import causal, tree_attention
-from undertow.models.base import Branches, OutOfRoomError, Request, TokenTree
+from undertow.models.base import Branches, OutOfRoomError, TokenTree
 from undertow.models.tree_attention import KEYWORD, Blocks
 from undertow.models.tree_cache import sight
 from undertow.types import UndertowError
@@ -75,10 +77,7 @@ def test_both_ways_to_attend_in_blocks_are_attention_over_the_whole(
 Network = Callable[[str], str]
 
 
-def opened(folder: str, dtype: str = "float32") -> Any:
-    found = causal.find(Request(folder, dtype=dtype))
-    assert found is not None
-    return found.open()
+opened = partial(answering.opened, causal)
 
 
 def tree_of(branches: Branches) -> TokenTree:
@@ -125,13 +124,6 @@ def test_an_attention_that_is_told_more_than_it_knows_leaves_it_to_transformers(
         module, query, key, value, torch.zeros_like(bias), tree_blocks=blocks, position_bias=bias
     )
     assert (found - expected.transpose(1, 2)).abs().max() < TOLERANCE
-
-
-def test_a_pass_is_bounded_by_the_size_of_the_model(network: Network) -> None:
-    model = opened(network("tiny_llama"))
-    assert model.limits.budget_tokens == causal.BLOCK_BUDGET_TOKENS
-    large = type("Network", (), {"num_parameters": lambda self: 7 * 10**9})()
-    assert causal._processor_tokens(large) == causal.CPU_BUDGET_TOKENS
 
 
 def test_a_pass_that_has_no_room_when_the_model_is_opened_makes_narrower_ones(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tiny import byte_level_tokenizer, sentencepiece_tokenizer, tiny_tokenizer, wordpiece_tokenizer
+from tiny import byte_level_tokenizer, sentencepiece_tokenizer, wordpiece_tokenizer
 from undertow.models.base import UnscorableError
 from undertow.models.vocabulary import OptionTokens, Vocabulary
 from undertow.types import Option
@@ -119,15 +118,6 @@ def test_real_tokenizers() -> None:
         assert isinstance(Vocabulary.of(tokenizer).of_options(asked[3:]), UnscorableError)
 
 
-def test_a_token_carries_the_space_before_its_word(tmp_path: Path) -> None:
-    """In a byte-level vocabulary as it is, in SentencePiece for its mark, in WordPiece for the mark that is not there."""
-    tokenizers = [tiny_tokenizer(tmp_path), sentencepiece_tokenizer(), wordpiece_tokenizer()]
-    for tokenizer in tokenizers:
-        vocabulary = Vocabulary.of(tokenizer)
-        tokens = tokenizer("she was", add_special_tokens=False)["input_ids"]
-        assert "".join(map(vocabulary.text_of, tokens)).endswith(" was"), type(tokenizer)
-
-
 def test_the_end_of_a_word_is_no_word() -> None:
     tokenizer = wordpiece_tokenizer()
     vocabulary = Vocabulary.of(tokenizer)
@@ -137,11 +127,3 @@ def test_the_end_of_a_word_is_no_word() -> None:
     for word in {vocabulary.text_of(token) for token in ends}:
         found = vocabulary.of_options([Option("end", (word,))])
         assert isinstance(found, UnscorableError) or not ends & set(found.ids[0])
-
-
-def test_a_heading_is_no_sign_of_word_pieces(tmp_path: Path) -> None:
-    tokenizer = tiny_tokenizer(tmp_path)
-    tokenizer.add_tokens(["##"])
-    vocabulary = Vocabulary.of(tokenizer)
-    (token,) = tokenizer("a", add_special_tokens=False)["input_ids"]
-    assert vocabulary.text_of(token) == "a"

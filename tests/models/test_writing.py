@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from answering import TOLERANCE_NATS, alike, answers, found_as, told
@@ -212,17 +211,6 @@ def test_labels_have_the_probabilities_of_whole_texts(kind: str) -> None:
     assert len(set(greedy)) > 1
 
 
-def test_greedy_and_most_probable_label_differ_now_and_then() -> None:
-    asked = model()
-    queries = [Choice(f"{number} cats.{task}", DIMENSIONS) for number in range(20) for task in TASKS[:2]]
-    found = told(asked, queries)
-    most = [query.labels[int(np.argmax(one.logprobs_nats))].strip() for query, one in zip(queries, found, strict=True)]
-    differing = [at for at, one in enumerate(found) if one.text != most[at]]
-    assert 0 < len(differing) < len(found)
-    for at in differing[:3]:
-        assert chosen_by_hand(asked, queries[at])[0] == found[at].text
-
-
 # Writing.
 
 PASSAGES = (
@@ -285,32 +273,6 @@ def test_a_free_greedy_answer_is_that_of_the_networks_own_search(kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_answers_keep_to_their_passages(kind: str) -> None:
-    """Greedy and drawn ones, of passages of all sorts."""
-    asked = model(kind)
-    drawing: dict[str, Any] = {"temperature": 1.5, "top_k": 20}
-    for constraint, settings in (
-        (SPAN, {}),
-        (SPAN, drawing),
-        (BEST_SPAN, {}),
-        (PASSAGE_TOKENS, drawing),
-        (FREE, drawing),
-    ):
-        queries = [
-            *writings(tasks=TASKS[:2], constraint=constraint, **settings),
-            *writings(tasks=TASKS[:1], constraint=constraint, chat=True, **settings),
-        ]
-        for query, answer in zip(queries, told(asked, queries), strict=True):
-            assert not answer.unscored
-            if constraint in (SPAN, BEST_SPAN):
-                assert answer.text in query.passage
-                assert answer.text == answer.text.strip()
-            elif constraint == PASSAGE_TOKENS and query.passage.isascii():
-                letters = decoded(asked, asked.tokenizer(query.passage, add_special_tokens=False)["input_ids"])
-                assert set(answer.text) <= set(letters) | set(" #")  # the end of a word is marked
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_the_best_span_is_the_best_of_all_spans(kind: str) -> None:
     asked = model(kind)
     queries = [
@@ -325,48 +287,6 @@ def test_the_best_span_is_the_best_of_all_spans(kind: str) -> None:
         assert answer.text in query.passage
         if kind == "byte-level" and "\ufffd" not in decoded(asked, best):
             assert answer.text == decoded(asked, best).strip()
-
-
-@cache
-def learned() -> Any:
-    """A model that has learned to answer with pieces of a few words, so that what is probable goes on for a while."""
-    tokenizer = tokenizer_of("byte-level")
-    network = llama_for(tokenizer)
-    pieces = {DOCUMENTS[0]: (" of the house sat", " by the sea"), DOCUMENTS[1]: (" the cats of old", " They were the")}
-    texts = [
-        document + task + piece + "</s>" for document, some in pieces.items() for task in TASKS[:3] for piece in some
-    ]
-    coded = tokenizer(texts)["input_ids"]
-    tokens, targets = (
-        torch.nn.utils.rnn.pad_sequence([torch.tensor(one) for one in coded], batch_first=True, padding_value=value)
-        for value in (0, -100)
-    )
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.mul_(0.3)
-    optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
-    for _ in range(60):
-        loss = network(input_ids=tokens, labels=targets).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return model_of(network.eval(), tokenizer)
-
-
-def test_long_spans_are_found_among_all_spans() -> None:
-    """And are those of one text at a time, however many searches go on together."""
-    asked = learned()
-    queries = writings(DOCUMENTS[:2], TASKS[:3], constraint=BEST_SPAN)
-    found = told(asked, queries)
-    alike([told(asked, [query])[0] for query in queries], found)
-    lengths = []
-    for query, answer in zip(queries[::3], found[::3], strict=True):
-        every = best_by_hand(asked, query)
-        best = max(every, key=lambda span: every[span])
-        assert answer.logprobs_nats == pytest.approx((every[best],), abs=TOLERANCE_NATS)
-        assert answer.text == decoded(asked, best).strip()
-        lengths.append(len(best))
-    assert max(lengths) > 3
 
 
 LINES = ("the cats\nsaid no\n\nto the sea", "no\nno\nno\nno", "\nYes\n", "They\r\nwere the\r\ncats")
@@ -428,7 +348,7 @@ def decided() -> Any:
     return model_of(network, tokenizer)
 
 
-N_DRAWS = 1000
+N_DRAWS = 500
 DRAWN = [
     Writing("The sea.\nAnswer:", "cats", FREE, temperature=0.7, top_k=8),
     Writing("The sea.\nAnswer:", "cats", FREE, temperature=1.5),
@@ -448,18 +368,11 @@ def test_answers_are_drawn_as_often_as_they_are_probable(query: Writing) -> None
     assert drawn_p(texts, outcomes(asked, replace(query, temperature=query.temperature * 2))) < 1e-4
 
 
-def test_one_of_one_is_the_most_probable() -> None:
-    asked = model()
-    for constraint in (FREE, PASSAGE_TOKENS, SPAN):
-        greedy = told(asked, writings(constraint=constraint))
-        alike(told(asked, writings(constraint=constraint, temperature=3.0, top_k=1)), greedy)
-
-
 def test_a_drawn_answer_depends_on_its_query_alone() -> None:
     asked = model()
     queries = [
         replace(query, seed=seed) for constraint in (FREE, PASSAGE_TOKENS, SPAN) for seed in range(3)
-        for query in writings(constraint=constraint, temperature=1.0, top_k=50)[::3]
+        for query in writings(constraint=constraint, temperature=1.0, top_k=50)[::6]
     ]  # fmt: skip
     together = told(asked, queries)
     alike([answer for query in queries for answer in told(asked, [query])], together)
@@ -594,51 +507,6 @@ def test_what_prompts_share_is_fed_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert sum(fed) <= n_nodes + n_packs
     assert max(fed) <= 150
     assert sum(fed) < sum(len(prompt.tokens) for prompt in prompts) / 2
-    # Packs that are asked one after another are not cut again: what begins one may be in the cache.
-    packs = list(asked.packs(many()))
-    with noting(asked.network) as fed:
-        for pack in packs:
-            told(asked, [many()[place] for place in pack])
-    assert len(fed) == len(packs)
-
-
-def test_a_choice_takes_one_pass_and_writing_one_a_step_at_most() -> None:
-    asked = ready(model())
-    with noting(asked.network) as fed:
-        told(asked, choices())
-    assert len(fed) == 1
-    for constraint in (FREE, PASSAGE_TOKENS, SPAN):
-        queries = writings(constraint=constraint)
-        longest = max(len(prompt_and_passage(asked, query)[1]) for query in queries)
-        with noting(asked.network) as fed:
-            told(asked, queries)
-        assert 1 < len(fed) <= longest
-        assert max(fed[1:]) <= len(queries)
-
-
-def test_a_step_that_is_not_a_choice_is_not_fed() -> None:
-    """A span at the end of its passage has ended, and so has an answer that is as long as it may be."""
-    asked = ready(model())
-    for constraint in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN):
-        told(asked, [Writing("The cats.\nAnswer:", "no", constraint)])  # makes the cache ready
-        for passage in ("cats", "said"):
-            query = Writing("The sea.\nAnswer:", passage, constraint)
-            assert len(prompt_and_passage(asked, query)[1]) == 1
-            with noting(asked.network) as fed:
-                (answer,) = told(asked, [query])
-            assert len(fed) == 1
-            if constraint in (SPAN, BEST_SPAN):
-                assert answer.text == passage
-
-
-def test_a_search_feeds_little_of_what_there_is() -> None:
-    asked = ready(model())
-    queries = writings(DOCUMENTS, constraint=BEST_SPAN)
-    with noting(asked.network) as fed:
-        told(asked, queries)
-    n_prompts = len(Branches.of(tuple(asked._tokens_of(query.prompt)) for query in queries).tokens)
-    lengths = [len(prompt_and_passage(asked, query)[1]) for query in queries]
-    assert sum(fed) - n_prompts < sum(n * (n + 1) / 2 for n in lengths) / 2
 
 
 def test_a_run_that_broke_off_in_the_middle_of_a_pass_leaves_a_cache_that_is_right(
@@ -846,14 +714,10 @@ def test_sections_say_the_same_in_any_order(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_dry_run_estimates_and_keeps_nothing(tmp_path: Path) -> None:
-    asked = model()
     with AnswerStore(tmp_path / "s") as store:
-        found = found_as(asked)
-        estimated = estimate(found, mixture(), store, EXACT)
-        labels_only = estimate(found, choices(), store, EXACT)
+        whole, labels = (estimate(found_as(model()), queries, store, EXACT) for queries in (mixture(), choices()))
         assert store.shelves() == []
-    assert estimated.n_tokens > 500
-    assert estimated.seconds > 0
-    assert estimated.memory_bytes > 0
-    assert labels_only.n_passes == 1
-    alike(told(asked, mixture()), reference())
+    assert whole.n_tokens > max(500, labels.n_tokens)
+    assert labels.n_passes == 1
+    assert whole.seconds > 0
+    assert whole.memory_bytes > 0
