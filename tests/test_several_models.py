@@ -423,6 +423,15 @@ def test_one_is_asked_by_blanks_and_one_by_prompts(order: list[str], add: Add, t
     assert run.manifest["notes"] == ["served: asked far away"]
 
 
+def test_models_of_different_kinds_are_told_together(add: Add, tmp_path: Path) -> None:
+    add("served")
+    run = undertow.run(PROBE, model=["toy", "served"], out=tmp_path / "run", **TINY | {"limit": 24})
+    drawn = figures(run)
+    assert {"models_date_mgc_female-male", "grid_date_mgc"} <= set(drawn)
+    assert sum(name.startswith("date_mgc_served") for name in drawn) == 3
+    assert "asked far away" in run.report.read_text(encoding="utf-8")
+
+
 def test_a_model_without_any_answer_leaves_the_others_alone(add: Add, tmp_path: Path) -> None:
     add("served", reason="it only smiled")
     run = undertow.run(PROBE, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
