@@ -188,7 +188,7 @@ REFUSED: dict[str, tuple[Pack, tuple[str, ...]]] = {
     "nothing": (lambda _: b"", ()),
     "another checksum": (lambda files: in_directory(packed(files), 16, bytes(4)), ()),
     "packed in an unknown way": (lambda files: in_directory(packed(files), 10, b"\x63\0"), ()),
-    "encrypted": (lambda files: in_directory(packed(files), 8, b"\x01\0"), ()),
+    "encrypted": (lambda files: in_directory(packed(files), 8, b"\x01\0"), ("encrypted",)),
     "a member beyond the end": (lambda files: in_directory(packed(files), 42, b"\xff\xff\xff\x7f"), ()),
     # of other files
     "no full file": (lambda files: packed({name: files[name] for name in SPLITS}), (FULL,)),
