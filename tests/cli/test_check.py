@@ -77,12 +77,7 @@ def test_json_has_every_outcome(work: Workplace) -> None:
     assert [run["model"] for run in said["runs"]] == ["toy:slope=1", "toy:slope=6"]
     assert sum(said["counts"].values()) == sum(len(run["outcomes"]) for run in said["runs"])
     (failed,) = (one for run in said["runs"] for one in run["outcomes"] if one["outcome"] == "failed")
-    assert {name: failed[name] for name in ("rule", "of", "at_most", "at_least")} == {
-        "rule": "she and he hardly move with the date",
-        "of": "magnitude_high",
-        "at_most": 0.5,
-        "at_least": None,
-    }
+    assert [failed[name] for name in ("of", "at_most", "at_least")] == ["magnitude_high", 0.5, None]
     assert failed["group"]["pronoun"] == "female-male"
 
 

@@ -116,15 +116,6 @@ def test_w_and_how_it_goes_in_can_be_chosen(work: Workplace) -> None:
     assert all(shares == pytest.approx(expected) for shares in verdict["percent"].values())
 
 
-def test_dates_can_be_chosen(work: Workplace) -> None:
-    dates = ["--date-start", "1850", "--date-stop", "1950", "--date-count", "5", "--ends", "2"]
-    verdict = work.json(*TOY, UNDECIDED, *PLANTED, "--options", NOMINATIVE, *dates)
-    assert list(verdict["percent"]) == ["1850", "1875", "1900", "1925", "1950"]
-    female = [planted_percent(f"In {year}: The nurse said that", int(year))["female"] for year in verdict["percent"]]
-    moved = (female[3] + female[4] - female[0] - female[1]) / 2
-    assert verdict["scores"]["delta_female"]["value"] == pytest.approx(moved)
-
-
 # A file of them.
 
 

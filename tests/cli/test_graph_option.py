@@ -97,7 +97,6 @@ def test_report_takes_a_graph_and_says_what_it_does_not_grant(main: Callable[...
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        ([*RUN, "--graph", "nosuch.txt"], "nosuch.txt"),
         ([*RUN, "--graph", ""], "graph named is empty"),
         (["run", "bias-diagnosis", "-m", "toy", "--graph", "access"], "--graph"),
         (["score", "table.csv", "--probe", PROBE, "--graph", "nosuch.txt"], "nosuch.txt"),

@@ -88,16 +88,6 @@ def test_options_at_their_defaults_are_not_written_down(asked_for: list[Request]
     assert "concurrency" not in undertow.open_run(tmp_path / "run").manifest["command"]
 
 
-@pytest.mark.parametrize("more", [["--concurrency", "many"], ["--timeout-s", "soon"], ["--nosuch", "1"]])
-def test_option_of_another_type_or_name_is_a_misuse(more: list[str], cli: Cli, tmp_path: Path) -> None:
-    done = cli("run", PROBE, "-m", "toy", *more)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("Usage: ")
-    (said,) = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
-    assert more[0] in said
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -150,17 +140,6 @@ def test_bad_model_is_refused_before_anything_is_asked(
     (tmp_path / "bad.toml").write_text("[models.toy]\nsize = 3\n")
     refused(cli("run", PROBE, *arguments, *SMALL), *words)
     assert [path.name for path in tmp_path.iterdir()] == ["bad.toml"]
-
-
-def test_pattern_that_the_shell_wrote_out_is_to_be_put_in_quotes(cli: Cli, tmp_path: Path) -> None:
-    for name in ("checkpoint-1", "checkpoint-2"):
-        (tmp_path / name).mkdir()
-    for other, quotes in (("checkpoint-2", True), ("nosuch", False)):
-        done = cli("run", PROBE, "-m", "checkpoint-1", other)
-        said = done.stderr.splitlines()[-1]
-        assert done.returncode == 2
-        assert f"'{other}'" in said
-        assert ("quotes" in said) is quotes
 
 
 def test_reasons_of_unscored_items_are_said(cli: Cli, tmp_path: Path) -> None:

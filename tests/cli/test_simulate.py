@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -93,20 +92,6 @@ def test_json_holds_what_the_library_gives(cli: Cli, mine: str, tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == [mine], "nothing was written"
 
 
-@pytest.mark.slow
-def test_model_of_ones_own_gets_as_many_figures_as_it_needs(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for most in ("CASES_DOWN", "PAIRS_ACROSS"):
-        monkeypatch.setattr(import_module("undertow.cli.simulate"), most, 1)
-    text = MINE.replace("ill, test", "ill, test; ill, U") + "\ncase weak: strength = 1\ncase strong: strength = 2"
-    (tmp_path / "mine.scm").write_text(text, encoding="utf-8")
-    said = json_of(cli, "mine.scm", "--draws", "200", "--out", "made")
-    drawn = [f"mine-{n}{suffix}" for n in (1, 2, 3, 4) for suffix in (".png", ".svg")]
-    assert [Path(path).name for path in said["files"]] == ["correlations.csv", *drawn]
-    assert all(Path(tmp_path, path).stat().st_size > 0 for path in said["files"])
-
-
 def test_what_is_undefined_is_null_and_an_empty_cell(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "mine.scm").write_text(MINE.replace("ill, test", "flat, test\nflat := 3"), encoding="utf-8")
     (case,) = json_of(cli, "mine.scm", "--draws", "2000", "--out", "made")["cases"]
@@ -126,16 +111,6 @@ def test_graphs_are_printed_for_dag(cli: Cli, mine: str) -> None:
     assert rows[1]["graph"] == "G -> S; G -> Y; W -> S; W -> X; [S]"
     off = json_of(cli, mine, "--graph", "--set", "strength=0")
     assert off[0]["graph"] == "U -> ill; U -> seen; U -> test; [seen]"
-
-
-def test_what_graph_prints_is_read_by_dag(cli: Cli) -> None:
-    lines = cli("simulate", "--graph").stdout.splitlines()
-    cases = [(name, case) for name in models.NAMES for case in models.load(name).cases]
-    assert [line.partition("  # ")[2] for line in lines] == [f"{name}, {case}" for name, case in cases]
-    for line in lines:
-        assert read_graph(line) == read_graph(line.partition("#")[0])
-    done = cli("dag", lines[0], "--json")
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 # Writing.

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shlex
 import shutil
 from collections.abc import Iterator
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,6 @@ from refusal import refused
 from test_checking import OCCUPATIONS, planted_percent, planted_table
 from undertow import challenge, probes
 from undertow.places import store_file
-from undertow.report.words import MINUS
 
 pytestmark = pytest.mark.slow
 RUN = ["run", "task-specification", "-m", "toy"]
@@ -190,22 +187,6 @@ def test_measures_are_those_of_the_scores(own: dict[str, Any], work: Workplace) 
     assert effect["value"] == pytest.approx(table["shift_female"].to_numpy()[~decided].mean())
     assert effect["low"] < effect["value"] < effect["high"]
     assert sum(row["measure"] == "called_right" for row in rows) == 2 * 60
-
-
-def test_findings_say_what_was_measured_and_the_page_tells_them(own: dict[str, Any], work: Workplace) -> None:
-    (effect,) = [row["value"] for row in work.results("own") if row["measure"] == "mean_movement"]
-    area = {score: f"{100 * value:.0f}%" for score, value in values_of(work, "own", "auroc").items()}
-    texts = [finding["text"] for finding in own["findings"]]
-    assert [finding["found"] for finding in own["findings"]] == [True, *[False] * 6]
-    assert f"{effect:+.1f} points" in texts[0]
-    assert area["total_variation"] in texts[1]
-    assert f"entropy alone does so on {area['entropy']} (" in texts[1]
-    assert any(f"rank {area['combined']} of pairs" in text for text in texts)
-    page = (work.folder / "own/report.html").read_text(encoding="utf-8")
-    for text in texts:
-        assert escape(re.sub(r"(?<=[ (])-(?=[.\d])", MINUS, text)) in page
-    assert "undertow run task-specification -m toy" in page
-    assert page.count('src="data:image/svg+xml;base64,') == 2
 
 
 # Sentences that the toy tells apart.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -128,33 +127,3 @@ def test_site_builds_without_warnings_and_tells_everything_public(site: Path) ->
         there = Html(MarkdownIt("commonmark").enable("table").render(page.read_text(encoding="utf-8"))).counts
         here = Html(text[text.index("<article") : text.index("</article>")]).counts
         assert [here[name] for name in COUNTED] == [there[name] for name in COUNTED], page
-
-
-@pytest.mark.soak
-def test_site_opens_from_disk_in_a_browser_and_its_search_finds(site: Path) -> None:
-    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    chromium = next(filter(None, map(shutil.which, names)), None)
-    if not chromium:
-        pytest.skip("no Chromium is installed: apt-get install chromium")
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright, of the extra dev, is not installed")
-    said: list[str] = []
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        for width, scheme in ((390, "light"), (390, "dark"), (1280, "light"), (1280, "dark")):
-            size = {"width": width, "height": 900}
-            tab = browser.new_context(viewport=size, offline=True, color_scheme=scheme).new_page()
-            tab.on("console", lambda message: said.append(message.text))
-            tab.on("pageerror", lambda error: said.append(str(error)))
-            for page in ("index", "tutorial", "models", "reference/python", "reference/commands", "reference/stats"):
-                tab.goto((site / f"{page}.html").as_uri())
-                assert tab.evaluate("document.documentElement.scrollWidth") == width, page
-            ground = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-            assert (sum(map(int, re.findall(r"\d+", ground)[:3])) > 3 * 128) is (scheme == "light")
-        tab.goto((site / "index.html").as_uri())
-        tab.locator("input.md-search__input").click()
-        tab.locator("input.md-search__input").press_sequentially("benjamini hochberg")
-        tab.locator(".md-search-result__item a").first.click(timeout=60_000)
-        tab.wait_for_load_state()
-        assert "benjamini" in tab.locator("article").text_content().lower()
-        browser.close()
-    assert said == []

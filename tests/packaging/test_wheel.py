@@ -107,14 +107,7 @@ def test_wheel_works_outside_the_checkout(
     # A model with weights names the extra that it needs.
     command = [
         str(programs / "undertow"),
-        "run",
-        "spurious-correlation",
-        "-m",
-        "smollm2",
-        "--limit",
-        "10",
-        "--out",
-        "R",
+        *["run", "spurious-correlation", "-m", "smollm2", "--limit", "10", "--out", "R"],
     ]
     done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode != 0
