@@ -236,20 +236,14 @@ def test_recoverability_without_selection_and_with_several() -> None:
 def test_names_are_checked() -> None:
     graph = read_graph("X -> Y; W")
     path = paths(graph, "X", "Y")[0]
-    for ask, *given_to in (
-        (separated, {"X"}, {"Q"}),
-        (separated, {"X"}, {"Y"}, {"Q"}),
-        (paths, "Q", "X"),
-        (standing, path, {"Q"}),
-    ):
+    unknown: list[tuple[Any, ...]] = [(separated, {"X"}, {"Q"}), (separated, {"X"}, {"Y"}, {"Q"}), (paths, "Q", "X")]
+    for ask, *about in (*unknown, (standing, path, {"Q"})):
         with pytest.raises(UndertowError, match="'Q'"):
-            ask(graph, *given_to)  # type: ignore[operator]
-    for ask, *given_to in ((separated, {"X"}, {"Y"}, {"X"}), (separated, set(), {"Y"}), (candidate, "X")):
+            ask(graph, *about)
+    wrong: list[tuple[Any, ...]] = [(separated, {"X"}, {"Y"}, {"X"}), (separated, set(), {"Y"}), (candidate, "X")]
+    for ask, *about in (*wrong, *((same, "X", "X") for same in (paths, opened_by_selection, causal_way))):
         with pytest.raises(UndertowError):
-            ask(graph, *given_to)  # type: ignore[operator]
-    for same in (paths, opened_by_selection, causal_way):
-        with pytest.raises(UndertowError):
-            same(graph, "X", "X")  # type: ignore[operator]
+            ask(graph, *about)
 
 
 def test_ways_along_the_arrows() -> None:

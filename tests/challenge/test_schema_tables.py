@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from refusals import assert_refused
 
+from refusals import assert_refused
 from undertow import challenge
 
 HEADER = "occupation\tparticipant\tcoreferent\tcase\ttemplate"
