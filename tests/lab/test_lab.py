@@ -25,7 +25,7 @@ from conftest import Cli
 from made_once import made_once
 from refusal import refused
 from trained_models import model_rows
-from undertow.causal.planted import DECIDED_SHARE, TRADE_SHARE, Access, World, Writing, draw_people, write_about
+from undertow.causal.planted import DECIDED_SHARE, TRADE_SHARE, Access, Known, World, Writing, draw_people, write_about
 from undertow.cli import lab as lab_command
 from undertow.lab import build as building
 from undertow.lab import finetuned
@@ -33,7 +33,7 @@ from undertow.lab import plan as planning
 from undertow.lab.build import Attempt, Built, make, read_built, read_tried, realised_slopes
 from undertow.lab.finetuned import over_seeds
 from undertow.lab.plan import Plan, Subject, the_world
-from undertow.lab.verify import _chance_verdict, _of_smooth, apart, verify
+from undertow.lab.verify import _chance_verdict, _command, _of_smooth, _rise, apart, verify
 from undertow.lab.work import Crew, side_by_side
 from undertow.models.train import CAUSAL, MASKED, Recipe
 from undertow.types import UndertowError
@@ -478,3 +478,35 @@ def test_a_corpus_as_a_file(cli: Cli, tmp_path: Path) -> None:
         assert row["shows_date"] == (row["date"] in row["text"])
         if row["pronoun"]:
             assert ("she" if row["gender"] == "female" else "he") in row["text"].lower().split()
+
+
+def test_the_command_that_repeats_a_lab(tmp_path: Path) -> None:
+    def told(plan: Plan) -> str:
+        return _command(tmp_path, plan).replace(str(tmp_path), "LAB")
+
+    verified = "undertow lab verify --out LAB"
+    own = planning.chosen([0.3, -0.65], [4, 2])
+    assert told(planning.small()) == f"undertow lab build --small --out LAB && {verified}"
+    assert told(planning.full()) == f"undertow lab build --out LAB && {verified}"
+    options = "--strength -0.65 --strength 0.3 --seed 2 --seed 4"
+    assert told(own) == f"undertow lab build {options} --out LAB && {verified}"
+    access = "0.5 + strength * gender * (place - 0.5)"
+    assert told(planning.chosen([0.3], [1], access)).endswith(f"--access '{access}' --out LAB && {verified}")
+    assert told(own.joined(planning.small())) == verified
+
+
+def test_strength_of_any_access_is_the_rise_of_its_line() -> None:
+    known = Known.of(Access("0.5 + gender * (0.2 * (place - 0.5) - 0.1 * (date - 0.5))"), the_world())
+    slopes = known.slopes()
+    assert _rise(slopes["place"], 20) == pytest.approx(0.2, abs=0.01)
+    assert _rise(slopes["date"], 30) == pytest.approx(-0.1, abs=0.01)
+    assert _rise(1e-12, 30) == 0.0
+    assert _rise(Known.of(Access(strength=0.65), the_world()).slopes()["date"], 30) == 0.65
+
+
+def test_what_is_not_defined_of_a_corpus_is_said(cli: Cli, tmp_path: Path) -> None:
+    done = cli("lab", "corpus", "planted.jsonl", "--people", "1", "--access", "where(date == 1, 1e-9, 0)")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "not defined" in done.stdout
+    assert "fewer than two values" in done.stdout
+    assert "e-11" in done.stdout  # of a small share something is left
