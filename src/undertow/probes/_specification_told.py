@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 COMBINED, BASELINES = "combined", ("entropy", "total_variation")
 ALPHA = 0.05
+PAPERS_THRESHOLD = 0.5
 UNTESTED = "Not tested."
 OTHER_WAY = "Not claimed: its q is below .05, but the number lies on the other side of what chance would give."
 
@@ -130,7 +131,7 @@ class _Teller:
         frame = self.evidence.frame
         rows = frame[(frame["part"] == DETECT) & (frame["w_name"] == self.group.get("w_name", frame["w_name"].iloc[0]))]
         first, last = (str(rows.loc[at, "w"]) for at in (rows["w_index"].idxmin(), rows["w_index"].idxmax()))
-        return "the first and the last date" if (first, last) == ("first", "last") else f"{first} and {last}"
+        return "the first and the last value of W" if (first, last) == ("first", "last") else f"{first} and {last}"
 
     def _ranking(self) -> Finding | None:
         moved, entropy = (self.results.get(("auroc", score)) for score in ("total_variation", "entropy"))
@@ -156,7 +157,7 @@ class _Teller:
         hedge = "" if differs else ", or so near that these sentences cannot tell"
         text = (
             f"the movement tells the two kinds apart {verdict} plain entropy, which needs no W{hedge}: its area under the ROC curve is "
-            f"{told} (95% interval {_signed(gap.low)} to {_signed(gap.high)})."
+            f"{told} (95% interval {_signed(gap.low)} to {_signed(gap.high)}{_not_enough(gap)})."
         )
         return self._say(text, (gap,), 5)
 
@@ -169,7 +170,8 @@ class _Teller:
         if area is None or math.isnan(area.value) or len(known) < len(BASELINES):
             return None
         sizes = "; ".join(
-            f"{_beside(gap)} {name.replace('_', ' ')} alone ({_signed(gap.value)}, 95% interval {_signed(gap.low)} to {_signed(gap.high)})"
+            f"{_beside(gap)} {name.replace('_', ' ')} alone ({_signed(gap.value)}, 95% interval {_signed(gap.low)} to {_signed(gap.high)}"
+            f"{_not_enough(gap)})"
             for name, gap in zip(BASELINES, known, strict=True)
         )
         text = (
@@ -275,6 +277,13 @@ def _beside(gap: Result) -> str:
     return "better than" if gap.value > 0 else "worse than"
 
 
+def _not_enough(gap: Result) -> str:
+    """Why a difference is not claimed although its interval leaves out 0; "" elsewhere."""
+    if not math.isfinite(gap.q) or gap.q < ALPHA or gap.low <= 0 <= gap.high:
+        return ""
+    return f", without 0; but q is {gap.q:.3f} after the correction for all tests of the run"
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:.0f}%"
 
@@ -347,7 +356,11 @@ def _notes(frame: pd.DataFrame, design: Mapping[str, Any]) -> list[str]:
         "A finding is claimed where q is below .05. q is corrected for all tests of this run: of every area under the ROC curve, and of "
         "each other number that a finding rests on. The interval stands beside it and is not adjusted. Where every sentence is a hit, the "
         f"interval is an approximate one from the number of {noun}.",
-        "The threshold of 0.5 is the papers' own and was not tuned for this model.",
+        *(
+            ["The threshold of 0.5 is the papers' own and was not tuned for this model."]
+            if float(design["threshold"]) == PAPERS_THRESHOLD
+            else []
+        ),
         *(f"Unscored, {count:,} sentences: {reason}" for reason, count in counts.items()),
     ]
 
