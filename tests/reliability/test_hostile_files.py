@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import io
 import json
+import math
 import os
 import shutil
 import struct
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from readers import GRAPH, Reader, bounded, gguf_head, parquet_bytes, readers
+from readers import CHALLENGE, GRAPH, Reader, bounded, gguf_head, parquet_bytes, readers
 
 import undertow
 from tiny_wheel import WHEEL, wheel_of
@@ -30,9 +31,10 @@ from undertow.challenge.name_pairs import load_pairs
 from undertow.challenge.prompts import load_prompts
 from undertow.challenge.reading import read_text
 from undertow.challenge.sources import sentences
-from undertow.challenge.spectra import spectrum
+from undertow.challenge.spectra import Dates, spectrum
 from undertow.finetuning import read_jsonl
 from undertow.lab.build import read_plan
+from undertow.lab.plan import small
 from undertow.models import pull
 from undertow.models.base import Request
 from undertow.models.weights import find_gguf
@@ -41,11 +43,12 @@ from undertow.records import read_record
 from undertow.rescoring import score
 from undertow.sentence_files import read_lines
 from undertow.subjects import read_about
-from undertow.types import UndertowError
+from undertow.types import LONGEST_MESSAGE, UndertowError
 
 DEEP = 100_000
 LIE = 2**60
 W_LIST = "1900\n1950\n2000\n"
+ABOUT = '[models.smollm2]\nparameters = 135000000\nobjective = "autoregressive"\npost_training = "chat"\n'
 
 Outcome = Callable[[str, bytes], tuple[Any, str]]
 
@@ -150,6 +153,40 @@ def test_a_table_of_parquet_that_unpacks_to_any_size(refusal: Refusal, monkeypat
     assert "11,000" in refusal("table of Parquet", parquet_bytes(pa.table({f"c{at}": cells for at in range(10)})))
 
 
+@pytest.mark.parametrize("name", ["documents", "schemas", "table"])
+def test_a_header_of_a_million_columns(name: str, refusal: Refusal) -> None:
+    refusal(name, b"\t" * 1_000_000 + b"\nx\n")
+
+
+@pytest.mark.parametrize("name", ["schemas", "challenge", "prompts"])
+def test_many_names_take_time_by_their_number_and_not_its_square(name: str, refusal: Refusal) -> None:
+    """The guard of a reader's time is far beyond what it takes, and far below what the square would."""
+    n = 10_000
+    rows = "".join(f"{at % (n - 1)}\ta b\t0\tnominative\t{{occupation}} {{participant}} {{blank}}\n" for at in range(n))
+    levels = ", ".join(f"'{at}'" for at in range(n))
+    texts: Mapping[str, str] = {
+        "schemas": "occupation\tparticipant\tcoreferent\tcase\ttemplate\n" + rows,
+        "challenge": f"templates = ['{{blank}}']\nwords = 'pronouns'\n[slots]\na = [{levels}, '0']",
+        "prompts": "".join(f"[p{at}]\ntext = '{{sentence}}'\n" for at in range(n)) + "[x]\n",
+    }
+    refusal(name, texts[name].encode())
+
+
+@pytest.mark.parametrize(
+    "dates", [(1801, 2016, 10**9), (0, 10**30, 10**29), (-(10**400), 10**400, 30), (0, 10**6, 200_000)]
+)
+def test_a_list_of_dates_without_end(dates: tuple[int, int, int]) -> None:
+    refused(lambda: Dates(*dates).spectrum())
+
+
+def test_a_design_of_more_sentences_than_there_can_be(refusal: Refusal) -> None:
+    slots = "\n".join(f"s{at} = [{', '.join(repr(str(n)) for n in range(100))}]" for at in range(10))
+    holes = " ".join(f"{{s{at}}}" for at in range(10))
+    text = f"words = 'pronouns'\ntemplates = ['In {{w}}, {{blank}} {holes}.']\n[slots]\n{slots}"
+    assert "sentences" in refusal("challenge", text.encode())
+    assert "sentences" in refusal("challenge", text.replace("In {w}, ", "").encode())
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -215,6 +252,12 @@ def test_what_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
         assert path.name in refused(readers_of(path)[kind])
 
 
+@pytest.mark.parametrize("name", ["a\0b", "x" * 300, "\ud800"])
+def test_a_name_that_no_file_can_have(name: str) -> None:
+    for read in readers_of(Path(name)).values():
+        assert len(refused(read)) <= LONGEST_MESSAGE
+
+
 # Archives: members are asked for by their names, and no path of the archive's is used.
 
 
@@ -245,7 +288,54 @@ def test_a_wheel_that_reaches_elsewhere_leaves_nothing_there(
 # Each of these was once a traceback, or was read as something else.
 
 
-@pytest.mark.parametrize(("name", "text"), [("graph", GRAPH), ("W list", W_LIST)])
+def test_messages_are_one_line_and_not_too_long() -> None:
+    said = str(UndertowError("a\nb\x00\u202e" + "x" * 5000 + " mend it"))
+    assert said.startswith("a b\\x00\\u202ex")
+    assert said.endswith("x mend it")
+    assert len(said) <= LONGEST_MESSAGE
+    assert str(UndertowError(said)) == said
+
+
+TABLE = pa.table(
+    {"model": ["m"] * 3, "w_name": ["date"] * 3, "w_index": [0, 1, 2], "w": ["a", "b", "c"], "he": [1.0, None, 3.0]}
+)
+
+
+@pytest.mark.parametrize("pandas", [None, b"{}", b'{"columns": 1, "index_columns": 2}'])
+def test_an_empty_cell_of_a_parquet_table_is_missing_whatever_pandas_says_of_the_table(
+    pandas: bytes | None, outcome: Outcome
+) -> None:
+    """Of a column of numbers it comes as NaN, and is an answer that could not be had."""
+    table = TABLE.replace_schema_metadata(pandas and {b"pandas": pandas})
+    found, said = outcome("table of Parquet", parquet_bytes(table))
+    assert said == ""
+    masses = found[0].frame["he"].tolist()
+    assert masses[::2] == [1.0, 3.0]
+    assert math.isnan(masses[1])
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": "/../../x"}, {"people": "x"}, {"strength": float("inf")}, {"access": 1}], ids=str
+)
+def test_a_plan_of_a_lab_names_no_folder_elsewhere(change: dict[str, Any], refusal: Refusal) -> None:
+    refusal("plan", json.dumps([small().as_json()[0] | change]).encode())
+
+
+@pytest.mark.usefixtures("few_resamples", "untold")
+def test_a_design_that_lacks_or_garbles_what_measures_need_is_damaged(run: Path, refusal: Refusal) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    design = manifest["design"]
+    for change in (
+        {name: value for name, value in design.items() if name != "gaps"},
+        design | {"groups": [1, 2]},
+        design | {"words": {"female": "she"}},
+        design | {"normalised": "yes"},
+        design | {"readouts": ["a"]},
+    ):
+        assert "manifest.json" in refusal("measured", json.dumps(manifest | {"design": change}).encode())
+
+
+@pytest.mark.parametrize(("name", "text"), [("challenge", CHALLENGE), ("graph", GRAPH), ("W list", W_LIST)])
 def test_a_byte_order_mark_and_line_ends_of_other_systems_are_read(name: str, text: str, outcome: Outcome) -> None:
     plain, _ = outcome(name, text.encode())
     for changed in (b"\xef\xbb\xbf" + text.encode(), text.replace("\n", "\r\n").encode()):

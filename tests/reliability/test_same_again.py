@@ -28,6 +28,8 @@ from undertow.scoring.store import AnswerStore
 from undertow.types import Blank, Query
 
 TOLERANCE_NATS = 1e-4
+SENTENCE_TOLERANCE_NATS = 3e-4
+"""Of the default model, whose sentences add up to some -30 nats: 1.4e-4 was seen between a large and a small pack."""
 RUNS: dict[str, dict[str, Any]] = {
     "spurious-correlation": {"challenge": "mgt", "w": "date", "date_count": 5, "limit": 40},
     "occupation-checklist": {"pairs": 3, "occupations": 3},
@@ -177,6 +179,15 @@ def test_threads_budgets_and_trees_change_the_last_digits_only(
     queries = questions(12)
     assert all(isinstance(query, Blank) for query in queries)
     assert_read_alike(model, queries, threads, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.slow
+@pytest.mark.model
+def test_the_default_model_reads_alike_however_it_is_read(
+    smollm2: Any, threads: Callable[[int], None], tmp_path: Path
+) -> None:
+    assert_read_alike(smollm2, questions(24), threads, tmp_path, SENTENCE_TOLERANCE_NATS)
 
 
 def assert_read_alike(

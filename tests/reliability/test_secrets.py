@@ -17,6 +17,8 @@ import subprocess
 import sys
 import threading
 import traceback
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,13 +29,14 @@ import pytest
 import undertow
 from broken_way import Wire, way
 from conftest import Cli
+from served_app import serving
 from undertow.models import _openai_http as http
 from undertow.models import pull
 from undertow.types import UndertowError
 
 pytest.importorskip("openai", reason="the api extra is not installed")
 PART_LETTERS = 8
-RUN = [
+RUN = (
     "run",
     "spurious-correlation",
     "-m",
@@ -44,7 +47,7 @@ RUN = [
     "20",
     "--concurrency",
     "2",
-]
+)
 
 
 @pytest.fixture
@@ -239,6 +242,20 @@ def test_the_password_of_pips_index_is_in_no_message_and_no_command_line(
             pull.pull("tiny")
     assert any("tiny-model" in line for line in lines)
     check_nowhere(secret, [*lines, "".join(traceback.format_exception(caught.value))], [cache])
+
+
+@pytest.mark.soak
+def test_the_page_shows_no_key_of_the_machine_that_serves_it(key: str, tmp_path: Path) -> None:
+    visitor = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(), urllib.request.ProxyHandler({}))
+    with serving(tmp_path) as address:
+        base = address.partition("?")[0].rstrip("/")
+        shown = []
+        for path in (address, f"{base}/", f"{base}/config"):
+            with visitor.open(path, timeout=60) as page:
+                shown.append(page.read().decode())
+        lines = command_lines()
+    assert "gradio" in shown[1]
+    check_nowhere(key, [*shown, lines], [tmp_path])
 
 
 @pytest.mark.slow

