@@ -86,7 +86,12 @@ def tiny_gpt2() -> Any:
 
 def tiny_gemma2() -> Any:
     """Scales its logits after the head, and attends within a sliding window in every other layer."""
-    shape = {"intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 64, "head_dim": 8}
+    shape: dict[str, Any] = {
+        "intermediate_size": 64,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+        "head_dim": 8,
+    }
     return network("Gemma2", **shape, sliding_window=8, final_logit_softcapping=0.5)
 
 
@@ -97,7 +102,7 @@ def tiny_bloom() -> Any:
 
 def tiny_gpt_neo(max_position_embeddings: int = 512) -> Any:
     """Attends within a window by the place in the pack, not by depth: a small tree would not show it."""
-    attention = {"attention_types": [[["global", "local"], 1]], "window_size": 64, "num_layers": 2}
+    attention: dict[str, Any] = {"attention_types": [[["global", "local"], 1]], "window_size": 64, "num_layers": 2}
     return network("GPTNeo", **attention, max_position_embeddings=max_position_embeddings)
 
 

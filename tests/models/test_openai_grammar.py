@@ -482,11 +482,11 @@ def test_most_probable_span_and_empty_passage_are_not_asked() -> None:
     assert seen.bodies == []
 
 
-def test_answer_that_is_cut_off_ends_with_its_last_whole_word() -> None:
-    for constraint, text, kept in ((SPAN, " The cats sl", "The cats"), (FREE, " a do", " a do")):
-        with serving(owned_by("llamacpp", lambda _, text=text: saying(text, "length"))) as seen:
-            (answer,) = answers_of(model_at(seen.url), [Writing("Answer:", CATS, constraint)])
-        assert answer.text == kept
+@pytest.mark.parametrize(("constraint", "text", "kept"), [(SPAN, " The cats sl", "The cats"), (FREE, " a do", " a do")])
+def test_answer_that_is_cut_off_ends_with_its_last_whole_word(constraint: str, text: str, kept: str) -> None:
+    with serving(owned_by("llamacpp", lambda _: saying(text, "length"))) as seen:
+        (answer,) = answers_of(model_at(seen.url), [Writing("Answer:", CATS, constraint)])
+    assert answer.text == kept
 
 
 def test_answer_may_be_empty_where_nothing_asks_for_words() -> None:
