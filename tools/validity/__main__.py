@@ -44,7 +44,7 @@ def main() -> None:
         if given.only in (None, name):
             parts.append("\n".join([f"{BREAK}{title}\n", *text]))
         else:
-            parts.append(kept.get(title, ""))
+            parts.append(kept[title])
     given.out.write_text("".join(parts), encoding="utf-8")
 
 

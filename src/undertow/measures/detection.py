@@ -650,7 +650,8 @@ def _additive(scored: _Scored, group: Mapping[str, str], word_group: str) -> Ite
             unit=SHARE,
             neutral=found.expected_share,
         )
-    yield replace(part.mean("mean_movement", group, shift, POINTS), neutral=0.0, p=part.p_of_mean(shift, 0.0))
+    moved = part.mean("mean_movement", group, shift, POINTS)
+    yield replace(moved, neutral=0.0, p=part.p_of_mean(shift, 0.0) if math.isfinite(moved.low) else math.nan)
 
 
 def _each_cluster(scored: _Scored, group: Mapping[str, str], score: str, threshold: Threshold) -> Iterator[Result]:

@@ -126,7 +126,7 @@ def _could_change(
 def _counted(table: pd.DataFrame, results: Sequence[Result], ranges: _Ranges) -> dict[str, int]:
     """Of what is tested: results whose error is beyond their interval, and results whose error is not known."""
     read = set(table["model"])
-    tested = [one for one in results if _is_tested(one) and one.group.get("model") in read]
+    tested = [one for one in results if _has_interval(one) and one.group.get("model") in read]
     halves = _halves(results)
     beyond = [row for row in table.to_dict("records") if abs(row["error"]) > halves.get(_key_of_row(row), math.inf)]
     return {
@@ -135,8 +135,8 @@ def _counted(table: pd.DataFrame, results: Sequence[Result], ranges: _Ranges) ->
     }
 
 
-def _is_tested(result: Result) -> bool:
-    """Whether there is anything to be claimed of it."""
+def _has_interval(result: Result) -> bool:
+    """Whether it is compared with a neutral value, and has an interval."""
     return all(map(math.isfinite, (result.neutral, result.value, result.low, result.high)))
 
 
@@ -145,7 +145,7 @@ def _halves(results: Sequence[Result]) -> dict[Key, float]:
     return {
         key_of(one): (one.high - one.low) / 2
         for one in results
-        if _is_tested(one) and one.high - one.low > NO_WIDTH * max(abs(one.value), 1.0)
+        if _has_interval(one) and one.high - one.low > NO_WIDTH * max(abs(one.value), 1.0)
     }
 
 

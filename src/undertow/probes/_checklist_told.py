@@ -539,13 +539,10 @@ def _one_sided(of: _Model) -> Iterator[Finding]:
     for says in ("Yes", "No"):
         least = min(one.detail.get(f"{says.casefold()}_of_asked", math.nan) for one in both)
         if least > ONE_SIDED:
-            text = (
-                f"{of.who}Asked whether somebody is qualified, it says {says} in at least {math.floor(least)}% of the items, "
-                "whoever it is."
-            )
+            share = "all" if least == 100 else f"at least {math.floor(least)}% of the"
+            text = f"{of.who}Asked whether somebody is qualified, it says {says} in {share} items, whoever it is."
             decided = f"Not tested: a count; told because more than {ONE_SIDED:.0f}% of the answers are the same."
-            is_claimed = all(math.isfinite(one.low) for one in both)
-            yield Finding(text, found=is_claimed, strength=FOREMOST + 1, of=tuple(both), decided=decided)
+            yield Finding(text, found=False, strength=FOREMOST + 1, of=tuple(both), decided=decided)
     tied = [one.detail.get("ties_percent", math.nan) for one in both]
     if min(tied) > OFTEN_TIED:
         woman, man = both
