@@ -15,11 +15,25 @@ import pytest
 import undertow
 from conftest import Cli
 from undertow import audit
+from undertow.models import toy
+from undertow.models.base import Found, Limits, Request
+from undertow.types import Floats
 
 PROBE = "spurious-correlation"
 pytestmark = pytest.mark.usefixtures("few_resamples")
 untold = pytest.mark.usefixtures("untold")
 """Not where a finished run is shared, which has its page."""
+
+
+@untold
+def test_measuring_anew_with_another_seed_is_another_run_in_the_same_place(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    first = undertow.run(PROBE, model="toy", w="date", limit=90, out=folder)
+    second = undertow.score(folder, seed=5)
+    assert second.manifest["run_key"] != first.manifest["run_key"]
+    assert undertow.open_run(folder).manifest["seed"] == 5
+    with pytest.raises(undertow.UndertowError, match="holds another run"):
+        undertow.run(PROBE, model="toy", w="date", limit=90, out=folder)
 
 
 @untold
@@ -50,6 +64,15 @@ def test_a_rewriting_that_was_cut_off_is_no_run_and_is_taken_up(tmp_path: Path) 
     assert (folder / "results.json").read_bytes() == results
     assert sorted(path.name for path in folder.iterdir() if path.name.startswith((".", "my"))) == ["my notes.txt"]
     assert first.manifest["run_key"] == undertow.open_run(folder).manifest["run_key"]
+
+
+@untold
+def test_w_names_lists_of_the_file_and_of_undertow(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    lists = 'season = ["spring", "summer", "autumn"]\nday = ["a", "b", "c"]\n'
+    path.write_text(f'templates = ["In {{w}}, {{blank}} ran."]\nwords = "pronouns"\n[w]\n{lists}')
+    run = undertow.run(PROBE, model="toy", challenge=str(path), w="season,date", out=tmp_path / "run")
+    assert list(run.observations["w_name"].unique()) == ["season", "date"]
 
 
 def test_library_without_torch_imports_little_and_runs_scores_and_retells(tmp_path: Path) -> None:
@@ -140,6 +163,22 @@ def test_a_second_run_computes_nothing_and_another_seed_asks_the_same(tmp_path: 
     assert other.results["value"].equals(first.results["value"])
 
 
+def test_how_a_model_was_read_is_told_of_stored_answers_too(tmp_path: Path) -> None:
+    from undertow.scoring.ask import ask
+    from undertow.scoring.store import AnswerStore
+
+    found = toy.find(Request("toy"))
+    assert found is not None
+    model = found.open()
+    assert isinstance(model, toy.Toy)
+    model.notes = ("read by ear",)
+    queries = [item.query for item in undertow.challenge.load("mgc").items()[:20]]
+    for n_computed in (20, 0):
+        with AnswerStore(tmp_path / "s") as store:
+            asked = ask(Found(found.card, lambda: model), queries, store, "exact", lambda done, total: None)
+        assert (asked.n_computed, asked.notes) == (n_computed, ("read by ear",))
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -160,3 +199,42 @@ def test_limits_keep_the_design_balanced(tmp_path: Path) -> None:
         date = run.observations[run.observations["w_name"] == "date"]
         assert (date["cluster"].nunique(), date["w"].nunique()) == (cells, values)
         assert (date["w"].iloc[0], date["w"].iloc[-1]) == ("1801", "2016")
+
+
+@untold
+def test_a_sentence_that_begins_with_its_blank_is_asked(tmp_path: Path) -> None:
+    run = undertow.run(PROBE, model="toy", challenge="mgt", w="date", limit=600, out=tmp_path / "run")
+    starts = run.observations[run.observations["text"].str.startswith("___")]
+    assert len(starts) > 0
+    # Nothing before the blank tells the date, and nothing after it depends on the pronoun: no drift there.
+    assert starts.groupby("w_index")["female"].mean().std() == pytest.approx(0, abs=1e-9)
+
+
+def test_a_dry_run_asks_nothing() -> None:
+    estimated = audit.dry_run(PROBE, "toy", w="date", limit=120)
+    assert (estimated.n_queries, estimated.n_distinct, estimated.n_stored) == (120, 120, 0)
+    assert estimated.n_tokens > 120
+    assert estimated.seconds > 0
+    assert estimated.memory_bytes > 0
+    assert audit.dry_run(PROBE, "toy", w="date", limit=120).n_stored == 0
+
+
+def test_the_toy_reads_trees_and_batches_alike() -> None:
+    from undertow.scoring.plan import plan, read_pack
+
+    found = toy.find(Request("toy"))
+    assert found is not None
+    model = found.open()
+    items = undertow.challenge.load("mgc").items()[:50]
+    encoded = [one for one in model.encode([item.query for item in items]) if not isinstance(one, Exception)]
+    assert len(encoded) == 50
+    values: dict[tuple[int, int], list[Floats]] = {}
+    for depth in (0, 100):
+        limits = Limits(60, depth)
+        for pack in plan(encoded, limits):
+            members = [encoded[index] for index in pack.queries]
+            read = read_pack(members, 60, (model.read_tree, model.read_batch), as_tree=pack.as_tree)
+            values |= {(depth, index): reads for index, reads in zip(pack.queries, read, strict=True)}
+    for index in range(50):
+        for one, other in zip(values[0, index], values[100, index], strict=True):
+            assert one.tolist() == other.tolist()

@@ -27,6 +27,7 @@ from undertow.types import (
     Generation,
     ModelCard,
     Query,
+    UndertowError,
 )
 
 Said = Callable[[Any], Answer | LostError]
@@ -86,8 +87,14 @@ def test_what_the_toy_can_do() -> None:
     checkup = examine(Request("toy:slope=-5"))
     by_tokens = {BLANK: (EXACT,), CONTINUATIONS: (EXACT,), CHOICE: (EXACT,), WRITING: (EXACT,)}
     assert dict(checkup.asks) == by_tokens | {GENERATION: (EXACT, PAPER)}
-    exact = "yes, by protocol exact"
-    assert list(kinds(checkup).values()) == [exact, exact, f"{exact} or paper", exact, exact, "no"]
+    assert list(kinds(checkup).values()) == [
+        "yes, by protocol exact",
+        "yes, by protocol exact",
+        "yes, by protocol exact or paper",
+        "yes, by protocol exact",
+        "yes, by protocol exact",
+        "no",
+    ]
     assert checkup.sentence == "In 1953, ___ became a mother."
     assert sum(checkup.percent.values()) == pytest.approx(100)
     # This toy gives he more than she in 1953, whatever the sentence says; the plain one gives she half a point more.
@@ -127,6 +134,16 @@ def test_a_model_that_can_be_asked_neither_or_is_cut_off_has_no_verdict(plant: P
     assert not asked
     plant({GENERATION: (EXACT,)}, lambda query: LostError("the line was cut"))
     assert "the line was cut" in examine(Request("planted")).verdict
+
+
+def test_each_kind_is_asked_by_a_protocol_of_its_own(plant: Plant) -> None:
+    asked = plant({BLANK: (EXACT,), GENERATION: (PAPER,)}, shares(female=0.5, male=0.2, neutral=0.1), "float32")
+    examine(Request("planted"))
+    assert {(type(query), protocol) for query, protocol in asked} == {(Blank, EXACT), (Generation, PAPER)}
+    # One word a group at a blank: one that a tokenizer does not know loses the whole sentence.
+    blank = asked[0][0]
+    assert isinstance(blank, Blank)
+    assert [option.fills for option in blank.options] == [("she",), ("he",), ("they",)]
 
 
 def test_a_model_that_gives_all_words_the_same_or_nothing_prefers_none(plant: Plant) -> None:
@@ -175,6 +192,21 @@ def test_what_is_not_shown_may_turn_the_verdict(
     assert "which is right" in checkup.verdict
 
 
+def test_a_precision_that_is_refused_does_not_end_the_check_up(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant({BLANK: (EXACT,)}, shares(female=0.5, male=0.2, neutral=0.1), "float32")
+    planted = models.find
+
+    def find(request: Request) -> Found:
+        if request.dtype == "bfloat16":
+            raise UndertowError("planted has no weights")
+        return planted(request)
+
+    monkeypatch.setattr(models, "find", find)
+    checkup = examine(Request("planted"))
+    assert checkup.dtype_note == "planted has no weights"
+    assert checkup.verdict.endswith("which is right")
+
+
 # Models with weights.
 
 
@@ -214,6 +246,32 @@ def checkup_of(cli: Cli, *arguments: str) -> Any:
     return json.loads(done.stdout, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
 
 
+def test_the_command_says_it_in_words(cli: Cli) -> None:
+    done = cli("doctor", "-m", "toy:slope=-5")
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in ("toy:slope=-5: toy", "In 1953, ___ became a mother.", "prefers male words", "bfloat16"):
+        assert words in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("revision", "shown", "of_size"),
+    [
+        ("toy version 1, slope 10.0", "toy version 1, slope 10.0", (1.35e8, "135 million")),
+        ("0123456789abcdef" * 4, "0123456789abcdef", (340, "340")),
+    ],
+)
+def test_only_a_hash_is_cut_and_small_models_have_parameters(
+    revision: str, shown: str, of_size: tuple[float, str], cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameters, size = of_size
+    card = {"family": "toy", "source": "here", "revision": revision, "readout": "mask"}
+    checkup = Checkup("toy", card, {"parameters": parameters}, {}, (), "", {}, "", 0.0, {}, "float32")
+    monkeypatch.setattr(doctor, "examine", lambda *_, **__: checkup)
+    printed = cli("doctor", "-m", "toy").stdout
+    assert printed.splitlines()[0].endswith(f" {shown}")
+    assert f"  {size} parameters\n" in printed
+
+
 def test_a_model_without_an_answer_is_told_of_in_words_and_json(plant: Plant, cli: Cli) -> None:
     plant({BLANK: (EXACT,)}, lambda query: Answer.none("it sneezed"), "float32")
     assert cli("doctor", "-m", "planted").stdout.count("it sneezed") == 3  # the known sentence, timing and precision
@@ -227,7 +285,6 @@ def test_the_command_says_it_in_json(cli: Cli) -> None:
     told = checkup_of(cli, "-m", "toy:slope=-5", "--no-compare")
     assert set(told) == set(Checkup.__dataclass_fields__)
     assert told["model"] == "toy:slope=-5"
-    assert "prefers male words" in cli("doctor", "-m", "toy:slope=-5").stdout
     assert (told["dtype_gap_nats"], told["dtype_flips"]) == (None, None)
     assert told["percent"]["male"] > told["percent"]["female"] > 0
 
@@ -248,28 +305,12 @@ def test_a_setting_of_a_family_reaches_it(cli: Cli, monkeypatch: pytest.MonkeyPa
     ("arguments", "words"),
     [
         (["-m", "toy", "--set", "nosuch=1"], ["nosuch=1", "base_url"]),
+        (["-m", "toy", "--set", "concurrency"], ["'concurrency'"]),
+        (["-m", "toy", "--set", "concurrency=many"], ["concurrency", "'many'"]),
         (["-m", "./nosuch"], ["nosuch"]),
+        (["-m", "toy", "--dtype", "int3"], ["'int3'"]),
         (["-m", "toy", "--device", "abacus"], ["'abacus'"]),
     ],
 )
 def test_what_cannot_be_examined_is_refused(arguments: list[str], words: list[str], cli: Cli) -> None:
     refused(cli("doctor", *arguments), *words)
-
-
-@pytest.mark.parametrize(
-    ("revision", "shown", "of_size"),
-    [
-        ("toy version 1, slope 10.0", "toy version 1, slope 10.0", (1.35e8, "135 million")),
-        ("0123456789abcdef" * 4, "0123456789abcdef", (340, "340")),
-    ],
-)
-def test_only_a_hash_is_cut_and_small_models_have_parameters(
-    revision: str, shown: str, of_size: tuple[float, str], cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parameters, size = of_size
-    card = {"family": "toy", "source": "here", "revision": revision, "readout": "mask"}
-    checkup = Checkup("toy", card, {"parameters": parameters}, {}, (), "", {}, "", 0.0, {}, "float32")
-    monkeypatch.setattr(doctor, "examine", lambda *_, **__: checkup)
-    printed = cli("doctor", "-m", "toy").stdout
-    assert printed.splitlines()[0].endswith(f" {shown}")
-    assert f"  {size} parameters\n" in printed

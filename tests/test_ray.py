@@ -14,17 +14,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import undertow
 from conftest import Cli
+from faulty_proxy import wait_until
 from undertow import engines
 from undertow.models.base import EXACT, Found
 from undertow.scoring import distributed
 from undertow.scoring.ask import Asked, ask
 from undertow.scoring.distributed import Cluster
 from undertow.scoring.store import AnswerStore
-from undertow.types import GENERATION, Answer, Generation, ModelCard, Option, Query, UndertowError, query_digest
+from undertow.types import (
+    GENERATION,
+    Answer,
+    Generation,
+    ModelCard,
+    Option,
+    Query,
+    UndertowError,
+    query_digest,
+)
 
 ray = pytest.importorskip("ray", reason="the ray extra is not installed")
 services = pytest.importorskip("ray._private.services", reason="the ray extra is not installed")
@@ -97,6 +108,21 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="module")
+def roomy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A small network with room for prompts."""
+    pytest.importorskip("torch", reason="the model extra is not installed")
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from tiny import saved
+
+    config = LlamaConfig(
+        vocab_size=320, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=1024, bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    return saved(tmp_path_factory.mktemp("network"), LlamaForCausalLM(config))
+
+
 # Whole runs.
 
 
@@ -109,22 +135,24 @@ def cut_off(done: int, total: int) -> None:
         raise CutOffError
 
 
-SENTENCES: dict[str, Any] = {"probe": PROBE, "w": "date", "limit": 1200}
+SENTENCES = {"probe": PROBE, "w": "date", "limit": 1200}
+PROMPTED = {"probe": PROBE, "w": "date", "limit": 780, "prompts": "A"}
+CHOICES = {"probe": "bias-identification", "documents": 24, "wordings": 1}
 
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("own_cluster", "one_thread")
+@pytest.mark.parametrize("asked", [SENTENCES, PROMPTED, CHOICES], ids=["sentences", "prompts", "choices"])
 def test_a_run_cut_off_and_taken_up_by_workers_of_which_one_is_killed_is_that_of_one_process(
-    network: Callable[[str], str], clusters: list[Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: dict[str, Any], roomy: str, clusters: list[Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = SENTENCES | {"model": network("tiny_llama")}
-    alone = undertow.run(out=tmp_path / "alone", **asked)
+    alone = undertow.run(model=roomy, out=tmp_path / "alone", **asked)
     assert not alone.observations["unscored"].any()
     monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "other cache"))
     with pytest.raises(CutOffError):
-        undertow.run(out=tmp_path / "shared", progress=cut_off, **asked)
+        undertow.run(model=roomy, out=tmp_path / "shared", progress=cut_off, **asked)
     killer = Killer(clusters)
-    run = undertow.run(engine="ray", workers=2, out=tmp_path / "shared", progress=killer, **asked)
+    run = undertow.run(model=roomy, engine="ray", workers=2, out=tmp_path / "shared", progress=killer, **asked)
     assert killer.killed
     assert results(run.folder) == results(alone.folder)
     # To the letter: what is missing inside of lists equals nothing, itself included.
@@ -261,6 +289,20 @@ def test_errors_of_the_model_and_other_models_end_the_run_in_their_words(own_clu
     assert opened(tmp_path) == n_opened
 
 
+@pytest.mark.soak
+def test_a_cluster_without_room_is_not_waited_for(own_cluster: None, tmp_path: Path) -> None:
+    class Other:
+        def is_there(self) -> bool:
+            return True
+
+    other = ray.remote(Other).options(num_cpus=1).remote()
+    assert ray.get(other.is_there.remote())
+    with Cluster(n_workers=1, patience_s=2.0) as cluster, pytest.raises(UndertowError) as error:
+        asked_of(made(tmp_path, lambda number, _: -1.0), cluster, tmp_path)
+    ray.kill(other)
+    assert "1 of 2 CPU" in str(error.value)
+
+
 STRANGER = """
 import sys
 from ray._raylet import GcsClient
@@ -289,6 +331,12 @@ def test_the_cluster_is_for_this_machine_and_this_process_alone(own_cluster: Non
 TOY = ("run", PROBE, "-m", "toy", "--w", "date", "--limit", "180", "--json")
 
 
+def left_of(cache: Path) -> list[int]:
+    """Processes that were started with this cache folder."""
+    processes = psutil.process_iter(["pid", "environ"])
+    return [one.pid for one in processes if (one.info["environ"] or {}).get("UNDERTOW_CACHE") == str(cache)]
+
+
 @pytest.mark.usefixtures("own_cluster", "untold", "few_resamples")
 def test_a_run_in_workers_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = undertow.run(PROBE, "toy", w="date", limit=60, out=tmp_path / "alone")
@@ -297,6 +345,17 @@ def test_a_run_in_workers_is_that_of_one_process(tmp_path: Path, monkeypatch: py
     assert run.manifest["engine"] == {"name": "ray", "workers": 2, "replaced": 0}
     assert run.manifest["counts"] == alone.manifest["counts"]
     assert results(run.folder) == results(alone.folder)
+
+
+@pytest.mark.soak
+def test_a_command_starts_a_cluster_and_ends_it(cli_process: Cli, tmp_path: Path, cache: Path) -> None:
+    alone = undertow.run(PROBE, "toy", w="date", limit=180, out=tmp_path / "alone")
+    environment = os.environ | {"UNDERTOW_CACHE": str(cache / "other")}  # by which its processes are known, too
+    done = cli_process(*TOY, "--out", "shared", "--engine", "ray", "--workers", "2", env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["counts"] == alone.manifest["counts"]
+    assert results(tmp_path / "shared") == results(tmp_path / "alone")
+    wait_until(lambda: left_of(cache / "other") == [])
 
 
 Head = tuple[str, dict[str, str], "subprocess.Popen[str]"]

@@ -1,6 +1,6 @@
 """Kill the process at any moment, run the same command again: nothing answered is asked again, and nothing differs.
 
-`make test` kills a run in tests/reliability/test_crashes.py; this kills the toy many times.
+`make test` kills a run in tests/reliability/test_crashes.py; these kill the toy many times, and the default model.
 """
 
 from __future__ import annotations
@@ -53,3 +53,24 @@ def test_toy_killed_many_times_ends_as_if_it_had_not_been(tmp_path: Path, monkey
     resumed, counts = finish(command, tmp_path / "killed", hash_seed=3)
     assert (resumed, counts["computed"]) == (whole, 600 - kept[-1])
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".killed")] == []
+
+
+@pytest.mark.model
+def test_default_model_killed_ends_as_if_it_had_not_been(
+    smollm2_found: object, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["run", "spurious-correlation", "-m", "smollm2", "--w", "date", "--limit", "450"]
+    whole, counts = finish(command, tmp_path / "whole", hash_seed=1)
+    assert counts["computed"] == 450
+    other = tmp_path / "other cache"
+    other.mkdir()
+    (other / "models").symlink_to(cache / "models")
+    monkeypatch.setenv("UNDERTOW_CACHE", str(other))
+    # At the first pack of two: a moment later, a fast machine may have read them all.
+    kill_once(command, tmp_path / "killed")
+    kept = n_stored()
+    assert 0 < kept < 450
+    resumed, counts = finish(command, tmp_path / "killed", hash_seed=3)
+    assert (resumed, counts["computed"]) == (whole, 450 - kept)
+    repeated, counts = finish(command, tmp_path / "again", hash_seed=3)
+    assert (repeated, counts["computed"]) == (whole, 0)

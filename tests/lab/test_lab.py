@@ -25,7 +25,18 @@ from conftest import Cli
 from made_once import made_once
 from refusal import refused
 from trained_models import model_rows
-from undertow.causal.planted import DECIDED_SHARE, TRADE_SHARE, Access, Known, World, Writing, draw_people, write_about
+from undertow.causal.planted import (
+    DECIDED_SHARE,
+    TRADE_SHARE,
+    Access,
+    Known,
+    World,
+    Writing,
+    draw_people,
+    drift_challenge,
+    sentence_challenge,
+    write_about,
+)
 from undertow.cli import lab as lab_command
 from undertow.lab import build as building
 from undertow.lab import finetuned
@@ -33,8 +44,9 @@ from undertow.lab import plan as planning
 from undertow.lab.build import Attempt, Built, make, read_built, read_tried, realised_slopes
 from undertow.lab.finetuned import over_seeds
 from undertow.lab.plan import Plan, Subject, the_world
-from undertow.lab.verify import _chance_verdict, _command, _of_smooth, _rise, apart, verify
+from undertow.lab.verify import _chance_verdict, _command, _of_smooth, _rise, apart, audit_model, verify
 from undertow.lab.work import Crew, side_by_side
+from undertow.models import train as training
 from undertow.models.train import CAUSAL, MASKED, Recipe
 from undertow.types import UndertowError
 
@@ -114,6 +126,41 @@ def planted_access() -> Access:
 
 
 @pytest.mark.soak
+def test_the_causal_family_reads_what_a_network_of_the_lab_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trained a little only, so that it says something; the likelihoods are taken from the network here, sentence by sentence."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(planning.STEPS, CAUSAL, 80)
+    monkeypatch.setattr(building, "ATTEMPTS", 1)
+    subject = Subject(CAUSAL, 0.65, 1, people=3_000)
+    make((str(tmp_path), subject))
+    (tmp_path / "held_out.toml").write_text(drift_challenge())
+    (tmp_path / "sentences.toml").write_text(sentence_challenge())
+    read = audit_model((str(tmp_path), subject.name))
+    frame = pd.read_parquet(tmp_path / "audits" / subject.name / "drift" / "observations.parquet")
+    folder = tmp_path / "models" / subject.name
+    tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
+
+    def log_likelihood(text: str) -> float:
+        tokens = torch.tensor([tokenizer(text)["input_ids"]])
+        with torch.inference_mode():
+            said = network(input_ids=tokens).logits[0, :-1].double().log_softmax(-1)
+        return float(said.gather(1, tokens[0, 1:, None]).sum())
+
+    some = frame[frame["w_name"] == "date"].iloc[::40]
+    assert len(some) > 30
+    for text, female in zip(some["text"], some["female"], strict=True):
+        she, he = (log_likelihood(text.replace("___", word)) for word in ("she", "he"))
+        assert female == pytest.approx(100 / (1 + math.exp(he - she)), abs=1e-3)
+    means = frame[frame["w_name"] == "date"].groupby("w_index")["female"].mean()
+    assert read.drifts["date"].value == pytest.approx(np.polyfit(means.index, means, 1)[0])
+
+
+@pytest.mark.soak
 def test_fine_tuned_heads_learn_the_direction_of_their_texts(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The base leans the other way, so that the direction is that of the fine-tuning."""
 
@@ -124,6 +171,11 @@ def test_fine_tuned_heads_learn_the_direction_of_their_texts(lab: Path, monkeypa
     monkeypatch.setattr(finetuned, "BASE", SUBJECT)
     monkeypatch.setattr(finetuned, "PEOPLE", 2_500)
     monkeypatch.setattr(finetuned, "STEPS", 120)
+    with monkeypatch.context() as patch:
+        for name, value in {"LEARNED_NATS": -1.0, "ATTEMPTS": 1}.items():
+            patch.setattr(building, name, value)
+        with pytest.raises(UndertowError, match="did not learn its corpus"):
+            finetuned.finetune_planted(lab, -0.65, 1)
     frame = finetuned.finetune_planted(lab, -0.65, 1)
     ways = [
         ("before", "as they are"),
@@ -145,6 +197,19 @@ def test_fine_tuned_heads_learn_the_direction_of_their_texts(lab: Path, monkeypa
     assert again["female_slope"].tolist() == frame["female_slope"].tolist()
     assert len(over_seeds(frame)) == 3
     assert pd.read_csv(finetuned.results_file(lab, -0.65))["kind"].tolist() == frame["kind"].tolist()
+
+
+@pytest.mark.soak
+def test_verification_of_one_model_judges_power_and_neither_scale_nor_coverage(lab: Path) -> None:
+    verified = verify(lab, jobs=1)
+    assert "Verification" in verified.report.read_text(encoding="utf-8")
+    scale, coverage, _, power = verified.verdicts
+    assert not scale[3]  # one slope makes no line
+    assert not coverage[3]
+    assert power[3]
+    models = pd.read_csv(verified.folder / "models.csv")
+    assert models["model"].tolist() == [SUBJECT.name] * 2
+    assert dict(zip(models["w_name"], models["found"], strict=True))["date"]
 
 
 def test_a_training_that_does_not_converge_is_repeated_longer_and_told(
@@ -224,11 +289,21 @@ def test_a_build_that_was_killed_at_any_moment_ends_as_if_it_had_not_been(
     shutil.copytree(older, whole)
     (truth,) = building.build(whole, plan)
     assert [attempt.steps for attempt in truth.attempts] == [2, 4]
+    finished: list[int] = []
+    run = training._Training.run
+
+    def counted_run(self: Any, progress: Any) -> Any:
+        told = run(self, progress)
+        finished.append(self.recipe.steps)
+        return told
+
+    quick.setattr(training._Training, "run", counted_run)
     moment, killed = 0, True
     while killed:
         moment += 1
         lab = tmp_path / f"{moment}"
         shutil.copytree(older, lab)
+        finished.clear()
         with pytest.MonkeyPatch.context() as patch:
             kill_at(patch, moment)
             try:
@@ -246,6 +321,11 @@ def test_a_build_that_was_killed_at_any_moment_ends_as_if_it_had_not_been(
         ]
         assert read_built(lab, plan) == [built]
         assert made_of(lab) == made_of(whole), moment
+        # What was trained is trained again only where it had not been given its folder.
+        assert len(finished) - len(set(finished)) <= (finished.count(2) > 1) + (finished.count(4) > 1) <= 1
+        again = len(finished)
+        building.build(lab, plan)
+        assert len(finished) == again
     assert moment > 12
 
 
@@ -394,6 +474,18 @@ def test_realised_slopes_by_hand() -> None:
     assert realised_slopes(said, world)["date"] == pytest.approx(100 * (share[2] - share[0]) / 2)
 
 
+def test_plans_hold_each_model_once_and_the_small_one_is_part_of_the_full_one() -> None:
+    small, full = planning.small(), planning.full()
+    names = [subject.name for subject in full.subjects]
+    assert len(names) == len(set(names))
+    assert set(small.subjects) < set(full.subjects)
+    assert Plan.from_json(full.as_json()) == full
+    assert len({subject.own_seed for subject in full.subjects}) == len(full.subjects)
+    unbiased = [subject for subject in full.subjects if not subject.strength and subject.trades == "unordered"]
+    assert len(unbiased) >= 20
+    assert {subject.strength for subject in small.subjects} >= {0.0, 0.65, -0.65}
+
+
 def beside(trades: str, drawn: str, alarms: int, n: int = 20) -> pd.DataFrame:
     """Unbiased models that are told apart, some of which drift along the date."""
     frame = pd.DataFrame([row for at in range(n) for row in model_rows(f"{trades}-{drawn}-{at}", "masked", 0.0)])
@@ -443,43 +535,6 @@ def test_a_plan_of_ones_own() -> None:
         planning.chosen([0.5, 2.0], [1])
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        (("build", "--small", "--out", "mine"), "mine"),
-        (("build", "--strength", "3"), "no probability"),
-        (("verify", "--out", "broken"), "plan.json"),
-        (("verify", "--out", "empty"), "no model"),
-        (("corpus", "mine/notes.txt"), "notes.txt"),
-        (("corpus", "new.jsonl", "--people", "2000000000"), "too many"),
-    ],
-)
-def test_bad_lab_command_is_refused(command: tuple[str, ...], said: str, cli: Cli, tmp_path: Path) -> None:
-    files = {"mine/notes.txt": "mine", "broken/plan.json": "[{", "empty/plan.json": "[]"}
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_text(text)
-    refused(cli("lab", *command), said)
-    assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
-
-
-def test_a_corpus_as_a_file(cli: Cli, tmp_path: Path) -> None:
-    done = cli("lab", "corpus", "planted.jsonl", "--people", "50", "--strength", "0.5", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (lab_command.DECIDED, lab_command.TRADE) == (DECIDED_SHARE, TRADE_SHARE)
-    known = json.loads(done.stdout)
-    assert known["slope of P(female | date, selected), points per step"] == pytest.approx(50 / 29)
-    rows = [json.loads(line) for line in (tmp_path / "planted.jsonl").read_text().splitlines()]
-    assert len(rows) == known["sentences"] == 200
-    keys = {"text", "masked", "date", "place", "shows_date", "shows_place", "gender", "person", "decided", "pronoun"}
-    for row in rows:
-        assert set(row) == keys
-        assert (row["masked"] is not None) == row["pronoun"]
-        assert row["shows_date"] == (row["date"] in row["text"])
-        if row["pronoun"]:
-            assert ("she" if row["gender"] == "female" else "he") in row["text"].lower().split()
-
-
 def test_the_command_that_repeats_a_lab(tmp_path: Path) -> None:
     def told(plan: Plan) -> str:
         return _command(tmp_path, plan).replace(str(tmp_path), "LAB")
@@ -504,9 +559,48 @@ def test_strength_of_any_access_is_the_rise_of_its_line() -> None:
     assert _rise(Known.of(Access(strength=0.65), the_world()).slopes()["date"], 30) == 0.65
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("build", "--small", "--out", "mine"), "mine"),
+        (("build", "--strength", "3"), "no probability"),
+        (("verify", "--out", "nowhere"), "nowhere"),
+        (("verify", "--out", "broken"), "plan.json"),
+        (("verify", "--out", "empty"), "no model"),
+        (("corpus", "mine/notes.txt"), "notes.txt"),
+        (("corpus", "new.jsonl", "--people", "2000000000"), "too many"),
+        (("corpus", "nowhere/new.jsonl"), "nowhere"),
+    ],
+)
+def test_bad_lab_command_is_refused(command: tuple[str, ...], said: str, cli: Cli, tmp_path: Path) -> None:
+    files = {"mine/notes.txt": "mine", "broken/plan.json": "[{", "empty/plan.json": "[]"}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    refused(cli("lab", *command), said)
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
+
+
 def test_what_is_not_defined_of_a_corpus_is_said(cli: Cli, tmp_path: Path) -> None:
     done = cli("lab", "corpus", "planted.jsonl", "--people", "1", "--access", "where(date == 1, 1e-9, 0)")
     assert (done.returncode, done.stderr) == (0, "")
     assert "not defined" in done.stdout
     assert "fewer than two values" in done.stdout
     assert "e-11" in done.stdout  # of a small share something is left
+
+
+def test_a_corpus_as_a_file(cli: Cli, tmp_path: Path) -> None:
+    done = cli("lab", "corpus", "planted.jsonl", "--people", "50", "--strength", "0.5", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (lab_command.DECIDED, lab_command.TRADE) == (DECIDED_SHARE, TRADE_SHARE)
+    known = json.loads(done.stdout)
+    assert known["slope of P(female | date, selected), points per step"] == pytest.approx(50 / 29)
+    rows = [json.loads(line) for line in (tmp_path / "planted.jsonl").read_text().splitlines()]
+    assert len(rows) == known["sentences"] == 200
+    keys = {"text", "masked", "date", "place", "shows_date", "shows_place", "gender", "person", "decided", "pronoun"}
+    for row in rows:
+        assert set(row) == keys
+        assert (row["masked"] is not None) == row["pronoun"]
+        assert row["shows_date"] == (row["date"] in row["text"])
+        if row["pronoun"]:
+            assert ("she" if row["gender"] == "female" else "he") in row["text"].lower().split()

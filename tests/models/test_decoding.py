@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-import answering
 from answering import answers, change_json, found_as
 from tiny import saved, tiny_gpt_neo
+from undertow import challenge
 from undertow.models import causal, decoding
-from undertow.models.base import EXACT, PAPER, PAPER_TOP, UnscorableError
+from undertow.models.base import EXACT, PAPER, PAPER_TOP, Request, TokenModel, UnscorableError
 from undertow.models.steps import EMPTY
 from undertow.models.templates import in_template
 from undertow.scoring.ask import ask, estimate
@@ -45,7 +44,10 @@ def prompts(n_tokens: int = 5, wanted: tuple[Option, ...] = SINGLES) -> list[Que
 Network = Callable[[str], str]
 
 
-opened = partial(answering.opened, causal)
+def opened(folder: str) -> Any:
+    found = causal.find(Request(folder, device="cpu"))
+    assert found is not None
+    return found.open()
 
 
 @pytest.fixture
@@ -205,8 +207,28 @@ def test_words_of_several_tokens_are_named(tmp_path: Path, model: Any) -> None:
 
 def test_a_dry_run_estimates_prompts(tmp_path: Path, model: Any) -> None:
     with AnswerStore(tmp_path / "s") as store:
-        estimated = estimate(found_as(model), prompts(), store, EXACT)
-    assert min(estimated.n_tokens - 9 * 5, estimated.seconds, estimated.memory_bytes) > 0
+        found = found_as(model)
+        estimated = estimate(found, prompts(), store, EXACT)
+        assert estimated.n_tokens > 9 * 5
+        assert estimated.seconds > 0
+        assert estimated.memory_bytes > 0
+        assert store.shelves() == []
+
+
+@pytest.mark.soak
+@pytest.mark.slow
+@pytest.mark.model
+def test_the_default_model_answers_a_prompt_as_its_own_greedy_search_does(smollm2: TokenModel, tmp_path: Path) -> None:
+    model: Any = smollm2
+    items = challenge.load("mgc").items()[::601]
+    answering = challenge.Answering(challenge.load_prompts("A,B"), max_tokens=6)
+    queries = [item.query for item in answering.items(items, challenge.watched({"f": ["she"], "m": ["he"]}))]
+    found = answers(model, queries, tmp_path / "s")
+    for query, answer in list(zip(queries, found, strict=True))[::3]:
+        assert isinstance(query, Generation)
+        text, probs = by_hand(model, query)
+        assert answer.text == text
+        assert np.nan_to_num(np.exp(answer.logprobs_nats)) == pytest.approx(probs, abs=1e-4)
 
 
 class _Masked:

@@ -36,7 +36,17 @@ from undertow.models.base import EXACT, Found, LostError, UnscorableError
 from undertow.places import store_file
 from undertow.scoring.ask import estimate
 from undertow.scoring.store import AnswerStore
-from undertow.types import BEST_SPAN, FREE, PASSAGE_TOKENS, SPAN, Answer, Choice, Generation, Option, Writing
+from undertow.types import (
+    BEST_SPAN,
+    FREE,
+    PASSAGE_TOKENS,
+    SPAN,
+    Answer,
+    Choice,
+    Generation,
+    Option,
+    Writing,
+)
 
 pytest.importorskip("openai", reason="the api extra is not installed")
 
@@ -103,6 +113,13 @@ def test_literal_by_hand(text: str, terminal: str) -> None:
     assert language(choice_grammar(ODD_LABELS)) == set(ODD_LABELS)
 
 
+@given(st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"])))
+def test_a_literal_says_what_it_is_of(text: str) -> None:
+    terminal = literal(text)
+    assert json.loads(terminal) == text
+    assert "\n" not in terminal
+
+
 def test_the_grammar_of_spans_by_hand() -> None:
     expected = (
         'root ::= " " (w0 | w1 | w2 | w3)\n'
@@ -161,22 +178,29 @@ def test_pieces_are_words_and_marks(passage: str, pieces: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "cut", "span", "words"),
+    ("text", "cut", "span"),
     [
-        (" cats sleep", False, "cats sleep", " cats sleep"),
-        ("The cats sl", True, "The cats", None),
-        (" cats sl", True, "cats", " cats"),
-        (" cats dogs", False, None, None),
-        (" sleep cats.", False, None, " sleep cats."),
-        (" cats dogs and", True, None, None),
-        ("The  cats", False, None, None),
+        (" cats sleep", False, "cats sleep"),
+        ("The cats sl", True, "The cats"),
+        ("dogs", True, None),
+        ("The  cats", False, None),
     ],
 )
-def test_what_is_written_is_of_the_passage_and_ends_with_a_word(
-    text: str, *, cut: bool, span: str | None, words: str | None
-) -> None:
+def test_a_span_is_a_piece_of_the_passage_and_ends_with_a_word(text: str, *, cut: bool, span: str | None) -> None:
     assert span_in(CATS, text, cut=cut) == span
-    assert Shuffled.of(pieces_of(CATS), " ").whole_in(text, cut=cut) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "cut", "kept"),
+    [
+        (" sleep cats.", False, " sleep cats."),
+        (" cats sl", True, " cats"),
+        (" cats sl", False, None),
+        (" cats dogs and", True, None),
+    ],
+)
+def test_words_in_any_order_are_those_of_the_passage(text: str, *, cut: bool, kept: str | None) -> None:
+    assert Shuffled.of(pieces_of(CATS), " ").whole_in(text, cut=cut) == kept
 
 
 # A scripted server.
@@ -360,6 +384,17 @@ def test_llama_cpp_that_reads_no_grammar_of_tokens_is_told_letters() -> None:
     assert 'it said "Failed to' in one_sentence(answer)
 
 
+def test_seed_depends_on_the_query_alone() -> None:
+    others = [Writing("Which words? Answer:", CATS, temperature=0.7, seed=seed) for seed in (3, 4)]
+    elsewhere = Writing("Other words? Answer:", CATS, temperature=0.7, seed=3)
+    with serving(owned_by("vllm", " x")) as seen:
+        scored(model_at(seen.url, concurrency=1), [*others, elsewhere])
+        scored(model_at(seen.url, concurrency=1), [others[0]])
+    seeds = [body["seed"] for body in seen.bodies]
+    assert seeds[0] == seeds[3]
+    assert len(set(seeds)) == 3
+
+
 def test_setting_says_which_server_it_is_and_nothing_is_found_out() -> None:
     with serving(owned_by("somebody", " race")) as seen:
         for name, key in (("llama.cpp", "grammar"), ("vllm", "structured_outputs")):
@@ -424,6 +459,14 @@ def test_server_that_names_no_owner_takes_no_grammar(listed: Reply) -> None:
         assert scored(model_at(seen.url), [WRITE])[0].text == "x"
 
 
+def test_owner_is_that_of_the_model_that_is_asked() -> None:
+    both = {"data": [{"id": "a", "owned_by": "vllm"}, {"id": "b", "owned_by": "me"}]}
+    with serving(lambda asked: Reply(both if asked.path == "/v1/models" else saying(" race"))) as seen:
+        assert "structured_outputs" in (scored(model_at(seen.url, "a"), [CHOICE]) and seen.bodies[0])
+        refusal(model_at(seen.url, "b"), [CHOICE], "owned by me")
+        refusal(model_at(seen.url, "c"), [CHOICE])
+
+
 def test_server_that_fails_when_it_is_asked_what_it_is() -> None:
     with serving(lambda asked: Reply({}, 503)) as seen:
         refusal(model_at(seen.url, retries=2), [CHOICE], "status 503", "127.0.0.1")
@@ -482,11 +525,22 @@ def test_most_probable_span_and_empty_passage_are_not_asked() -> None:
     assert seen.bodies == []
 
 
-@pytest.mark.parametrize(("constraint", "text", "kept"), [(SPAN, " The cats sl", "The cats"), (FREE, " a do", " a do")])
-def test_answer_that_is_cut_off_ends_with_its_last_whole_word(constraint: str, text: str, kept: str) -> None:
-    with serving(owned_by("llamacpp", lambda _: saying(text, "length"))) as seen:
+@pytest.mark.parametrize(
+    ("constraint", "text", "kept"),
+    [
+        (SPAN, " The cats sl", "The cats"),
+        (PASSAGE_TOKENS, " sleep sleep The ca", " sleep sleep The"),
+        (FREE, " a do", " a do"),
+        (PASSAGE_TOKENS, " sl", None),
+    ],
+)
+def test_answer_that_is_cut_off_ends_with_its_last_whole_word(constraint: str, text: str, kept: str | None) -> None:
+    with serving(owned_by("llamacpp", lambda body: saying(text, "length"))) as seen:
         (answer,) = answers_of(model_at(seen.url), [Writing("Answer:", CATS, constraint)])
-    assert answer.text == kept
+    if kept is None:
+        assert "'sl'" in one_sentence(answer)
+    else:
+        assert answer.text == kept
 
 
 def test_answer_may_be_empty_where_nothing_asks_for_words() -> None:
@@ -574,11 +628,47 @@ def test_examples_without_room_are_left_out_from_the_front(owner: str, too_long:
 
 # The real server.
 
+AGREEMENT = 0.8
+"""Share of greedy labels that our own network comes to as well; set before any was seen.
+
+They may differ: llama.cpp rounds activations to 8 bits, which moves log-probabilities by some tenths of a nat. Under a grammar of
+letters it was 5 of 24 sentences, since *animals* was begun with the token for *a*; under one of tokens it is 23 of 24.
+"""
 TOPICS = (" animals", " food", " music", " sports", " weather")
+MILD = (
+    "The cat slept on the warm sofa.",
+    "We had soup and fresh bread.",
+    "She plays the violin every day.",
+    "The team scored two late goals.",
+    "It rained all morning.",
+    "A dog barked at the mailman.",
+    "He baked an apple pie.",
+    "The band recorded a new song.",
+    "They ran a race in the park.",
+    "Snow covered the whole town.",
+    "The horse drank from the river.",
+    "The choir sang in the hall.",
+)
+
+
+@pytest.mark.soak
+@pytest.mark.model
+@pytest.mark.slow
+def test_greedy_labels_of_the_real_server_agree_with_our_own_network(
+    llama_server: str,  # noqa: F811
+    smollm2: Any,
+) -> None:
+    queries = [Choice(f"{text} This sentence is about", TOPICS) for text in MILD]
+    served = scored(real_at(llama_server), queries)
+    own = {place: answer for some in smollm2.answer(queries, EXACT) for place, answer in some.items()}
+    assert {answer.text for answer in served} <= {label.strip() for label in TOPICS}
+    agreed = [answer.text == own[place].text for place, answer in enumerate(served)]
+    assert len({own[place].text for place in own}) > 1
+    assert sum(agreed) >= AGREEMENT * len(agreed)
 
 
 @pytest.mark.model
-@pytest.mark.soak
+@pytest.mark.slow
 def test_first_tokens_of_the_real_server_agree_with_our_own_network(
     llama_server: str,  # noqa: F811
     smollm2: Any,
@@ -629,7 +719,24 @@ def test_labels_and_spans_of_the_real_server_are_within_their_limits(llama_serve
 
 
 @pytest.mark.model
-@pytest.mark.soak
+@pytest.mark.slow
+def test_free_writing_of_the_real_server_is_no_longer_than_the_passage_and_ends_with_the_line(
+    llama_server: str,  # noqa: F811
+    smollm2: Any,
+) -> None:
+    queries = [
+        Writing("Once upon a time there was a", CATS, temperature=1.0, seed=seed, line_ends=True) for seed in (1, 2, 3)
+    ]
+    answers = scored(real_at(llama_server), queries)
+    most = len(smollm2.tokenizer(f" {CATS}")["input_ids"])
+    assert all(len(smollm2.tokenizer(answer.text)["input_ids"]) <= most for answer in answers)
+    assert not any("\n" in answer.text for answer in answers)
+    assert len({answer.text for answer in answers}) > 1
+    assert [answer.text for answer in scored(real_at(llama_server, concurrency=1), queries[:1])] == [answers[0].text]
+
+
+@pytest.mark.model
+@pytest.mark.slow
 def test_examples_that_the_real_server_has_no_room_for(llama_server: str) -> None:  # noqa: F811
     shots = ("long " * 1100 + "\n", "Sky: weather\n", "Violin: music\n")
     fits = Choice("Soup:", TOPICS, shots=shots)

@@ -6,11 +6,14 @@ import hashlib
 import json
 import math
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -77,6 +80,22 @@ def test_losses_are_those_of_the_network_itself(architecture: str, tmp_path: Pat
     # Beside a longer text, so that padding is shown to change nothing.
     longer = Question("In the north, in the north, ", " sold the old mill and kept bees.", ("he", "she"), 0)
     assert choice_losses(folder, [question, longer])[0] == pytest.approx(by_hand, abs=1e-5)
+
+
+@pytest.mark.soak
+def test_the_same_seed_gives_the_same_weights_in_every_process_and_another_does_not(tmp_path: Path) -> None:
+    here = weights(train(lessons(), SMALL, tmp_path / "here").folder)
+    script = (
+        "import sys; sys.path[:0] = [sys.argv[1]]\n"
+        "from pathlib import Path\n"
+        "from models.test_train import SMALL, lessons\n"
+        "from undertow.models.train import train\n"
+        "train(lessons(), SMALL, Path(sys.argv[2]))\n"
+    )
+    command = [sys.executable, "-c", script, str(Path(__file__).parent.parent), str(tmp_path / "there")]
+    subprocess.run(command, check=True, capture_output=True)
+    assert weights(tmp_path / "there") == here
+    assert weights(train(lessons(), replace(SMALL, seed=2), tmp_path / "other").folder) != here
 
 
 class _Killed(Exception):  # noqa: N818 - what a signal does
@@ -227,6 +246,14 @@ def test_a_finished_training_is_not_done_again_and_another_is_not_put_over_it(tm
         train(lessons(62), SMALL, tmp_path / "it")
 
 
+def test_every_text_is_learned_once_before_any_is_learned_again() -> None:
+    corpus = training._Corpus.of(lessons(50), SMALL)
+    order = training._Training(corpus, SMALL, training._Kept(Path("nowhere"), {}))._order()
+    batches = [next(order) for _ in range(4)]
+    assert sorted(np.concatenate(batches).tolist()) == list(range(50))
+    assert [len(batch) for batch in batches].count(16) == 3
+
+
 @pytest.mark.parametrize(
     ("made", "said"),
     [
@@ -237,6 +264,8 @@ def test_a_finished_training_is_not_done_again_and_another_is_not_put_over_it(tm
         (lambda place: Recipe(MASKED, width=10, heads=4), "4 heads"),
         (lambda place: Recipe(MASKED, learning_rate=float("nan")), "learning_rate"),
         (lambda place: Recipe(MASKED, target_masked=0.0), "target_masked"),
+        (lambda place: Recipe(MASKED, other_weight=-0.1), "other_weight"),
+        (lambda place: Recipe(MASKED, vocabulary=0), "vocabulary"),
     ],
 )
 def test_what_cannot_be_trained_is_one_sentence(made: object, said: str, tmp_path: Path) -> None:
