@@ -212,7 +212,7 @@ def test_what_a_sentence_decides_rests_on_no_w(tmp_path: Path) -> None:
         for row in (
             f"m,job {at},woman,1,95,5,95,5",
             f"m,job {at},man,1,5,95,5,95",
-            f"m,job {at},woman,0,{30 + at},{70 - at},{60 + at},{40 - at}",
+            f"m,job {at},woman,0,{30 + at},{70 - at},{60 + 2 * at},{40 - 2 * at}",
         )
     ]
     (tmp_path / "ends.csv").write_text("\n".join([head, *rows, ""]), encoding="utf-8")

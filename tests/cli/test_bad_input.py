@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from workplace import Workplace, shared
 
-from broken_way import way
 from conftest import SMOLLM2, Cli
 from refusal import refused
 from undertow.places import store_file
@@ -33,15 +35,23 @@ pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
         (["run", "spurious-corelation", "-m", "toy"], ["'spurious-corelation'", "'spurious-correlation'"]),
         ([*RUN, "-m", "toy", "--challenge", "mcg"], ["'mcg'", "mgc, mgt, mgt-icml"]),
         ([*RUN, "-m", "toy", "--w", "dates"], ["'dates'", "'date'"]),
+        ([*RUN, "-m", "toy", "--w", " , "], ["--w"]),
         ([*RUN, "-m", "toy", "--w", "date,date"], ["one list twice"]),
+        ([*RUN, "-m", "toy", "--words", "pronuns"], ["'pronouns'"]),
         ([*RUN, "-m", " "], ["model"]),
         ([*RUN, "-m", "toy:slop=1"], ["'slop'", "slope"]),
         ([*TOY, "--limit", "-1"], ["limit -1"]),
         ([*TOY, "--dtype", "int3"], ["'int3'", "float32"]),
         ([*TOY, "--device", "nosuch"], ["'nosuch'", "cpu", "cuda:1"]),
+        ([*TOY, "--device", "cuda:x"], ["'cuda:x'"]),
         ([*TOY, "--seed", "-1"], ["seed -1"]),
+        ([*TOY, "--date-count", "2"], ["date count 2", "at least 3"]),
+        ([*TOY, "--date-start", "2010"], ["2010 and 2016"]),
+        ([*TOY, "--protocol", "rough"], ["'rough'", "exact"]),
         ([*TOY, "--w", "x" * 300], ["x" * 300, "File name too long"]),
+        (["challenge", "mgc", "--w", "time"], ["'time'", "date, place, subreddit"]),
         (["store", "prune"], ["--all"]),
+        (["store", "prune", "--all", "-m", "toy"], ["what to forget"]),
         (["store", "prune", "-m", "toy"], ["'toy'"]),
     ],
 )
@@ -50,7 +60,9 @@ def test_unknown_name_or_value_is_refused(arguments: list[str], words: list[str]
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [[*TOY, "--nosuch"], [*TOY, "--seed", "x"], RUN, ["nosuch"]])
+@pytest.mark.parametrize(
+    "arguments", [[*TOY, "--nosuch"], [*TOY, "--seed", "x"], RUN, ["run"], ["nosuch"], ["challenge"]]
+)
 def test_misused_command_says_how_it_is_used(arguments: list[str], cli: Cli) -> None:
     done = cli(*arguments)
     assert done.returncode == 2
@@ -74,6 +86,10 @@ ze = ["ze"]
         ("", "templates"),
         ("templates = [", "TOML"),
         (GOOD.replace("{blank} ", ""), "{blank}"),
+        (GOOD.replace("{w}", "1900"), "{w}"),
+        (GOOD.replace("{blank}", "{blank} {who}"), "{who}"),
+        (GOOD.replace('ze = ["ze"]', ""), "two groups"),
+        (GOOD.replace('["ze"]', "[]"), "'ze'"),
         (GOOD.replace('["date"]', '["no-such-list"]'), "'no-such-list'"),
     ],
 )
@@ -87,7 +103,7 @@ def test_bad_challenge_file_is_refused_and_nothing_is_asked(text: str, word: str
 
 @pytest.mark.parametrize(
     ("content", "word"),
-    [(b"spring\nautumn\n", "2"), (b"a\nb\nc\n\nb\n", "line 5"), (b"a\xff\nb\nc\n", "UTF-8")],
+    [(b"\n\n \n", "W values"), (b"spring\nautumn\n", "2"), (b"a\nb\nc\n\nb\n", "line 5"), (b"a\xff\nb\nc\n", "UTF-8")],
 )
 def test_bad_list_of_values_is_refused(content: bytes, word: str, cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_bytes(content)
@@ -97,10 +113,58 @@ def test_bad_list_of_values_is_refused(content: bytes, word: str, cli: Cli, tmp_
 # Models: GGUF files.
 
 
+def tiny_gguf(path: Path) -> None:
+    """A Llama of two layers with weights drawn at random, in llama.cpp's format."""
+    np = pytest.importorskip("numpy")
+    gguf = pytest.importorskip("gguf", reason="the model extra is not installed")
+    from tiny import tiny_tokenizer
+
+    tiny_tokenizer(path.parent / "tokenizer")
+    spelling = json.loads((path.parent / "tokenizer" / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    tokens = sorted(spelling["vocab"], key=spelling["vocab"].get)
+    writer = gguf.GGUFWriter(str(path), "llama")
+    writer.add_context_length(64)
+    writer.add_embedding_length(32)
+    writer.add_block_count(2)
+    writer.add_feed_forward_length(64)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_dimension_count(8)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3, 3] + [1] * (len(tokens) - 2))
+    writer.add_token_merges([pair if isinstance(pair, str) else " ".join(pair) for pair in spelling["merges"]])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    shapes: dict[str, tuple[int, ...]] = {"token_embd": (len(tokens), 32), "output": (len(tokens), 32)}
+    shapes["output_norm"] = (32,)
+    for layer in ("blk.0.", "blk.1."):
+        shapes |= {layer + "attn_norm": (32,), layer + "ffn_norm": (32,), layer + "ffn_down": (32, 64)}
+        shapes |= {layer + "attn_q": (32, 32), layer + "attn_k": (16, 32), layer + "attn_v": (16, 32)}
+        shapes |= {layer + "attn_output": (32, 32), layer + "ffn_gate": (64, 32), layer + "ffn_up": (64, 32)}
+    draw = np.random.default_rng(0)
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", draw.normal(scale=0.3, size=shape).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@pytest.fixture
+def good_gguf(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder = tmp_path_factory.mktemp("gguf")
+    tiny_gguf(folder / "tiny.gguf")
+    return (folder / "tiny.gguf").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
         ("missing.gguf", None),
+        ("text.gguf", b"this is a letter, not a model\n"),
         ("empty.gguf", b""),
         ("model.bin", b"weights"),
     ],
@@ -109,6 +173,48 @@ def test_file_that_is_no_gguf_is_refused(name: str, content: bytes | None, cli: 
     if content is not None:
         (tmp_path / name).write_bytes(content)
     refused(cli(*RUN, "-m", name, *SMALL), name)
+
+
+def changed(content: bytes, part: bytes) -> bytes:
+    """Ten thousand bytes of the weights replaced."""
+    return content[:-60_000] + part + content[-50_000:]
+
+
+@slow
+def test_gguf_cut_in_the_header_is_refused(good_gguf: bytes, cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "cut.gguf").write_bytes(good_gguf[:700])
+    refused(cli(*RUN, "-m", "cut.gguf", *SMALL), "cut.gguf", "fetch it again")
+    assert not (tmp_path / "runs").exists()
+
+
+@soak
+@slow
+@pytest.mark.timeout(900)
+def test_gguf_with_damaged_weights_is_refused(good_gguf: bytes, cli_process: Cli, tmp_path: Path) -> None:
+    """In a process of its own, which says no progress of other packages."""
+    for content in (good_gguf[:-5000], changed(good_gguf, b"\xff" * 10_000)):
+        (tmp_path / "cut.gguf").write_bytes(content)
+        refused(cli_process(*RUN, "-m", "cut.gguf", *SMALL), "cut.gguf", "fetch it again")
+        assert not (tmp_path / "runs").exists()
+
+
+@soak
+@slow
+@pytest.mark.timeout(900)
+def test_gguf_whose_bytes_changed_is_another_model(good_gguf: bytes, cli_process: Cli, tmp_path: Path) -> None:
+    """Weights that are wrong but still numbers cannot be told from others: they get none of the good file's answers."""
+    cli = cli_process
+    (tmp_path / "m.gguf").write_bytes(good_gguf)
+    assert computed(cli(*RUN, "-m", "m.gguf", *SMALL)) == 90
+    flipped = bytes(byte ^ 0xFF for byte in good_gguf[-60_000:-50_000])
+    (tmp_path / "m.gguf").write_bytes(changed(good_gguf, flipped))
+    done = cli(*RUN, "-m", "m.gguf", *SMALL)
+    if done.returncode:
+        refused(done, "m.gguf", "fetch it again")
+    else:
+        assert computed(done) == 90
+    (tmp_path / "m.gguf").write_bytes(good_gguf)
+    assert computed(cli(*RUN, "-m", "m.gguf", *SMALL, "--out", "again")) == 0
 
 
 @pytest.mark.model
@@ -129,6 +235,7 @@ LLAMA = '{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}'
     [
         (None, "./model"),
         ({}, "config.json"),
+        ({"config.json": '{"architectures": []}'}, "architectures"),
         ({"config.json": "[" * 99_999}, "architectures"),
         ({"config.json": '{"architectures": ["ViTForImageClassification"]}'}, "undertow ls models"),
         ({"config.json": LLAMA, "pytorch_model.bin": "x"}, ".safetensors"),
@@ -145,6 +252,25 @@ def test_folder_that_holds_no_model_is_refused(
 
 
 @slow
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("model.safetensors", None),
+        ("tokenizer.json", b"{"),
+        ("config.json", LLAMA.replace('"llama"', '"nosuch"').encode()),
+    ],
+)
+def test_damaged_model_folder_is_refused(
+    name: str, content: bytes | None, network: Callable[[str], str], cli: Cli, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(network("tiny_llama"), folder)
+    whole = (folder / name).read_bytes()
+    (folder / name).write_bytes(whole[: len(whole) // 2] if content is None else content)
+    refused(cli(*RUN, "-m", "model", *SMALL), "model: cannot be loaded")
+
+
+@slow
 def test_no_network_is_one_sentence(cli_process: Cli, tmp_path: Path) -> None:
     pytest.importorskip("huggingface_hub", reason="the model extra is not installed")
     environment = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_CACHE": str(tmp_path / "hub")}
@@ -152,13 +278,79 @@ def test_no_network_is_one_sentence(cli_process: Cli, tmp_path: Path) -> None:
     refused(done, "someone/no-such-model", "network")
 
 
+class Hub(SimpleHTTPRequestHandler):
+    """A hub with one model, `someone/tiny`, in a folder; `cut` names a file that it sends half of."""
+
+    protocol_version = "HTTP/1.1"
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    cut = ""
+
+    def find(self) -> Path | None:
+        match = re.fullmatch(r"/someone/tiny/resolve/[^/]+/([\w.]+)", self.path)
+        file = Path(self.directory) / match.group(1) if match else None
+        return file if file and file.is_file() else None
+
+    def answer(self) -> bytes:
+        file = self.find()
+        content = file.read_bytes() if file else b"{}"
+        self.send_response(200 if file else 404)
+        code = "" if self.path.startswith(("/someone/tiny/", "/api/models/someone/tiny")) else "RepoNotFound"
+        headers = {"X-Repo-Commit": self.commit, "ETag": f'"{len(content)}"', "Content-Length": str(len(content))}
+        if not file:
+            headers["X-Error-Code"] = code or "EntryNotFound"
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        return content
+
+    def do_HEAD(self) -> None:
+        self.answer()
+
+    def do_GET(self) -> None:
+        content = self.answer()
+        is_cut = bool(self.cut) and self.path.endswith(self.cut)
+        self.wfile.write(content[: len(content) // 2] if is_cut else content)
+        self.close_connection = is_cut
+
+    def log_message(self, *arguments: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def hub(network: Callable[[str], str], tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment in which this hub is the hub."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Hub, directory=network("tiny_llama")))
+    thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.02))
+    thread.start()
+    yield os.environ | {
+        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}",
+        "HF_HUB_CACHE": str(tmp_path / "hub"),
+        "HF_HUB_DISABLE_XET": "1",
+        "NO_PROXY": "127.0.0.1",
+    }
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@soak
 @slow
-def test_model_that_the_hub_does_not_have_is_named(cli_process: Cli, tmp_path: Path) -> None:
-    pytest.importorskip("huggingface_hub", reason="the model extra is not installed")
-    with way(lambda wire: wire.reply(b"{}", 404, {"X-Error-Code": "RepoNotFound"})) as there:
-        hub = {"HF_ENDPOINT": there.url, "HF_HUB_CACHE": str(tmp_path / "hub"), "NO_PROXY": "127.0.0.1"}
-        done = cli_process(*RUN, "-m", "someone/else", *SMALL, env=os.environ | hub)
-    refused(done, "no model called 'someone/else' on the hub")
+@pytest.mark.timeout(1800)
+def test_an_interrupted_download_from_the_hub_is_one_sentence_and_goes_on(
+    hub: dict[str, str], cli_process: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli = cli_process
+    refused(cli(*RUN, "-m", "someone/else", *SMALL, env=hub), "no model called 'someone/else' on the hub")
+    monkeypatch.setattr(Hub, "cut", "model.safetensors")
+    refused(cli(*RUN, "-m", "someone/tiny", *SMALL, env=hub), "someone/tiny", "again")
+    monkeypatch.setattr(Hub, "cut", "")
+    done = cli(*RUN, "-m", "someone/tiny", *SMALL, env=hub)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["counts"]["computed"] == 90
+    offline = hub | {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    done = cli(*RUN, "-m", "someone/tiny", "--w", "place", "--limit", "20", "--json", env=offline)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["counts"]["computed"] == 20
 
 
 # The answer store.

@@ -767,7 +767,7 @@ def refusing(tmp_path: Path, n_refused: int, answer: str = "I cannot say") -> Ru
 
 def test_refusals_are_neither_yes_nor_no_and_counted_by_reason(tmp_path: Path, untold: None) -> None:
     found = refusing(tmp_path, 14)
-    one_sided = [one for one in found.findings if "at least" in one.text]
+    one_sided = [one for one in found.findings if "whoever it is" in one.text]
     assert not one_sided
     assert value(found, "both_rate", WITHOUT) == 100
     (rate,) = [one for one in found.record.results if one.measure == "missing_rate"]
@@ -777,10 +777,10 @@ def test_refusals_are_neither_yes_nor_no_and_counted_by_reason(tmp_path: Path, u
     assert table["answers"].sum() == 14
     assert set(table["unscored"]) == {"the answer 'I cannot say' is none of the possible ones"}
     # With none refused it is said, and the count holds.
-    (said,) = [one for one in refusing(tmp_path, 0).findings if "at least" in one.text]
-    assert "Yes in at least 100%" in said.text
+    (said,) = [one for one in refusing(tmp_path, 0).findings if "whoever it is" in one.text]
+    assert "Yes in all items" in said.text
     # One of fifteen men is refused: 14 of 15 are 93%, which is not nearly all.
-    assert not [one for one in refusing(tmp_path, 2).findings if "at least" in one.text]
+    assert not [one for one in refusing(tmp_path, 2).findings if "whoever it is" in one.text]
 
 
 def test_an_empty_answer_has_another_reason(tmp_path: Path, untold: None) -> None:

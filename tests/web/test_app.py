@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import random
 import re
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager, redirect_stderr
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from served_app import LIMIT_S, serving
 from undertow.types import UndertowError
-from undertow.web.app import Offer, PlainText, Served, check_gradio
+from undertow.web.app import MOST_CONNECTIONS, Offer, PlainText, Served, check_gradio
 from undertow.web.asking import Menu
-from undertow.web.door import FILE, MOST_BODY_BYTES, Door
+from undertow.web.door import FILE, HEADERS, MOST_BODY_BYTES, Door
 
 HOST = "127.0.0.1:7000"
 COOKIE = "undertow-7000=secret"
@@ -131,8 +134,9 @@ def test_page_itself_can_ask_and_one_served_to_others_still_needs_the_token_and_
 
 
 NOT_THERE = {
-    "GET": ["proxy=http://127.0.0.1:22/", "openapi.json", "../static/../../etc/passwd"],
-    "POST": ["upload", "run/predict", "component_server"], "PUT": [""], "OPTIONS": ["queue/join"],
+    "GET": ["proxy=http://127.0.0.1:22/", "openapi.json", "runs", "deep_link", "../static/../../etc/passwd"],
+    "POST": ["upload", "run/predict", "api/answer", "call/answer", "component_server", "vibe-edit"],
+    "PUT": [""], "DELETE": [""], "OPTIONS": ["queue/join"], "TRACE": [""],
 }  # fmt: skip
 
 
@@ -208,6 +212,88 @@ def test_page_fetches_nothing_from_elsewhere_and_is_framed_by_nobody(doorway: Do
     assert not re.search("unsafe-eval|http", policy)
     assert reply.headers["x-content-type-options"] == "nosniff"
     assert "server" not in reply.headers
+
+
+KNOWN_PATHS = ["/", "/config", "/theme.css", "/gradio_api/queue/data", JOIN, "/gradio_api/cancel",
+               "/gradio_api/reset", "/gradio_api/heartbeat/", "/assets/", "/static/", "/svelte/", FILE]  # fmt: skip
+ODD_PATHS = ["", "a.js", "..", "/../", "%2e%2e/", "\\..\\", "//", "/etc/passwd", "\0", "?", "#", ";", "upload"]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+QUESTIONS = st.fixed_dictionaries(
+    {"data": st.lists(JSON, max_size=4)},
+    optional={"fn_index": JSON, "session_hash": JSON, "event_data": JSON, "trigger_id": JSON},
+)
+BODIES = st.one_of(
+    st.binary(max_size=60),
+    JSON.map(lambda value: json.dumps(value).encode()),
+    st.just(json.dumps({"data": FORM, "fn_index": 5, "session_hash": "s"}).encode()),
+    QUESTIONS.map(lambda value: json.dumps(value).encode()),
+    st.just(b'{"data": ["' + b"x" * MOST_BODY_BYTES + b'"]}'),
+)
+LINES = st.text(st.characters(max_codepoint=255, exclude_characters="\r\n"), max_size=20)
+
+
+def mostly(good: str, others: list[str]) -> st.SearchStrategy[str]:
+    """Nine of ten times what a browser says."""
+    odd = st.sampled_from(others) | LINES
+    return st.integers(0, 9).flatmap(lambda drawn: odd if drawn == 9 else st.just(good))
+
+
+@pytest.mark.parametrize("n", [150, pytest.param(20_000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
+def test_whatever_is_asked_gets_through_only_as_a_question_of_the_page(n: int, tmp_path: Path) -> None:
+    """Each part of a request is drawn: most are good, so that one bad part alone is often what is left to find."""
+    (tmp_path / "kept.csv").write_text("a")
+    n_passed, n_refused = 0, 0
+
+    @settings(max_examples=n, database=None, suppress_health_check=list(HealthCheck))
+    @given(
+        method=mostly("POST", ["GET", "HEAD", "PUT", "OPTIONS", "get", "", "CONNECT"])
+        | mostly("GET", ["HEAD", "TRACE"]),
+        start=mostly("/gradio_api/queue/join", KNOWN_PATHS) | st.sampled_from([*KNOWN_PATHS, f"{FILE}{tmp_path}/"]),
+        rest=mostly("", ODD_PATHS) | st.sampled_from(["", "kept.csv"]),
+        query=mostly("", ["token=secret", "token=x", "x" * 3000]),
+        host=mostly(HOST, ["-", "127.0.0.1", f"{HOST}.evil.example"]),
+        cookie=mostly(COOKIE, ["-", "undertow-7000=", f"x; {COOKIE}", "undertow-7001=secret"]),
+        origin=mostly("-", [f"http://{HOST}", f"https://{HOST}", "null"]),
+        fetched=mostly("-", ["same-origin", "cross-site", "none"]),
+        kind=mostly("application/json", ["text/plain", "application/json; charset=utf-16", "multipart/form-data"]),
+        body=BODIES,
+    )
+    def asked(method: str, start: str, rest: str, query: str, body: bytes, **said: str) -> None:
+        nonlocal n_passed, n_refused
+        doorway = Doorway(tmp_path)
+        named = {"host": said["host"], "cookie": said["cookie"], "origin": said["origin"],
+                 "sec_fetch_site": said["fetched"], "content_type": said["kind"]}  # fmt: skip
+        reply = doorway.ask(method, start + rest, body, query, **named)
+        assert {name: reply.headers.get(name) for name in HEADERS} == HEADERS
+        if not doorway.passed:
+            n_refused += 1
+            assert reply.status in (400, 403, 404, 413, 414, 415) or (reply.status == 200 and b"refresh" in reply.body)
+            assert len(reply.body) < 200
+            return
+        n_passed += 1
+        ((_, path, came),) = doorway.passed
+        assert (said["host"], said["origin"] in ("-", f"http://{HOST}")) == (HOST, True)
+        assert "undertow-7000=secret" in [one.strip() for one in said["cookie"].split(";")]
+        assert path.startswith(tuple(KNOWN_PATHS))
+        assert ".." not in path
+        if path.startswith(FILE):
+            assert Path(path.removeprefix(FILE)).resolve() == tmp_path / "kept.csv"
+        if method == "POST":
+            assert path in KNOWN_PATHS[4:7]
+            assert said["fetched"] in ("-", "same-origin")
+            assert (came, len(came) <= MOST_BODY_BYTES) == (body, True)
+            question = json.loads(came)
+            told = [*question.get("data", []), *(value for name, value in question.items() if name != "data")]
+            assert not any(isinstance(value, list | dict) for value in told)
+        else:
+            assert (method, came) in [("GET", b""), ("HEAD", b"")]
+
+    asked()
+    assert min(n_passed, n_refused) > n / 20, (n_passed, n_refused)
 
 
 # The server, with Gradio.
@@ -351,6 +437,57 @@ def test_fields_of_wrong_kinds_are_answered_everywhere_and_nothing_is_told(visit
     assert TOLD in visitor.answer("answer", FORM, "still-there")
 
 
+TYPED = st.one_of(
+    st.text(max_size=40), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.booleans(), st.none(),
+    st.sampled_from([*FORM, "toy:pause=1e9", "toy:slope=nan", "../../secret", "In DATE, ___ was a child.", "1801, 1900"]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("n", [25, pytest.param(600, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
+def test_whatever_is_typed_is_answered_and_nothing_is_told(n: int, visitor: Visitor) -> None:
+    """Fields of any kind for every handler, as its form has them and otherwise; then a question is answered as before."""
+    reading = [(number, name, n_fields) for number, name, n_fields in visitor.handlers() if n_fields]
+    drawn = iter(range(n))
+
+    @settings(max_examples=n, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(reading), st.data())
+    def sent(handler: tuple[int, str, int], data: st.DataObject) -> None:
+        number, name, n_fields = handler
+        count = data.draw(st.sampled_from([n_fields] * 5 + [0, n_fields + 1]))
+        fields = data.draw(st.lists(TYPED, min_size=count, max_size=count))
+        session = f"typed{n}-{next(drawn)}-{number}"
+        question = {"data": fields, "fn_index": number, "session_hash": session}
+        reply = visitor.ask("/gradio_api/queue/join", question)
+        assert reply.status in (200, 400, 422), (reply.status, name, fields)
+        told = "".join(visitor.said(session)) if reply.status == 200 else reply.body.decode()
+        assert reply.status != 200 or "process_completed" in told or "unexpected_error" in told
+        assert "Traceback" not in told
+        assert SECRET not in told
+
+    sent()
+    assert TOLD in visitor.answer("answer", FORM, f"still-there-{n}")
+
+
+@pytest.mark.parametrize("n", [20, pytest.param(1000, marks=pytest.mark.soak)])
+def test_bytes_that_are_no_request_are_refused_or_dropped(n: int, visitor: Visitor) -> None:
+    drawn = random.Random(n)
+    good = b"POST /gradio_api/queue/join HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}"
+    for _ in range(n):
+        sent = bytearray(good)
+        for _ in range(drawn.randint(1, 12)):
+            at = drawn.randrange(len(sent))
+            sent[at : at + drawn.randint(0, 4)] = drawn.randbytes(drawn.randint(0, 6))
+        reply = bytearray()
+        with socket.create_connection(("127.0.0.1", visitor.port), timeout=LIMIT_S) as line, suppress(ConnectionError):
+            line.sendall(bytes(sent))
+            line.shutdown(socket.SHUT_WR)
+            while part := line.recv(4096):
+                reply += part
+        assert not reply or re.match(rb"HTTP/1\.1 4\d\d ", reply), (bytes(sent), bytes(reply[:80]))
+        assert SECRET.encode() not in reply
+    assert visitor.ask("/config").status == 200
+
+
 def slow_form(number: int) -> list[object]:
     """A hundred years that nobody asked before, of a model that takes two seconds for each."""
     years = ", ".join(str(1000 + 100 * number + place) for place in range(100))
@@ -380,6 +517,19 @@ def test_flood_of_questions_is_turned_away_and_a_stop_or_a_closed_window_ends_th
             if "Asking the model" in said:
                 break
     until(lambda: TOLD in visitor.answer("answer", FORM, f"after{time.monotonic_ns()}"))
+
+
+def test_connections_that_ask_for_nothing_keep_others_out_only_for_a_while(visitor: Visitor) -> None:
+    def turned_away() -> bool:
+        with ExitStack() as stack:
+            for _ in range(MOST_CONNECTIONS + 2):
+                stack.enter_context(socket.create_connection(("127.0.0.1", visitor.port)))
+            if visitor.ask("/config").status != 503:
+                return False  # they were let go before it was asked
+            until(lambda: visitor.ask("/config").status == 200)
+            return True
+
+    until(turned_away)
 
 
 # The command.

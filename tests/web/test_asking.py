@@ -22,12 +22,12 @@ import pytest
 
 from undertow.models import find
 from undertow.models.base import Request
-from undertow.types import UndertowError
+from undertow.types import Result, UndertowError
 from undertow.web.asking import DRIFT, SPECIFICATION, Form, Menu, Shelf, presets, read_form
 from undertow.web.curve import draw_curve, labelled, top_percent
 from undertow.web.files import MOST_FILES, Files
 from undertow.web.replies import answer_drift, answer_specification, csv_of
-from undertow.web.runs import MOST_RUNS, Shelves
+from undertow.web.runs import MOST_RUNS, Shelves, rows_of
 from undertow.web.sentence import MOST_SENTENCE_SIGNS, MOST_VALUES, read_sentence, read_values
 from undertow.web.turns import StoppedError, Turns, Work
 
@@ -223,6 +223,14 @@ def test_a_list_of_the_package_keeps_its_places_and_tells_its_order() -> None:
     assert (own.spectrum.scale, own.spectrum.order) == ("index", "as listed")
     with pytest.raises(UndertowError, match="one number"):
         read_form(replace(FORM, values="1, 2, 2.0"), MENU, DRIFT)
+
+
+def test_labels_of_an_uneven_axis_keep_their_distance() -> None:
+    axis = np.array([1800.0, 1990, 2000, 2005, 2010, 2016])
+    assert labelled(axis) == [0, 1, 5]
+    for n in range(3, 101):
+        kept = labelled(np.arange(float(n)))
+        assert kept == sorted({round(place) for place in np.linspace(0, n - 1, min(n, 7))})
 
 
 def test_without_a_drift_none_is_claimed() -> None:
@@ -438,6 +446,25 @@ def test_folders_that_cannot_be_named_or_looked_into_do_not_hide_the_others(
     assert Shelves(None).listed() == []
 
 
+def test_halves_of_signs_in_a_run_are_replaced_and_can_be_sent(two_runs: Path) -> None:
+    run = two_runs / "first"
+    manifest, results = (json.loads((run / name).read_text()) for name in ("manifest.json", "results.json"))
+    manifest |= {"model": "m\ud800", "created": "\udfff", "command": "\ud800"}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    for result in results["results"]:
+        result |= {"unit": "\ud800", "note": "\ud800"}
+        result["group"] |= {"extra\ud800": "a\udfff"}
+    (run / "results.json").write_text(json.dumps(results))
+    shelves = Shelves(two_runs)
+    (listed,) = [one for one in shelves.listed() if one.name == "first"]
+    shown = shelves.show("first")
+    texts = [listed.model, listed.created, *shown.about, *shown.findings, *shown.results.columns]
+    texts += [cell for row in shown.results.itertuples(index=False) for cell in row if isinstance(cell, str)]
+    assert (listed.model, "a?" in texts, "extra?" in texts) == ("m?", True, True)
+    for text in (*texts, csv_of(shown.results)):
+        text.encode()
+
+
 def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Path, tmp_path: Path) -> None:
     inside = tmp_path / "inside"
     for folder in ("half", "damaged", "broken"):
@@ -466,3 +493,12 @@ def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Pa
         (tmp_path / "many" / f"{number:03}" / "manifest.json").write_text(json.dumps(manifest))
     listed = Shelves(tmp_path / "many").listed()
     assert (len(listed), listed[0].name) == (MOST_RUNS, f"{MOST_RUNS + 4:03}")
+
+
+def test_columns_in_which_nothing_stands_are_left_out() -> None:
+    group = {"model": "m", "prompt": ""}
+    results = [Result("mean_mass", group, 12.345678, n=3), Result("slope", group, math.nan)]
+    assert list(rows_of(results).columns) == ["measure", "value", "n", "model"]
+    others = [results[0], replace(results[1], group={**group, "model": "other"})]
+    assert list(rows_of(others).columns) == ["measure", "model", "value", "n"]
+    assert list(rows_of([]).columns) == ["measure", "value", "low", "high"]
