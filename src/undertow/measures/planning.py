@@ -44,7 +44,11 @@ class ShownNoise:
 
 
 def shown_noise(
-    observations: pd.DataFrame, groups: Sequence[str], gaps: Sequence[tuple[str, str]], pronoun: str = "", unordered: Collection[str] = ()
+    observations: pd.DataFrame,
+    groups: Sequence[str],
+    gaps: Sequence[tuple[str, str]],
+    pronoun: str = "",
+    unordered: Collection[str] = (),
 ) -> ShownNoise:
     """The noise of the first model and ordered W list of a table, as `sentence_parts` and `trend` estimate it.
 
@@ -73,7 +77,9 @@ def shown_noise(
         raise UndertowError("nothing of the run was scored, so that it shows no noise")
     scored = scored[~scored["w_name"].isin(list(unordered))]
     if scored.empty:
-        raise UndertowError("the run has W lists without an order only, whose values have no neighbours to share noise with")
+        raise UndertowError(
+            "the run has W lists without an order only, whose values have no neighbours to share noise with"
+        )
     first = scored.iloc[0]
     rows = scored[(scored[list(OVER_PROMPTS_KEYS)] == first[list(OVER_PROMPTS_KEYS)]).all(axis=1)]
     masses = rows[list(series[pronoun])].to_numpy(dtype=np.float64)
