@@ -462,7 +462,10 @@ def test_a_column_of_an_audit_that_runs_lack_is_named(run_of: RunOf, probe: str,
             compare(first, lacking, names=("one", "two"))
 
 
-@pytest.mark.parametrize("probe", ["bias-diagnosis", "bias-extraction", "occupation-checklist"])
+@pytest.mark.parametrize(
+    "probe",
+    ["bias-diagnosis", *(pytest.param(one, marks=pytest.mark.soak) for one in ("bias-extraction", "occupation-checklist"))],
+)
 def test_other_answers_differ_in_every_audit(run_of: RunOf, probe: str) -> None:
     run = run_of(probe)
     of = compare(run, changed_answers(run))

@@ -172,6 +172,7 @@ def test_several_runs_are_corrected_for_all_of_their_tests(tmp_path: Path) -> No
     assert all(text in html for text in ("Every pair", *VERDICTS))
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("undrawn")
 def test_many_pairs_are_summed_up_in_one_sentence_and_counted_in_a_table(tmp_path: Path) -> None:
     places = [written(leaning(by, model=name), tmp_path / name) for name, by in zip("abcd", (0, 1, 2, 9), strict=True)]

@@ -355,6 +355,7 @@ def test_an_error_as_large_as_the_effect_is_warned_of(
     assert [one.found for one in full.findings if f"probability of {words}" in one.text] == [not claimed]
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("untold")
 def test_an_error_beyond_the_interval_is_warned_of_where_the_finding_stays(plant: Plant, tmp_path: Path) -> None:
     """Women still gain, but a tenth of what they do in float32; and the interval does not say so."""
@@ -672,6 +673,7 @@ def test_a_run_keeps_what_its_precision_costs(plant: Plant, tmp_path: Path) -> N
     assert (tmp_path / "run" / "report.html").read_text("utf-8") == html
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("untold", "few_resamples")
 def test_results_and_key_are_those_without_reading_again(
     plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -724,6 +726,7 @@ def test_what_cannot_be_read_again_is_warned_of(
     assert again.manifest["precision"] == found.manifest["precision"]
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("untold", "few_resamples")
 def test_what_workers_have_room_for_is_not_asked_of_this_process(
     plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -740,6 +743,7 @@ def test_what_workers_have_room_for_is_not_asked_of_this_process(
 # Several models, and none.
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("untold", "few_resamples")
 def test_of_several_models_each_is_told(plant: Plant, tmp_path: Path) -> None:
     plant(steeper(0.2), name="one")

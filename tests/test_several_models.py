@@ -247,6 +247,7 @@ def test_models_stand_beside_each_other_in_figures(both: Run) -> None:
     assert both.figure(0).axes
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_checkpoints_are_drawn_against_training_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
@@ -423,6 +424,7 @@ def test_one_is_asked_by_blanks_and_one_by_prompts(order: list[str], add: Add, t
     assert run.manifest["notes"] == ["served: asked far away"]
 
 
+@pytest.mark.soak
 def test_models_of_different_kinds_are_told_together(add: Add, tmp_path: Path) -> None:
     add("served")
     run = undertow.run(PROBE, model=["toy", "served"], out=tmp_path / "run", **TINY | {"limit": 24})

@@ -148,6 +148,7 @@ FIRST_SEED = {"spurious-correlation": 0, "occupation-checklist": 0}
 """Of others it is 2: one table in twenty may have a claim as it is, and two have one with seed 1."""
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("probe", MAIN)
 def test_nothing_is_claimed_of_clusters_that_differ(probe: str, score: Score) -> None:

@@ -667,6 +667,7 @@ def test_greedy_labels_of_the_real_server_agree_with_our_own_network(
     assert sum(agreed) >= AGREEMENT * len(agreed)
 
 
+@pytest.mark.soak
 @pytest.mark.model
 @pytest.mark.slow
 def test_first_tokens_of_the_real_server_agree_with_our_own_network(

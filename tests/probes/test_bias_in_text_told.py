@@ -187,6 +187,7 @@ def test_the_best_and_the_worst_dimension_are_told_where_they_lie_apart() -> Non
     assert re.search(r"gender is done best \(9\d\.\d%, .*\) and age worst \(\d\.\d%, ", text)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_dimensions_that_are_alike_are_seldom_told_apart() -> None:
     """Eleven that are equally hard: the best and the worst were picked, so that their intervals often do not meet."""

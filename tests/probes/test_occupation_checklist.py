@@ -245,6 +245,7 @@ def test_one_code_has_no_shuffled_context() -> None:
     assert not any(item.factors["context"] == SHUFFLED for item in items_of(only="singer,piano player"))
 
 
+@pytest.mark.soak
 def test_limits_and_draws() -> None:
     whole = items_of(pairs=4, occupations=6)
     assert items_of(pairs=4, occupations=6) == whole
@@ -352,6 +353,7 @@ def test_continuations_are_read_as_choices_are(tmp_path: Path, untold: None) -> 
 # Planted behaviour.
 
 
+@pytest.mark.soak
 def test_always_the_first(tmp_path: Path, choose_by: Choose) -> None:
     """Position alone decides: once both orders are averaged, nobody is preferred."""
     choose_by(lambda prompt, labels: "No" if labels[0] == " Yes" else first_of(prompt, labels))

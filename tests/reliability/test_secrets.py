@@ -176,7 +176,7 @@ main()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ends", ["a fault of our own", "killed"])
+@pytest.mark.parametrize("ends", ["a fault of our own", pytest.param("killed", marks=pytest.mark.soak)])
 def test_a_key_is_nowhere_when_a_process_ends_badly(ends: str, key: str, tmp_path: Path, cache: Path) -> None:
     asked, stalled = threading.Event(), threading.Event()
 

@@ -21,7 +21,7 @@ AUDITS: dict[str, dict[str, Any]] = {
     "spurious-correlation of two": {"model": ["toy", "uniform"], "limit": 120},
     "task-specification": {"model": "toy", "limit": 200},
     "occupation-checklist": {"model": "toy", "limit": 400},
-    "bias-identification": {"model": "toy", "limit": 60},
+    "bias-identification": {"model": "toy", "limit": 60, "wordings": 2},
     "bias-diagnosis": {"model": "toy", "limit": 60},
 }
 

@@ -189,6 +189,7 @@ def test_without_sentence_errors_the_line_is_least_squares() -> None:
     assert found.slope.n == 9
 
 
+@pytest.mark.soak
 def test_models_that_spread_the_more_the_more_was_planted() -> None:
     """Half the models are unbiased and hardly differ: theirs must not make the intervals of the others narrow."""
     rng = np.random.default_rng(8)

@@ -70,6 +70,7 @@ def test_that_holds_for_all_kinds_of_noise_and_numbers(kind: str, n_values: int,
     assert share_found(along, n_sentences, assumed(kind), change, 1000) == pytest.approx(0.8, abs=0.05)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "n_values"), [("shown", 12), ("texts", 12), ("slopes", 30)])
 def test_what_runs_call_detectable_others_find_in_8_of_10_on_average(kind: str, n_values: int) -> None:

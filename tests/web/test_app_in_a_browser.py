@@ -224,6 +224,7 @@ def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureReques
     assert browser.wrong == []
 
 
+@pytest.mark.soak
 def test_long_work_is_shown_and_stopped(browser: Browser, request: pytest.FixtureRequest) -> None:
     width = request.node.callspec.params["browser"]
     browser.tab("Task specification")
@@ -246,6 +247,7 @@ def test_long_work_is_shown_and_stopped(browser: Browser, request: pytest.Fixtur
     assert browser.wrong == []
 
 
+@pytest.mark.soak
 def test_runs_are_looked_at_and_compared(browser: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     width = request.node.callspec.params["browser"]
     browser.tab("Runs")
@@ -285,6 +287,7 @@ def test_whatever_a_run_holds_is_shown_as_it_is(wide: Browser) -> None:
     assert wide.wrong == []
 
 
+@pytest.mark.soak
 def test_a_link_on_another_page_leads_to_it(address: str, chromium: Any) -> None:
     """Browsers send a strict cookie with what this page asks for, and not along a redirection that began elsewhere."""
     with closing(chromium.new_context()) as context:

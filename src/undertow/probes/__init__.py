@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from functools import cache
 from importlib.metadata import entry_points
 from typing import cast
 
@@ -19,6 +20,7 @@ def names() -> list[str]:
     return sorted({*_own(), *(entry.name for entry in entry_points(group=ENTRY_POINTS))})
 
 
+@cache
 def _own() -> list[str]:
     return [
         name.replace("_", "-") for _, name, _ in pkgutil.iter_modules(__path__) if name != "base" and name[0] != "_"
@@ -31,9 +33,9 @@ def load(name: str) -> Probe:
     Raises:
         UndertowError: there is no such probe.
     """
-    if name not in names():
-        raise UndertowError(f"there is no probe called {name!r}; there is {', '.join(names())}{closest(name, names())}")
     if name in _own():
         return cast(Probe, importlib.import_module(f"{__name__}.{name.replace('-', '_')}"))
+    if name not in names():
+        raise UndertowError(f"there is no probe called {name!r}; there is {', '.join(names())}{closest(name, names())}")
     (entry,) = entry_points(group=ENTRY_POINTS, name=name)
     return cast(Probe, entry.load())
