@@ -228,7 +228,7 @@ def learn(network: Any, n_steps: int, most_rate: float, batch: Callable[[], dict
     network.eval()
 
 
-def _trained(folder: Path, build: Callable[[], Any], tokenizer: Any, n_steps: int = 250) -> str:
+def _trained(folder: Path, build: Callable[[], Any], tokenizer: Any, n_steps: int = 400) -> str:
     """Masked language modelling from scratch, in a few seconds."""
     import torch
 
