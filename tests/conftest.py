@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -82,10 +84,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+@pytest.fixture(scope="session")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the tests' caches lie; pytest itself counts all folders beside a new one."""
+    return tmp_path_factory.mktemp("caches")
+
+
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(caches: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of the test's own, with the default model linked into it."""
-    folder = tmp_path_factory.mktemp("cache")
+    folder = Path(tempfile.mkdtemp(dir=caches))
     monkeypatch.setenv("UNDERTOW_CACHE", str(folder))
     if SMOLLM2.is_file():
         location("smollm2").parent.mkdir(parents=True)
@@ -175,6 +183,21 @@ def finished_run(shared_base: Path) -> Callable[..., Path]:
         return made_once(shared_base, f"run-{named(probe, model, sorted(options.items()), how)}", make) / "run"
 
     return folder
+
+
+@pytest.fixture(scope="session")
+def published_drift(reference_data: Path, shared_base: Path) -> Path:
+    """The folder of the published masses of sentences with W, scored as the page of reproductions says."""
+
+    def score(folder: Path) -> None:
+        table = str(reference_data / "recorded/mgc_pronoun_mass.csv.gz")
+        words = ["score", table, "--probe", "spurious-correlation", "--out", str(folder / "run"), "--json"]
+        done = command_line.in_process(folder, *words, env={"UNDERTOW_CACHE": str(folder / "cache")})
+        assert (done.returncode, done.stderr) == (0, "")
+        assert json.loads(done.stdout)["counts"] == {"items": 24_000, "unscored": 0}
+        assert not (folder / "cache").exists()
+
+    return made_once(shared_base, "published-drift", score) / "run"
 
 
 @pytest.fixture

@@ -464,7 +464,10 @@ def test_a_column_of_an_audit_that_runs_lack_is_named(run_of: RunOf, probe: str,
 
 @pytest.mark.parametrize(
     "probe",
-    ["bias-diagnosis", *(pytest.param(one, marks=pytest.mark.soak) for one in ("bias-extraction", "occupation-checklist"))],
+    [
+        "bias-diagnosis",
+        *(pytest.param(one, marks=pytest.mark.soak) for one in ("bias-extraction", "occupation-checklist")),
+    ],
 )
 def test_other_answers_differ_in_every_audit(run_of: RunOf, probe: str) -> None:
     run = run_of(probe)
@@ -964,6 +967,7 @@ def test_models_of_one_run_are_compared_with_each_other(tmp_path: Path) -> None:
         compare_folders(written(several("x"), tmp_path / "x"))
 
 
+@pytest.mark.soak
 def test_models_that_only_one_run_has_are_compared_too(tmp_path: Path) -> None:
     """A: 10, B: 14 in review: nobody is left out."""
     places = [written(several("xy"), tmp_path / "a"), written(several("yv", 1.0), tmp_path / "b")]

@@ -17,6 +17,7 @@ import pytest
 from scipy import stats
 
 import undertow
+from briefly import briefly
 from planted_precision import Err, Planted, moved, nothing, unit, with_probs, year_of
 from undertow import models, precision, probes
 from undertow.audit import Run
@@ -334,7 +335,7 @@ def pretended(query: Query, answer: Answer) -> Answer:
 
 @pytest.mark.usefixtures("untold")
 @pytest.mark.parametrize(
-    ("err", "words", "claimed"), [(hidden, "female words (she)", False), (pretended, "neutral words", True)]
+    ("err", "words", "claimed"), briefly([(hidden, "female words (she)", False), (pretended, "neutral words", True)])
 )
 def test_an_error_as_large_as_the_effect_is_warned_of(
     err: Err, words: str, claimed: bool, plant: Plant, tmp_path: Path

@@ -265,6 +265,7 @@ def test_a_killed_worker_is_replaced_and_the_answers_are_those_of_one_process(
     assert (second.notes, dict(second.facts)) == (("made by hand",), {"parameters": 3.0})
 
 
+@pytest.mark.soak
 def test_errors_of_the_model_and_other_models_end_the_run_in_their_words(own_cluster: None, tmp_path: Path) -> None:
     def refuses(number: int, _: Path) -> float:
         if number == 13:

@@ -85,6 +85,7 @@ def test_verdicts_on_sentences_say_that_nobody_checked_them(tmp_path: Path, cli:
     assert "float32" not in cli(*asked, "float32", text).stdout
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_auto_needs_no_torch_where_no_model_does(tmp_path: Path) -> None:
     """On Linux the system says what the processor can do; a toy is not asked at all."""

@@ -87,10 +87,8 @@ def rows_of(heading: str) -> list[list[str]]:
 
 
 @pytest.mark.slow
-def test_published_numbers_of_the_page_are_printed(reference_data: Path, tmp_path: Path) -> None:
-    run = undertow.score(
-        reference_data / "recorded/mgc_pronoun_mass.csv.gz", probe="spurious-correlation", out=tmp_path / "run"
-    )
+def test_published_numbers_of_the_page_are_printed(published_drift: Path) -> None:
+    run = undertow.open_run(published_drift)
     results = run.results
     rows = rows_of("## Published outputs")
     told, decided = ([row for row in rows if len(row) == cells] for cells in (6, 9))

@@ -18,8 +18,7 @@ from conftest import ROOT
 from planted_lives import YEARS, small_base
 from tiny import trained_t5
 from tiny_readers import random_reader
-from undertow import audit, models
-from undertow.models.base import Request
+from undertow import audit
 
 TUTORIAL = ROOT / "docs/tutorial.md"
 HOW_TO = ROOT / "docs/how-to"
@@ -141,16 +140,6 @@ def near(quoted: str, printed: str) -> bool:
     if not digits and not quoted.endswith("%"):
         return told == found
     return found == pytest.approx(told, abs=max(0.01, 1.001 * 10**-digits))
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_resamples", "untold")
-def test_tutorial_commands_run_with_the_toy_as_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they print of the default model is for `make soak`."""
-    find = models.find
-    monkeypatch.setattr(models, "find", lambda one: find(Request("toy") if one.name == "smollm2" else one))
-    follow(TUTORIAL, tmp_path, after="## 1.", compared=False)
-    assert {"first", "second", "garden", "compared"} <= {path.name for path in tmp_path.iterdir()}
 
 
 @pytest.mark.soak

@@ -1834,6 +1834,7 @@ def random_results() -> Mapping[str, Floats]:
     return {name: np.array(some) / 100 for name, some in found.items()}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", TRUTH)
 def test_random_answers_are_covered(random_results: Mapping[str, Floats], name: str) -> None:
     """The line is 93 to 98.5% of the runs; a share of 1,500 of them has a standard error of half a percentage point.

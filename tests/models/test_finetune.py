@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from briefly import briefly
 from planted_lives import LABELS, STAGES, YEARS, fixed_tokenizer, lives
 from tiny import POSITIONS
 from undertow.models import labelled
@@ -72,7 +73,7 @@ def slope(percent: list[float]) -> float:
 # What is learned.
 
 
-@pytest.mark.parametrize(("in_front", "sign"), [(True, 1), (True, -1), (False, 1)])
+@pytest.mark.parametrize(("in_front", "sign"), briefly([(True, 1), (True, -1), (False, 1)]))
 def test_the_planted_direction_is_learned_from_metadata_and_from_texts(
     in_front: bool, sign: int, base: Path, tmp_path: Path
 ) -> None:

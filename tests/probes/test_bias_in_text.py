@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import undertow
+from briefly import briefly
 from scripted import Script
 from undertow import audit, models, probes
 from undertow.audit import Run
@@ -792,7 +793,7 @@ def test_several_models_are_beside_each_other(script: Script, statements: str, t
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("probe", TASKS)
+@pytest.mark.parametrize("probe", briefly(TASKS))
 def test_a_saved_run_measured_anew_has_the_same_numbers(
     probe: str, script: Script, untold: None, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from test_bias_in_text import diagnoses, labelled, statements, wrote
 
 import undertow
+from briefly import briefly
 from scripted import Script
 from undertow import probes
 from undertow.audit import Run
@@ -76,7 +77,7 @@ def test_a_model_is_better_or_worse_where_the_interval_leaves_out_the_baseline(n
     assert f"{n_right / 0.4:.1f}%" in finding.text
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", briefly(TASKS, 2))
 def test_what_is_claimed_is_what_the_interval_says(task: str) -> None:
     """Many small runs, better and worse ones: a claim always, and only, where 0 is outside."""
     measures = {DIAGNOSIS: "accuracy", IDENTIFICATION: "exact_match"}
@@ -358,7 +359,7 @@ def echoes(query: Query) -> Any:
     return wrote(query.passage)
 
 
-@pytest.mark.parametrize("probe", TASKS)
+@pytest.mark.parametrize("probe", briefly(TASKS, 2))
 def test_the_page_has_the_papers_tables_and_examples_behind_a_warning(
     probe: str, script: Script, tmp_path: Path
 ) -> None:
@@ -499,7 +500,7 @@ def numbers(run: Run) -> list[tuple[Any, ...]]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("probe", TASKS)
+@pytest.mark.parametrize("probe", briefly(TASKS))
 def test_a_runs_own_table_is_measured_to_the_same_numbers(
     probe: str, script: Script, untold: None, tmp_path: Path
 ) -> None:

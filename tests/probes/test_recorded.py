@@ -15,10 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import command_line
 import undertow
-from conftest import Cli, resample_little
-from made_once import made_once
+from conftest import Cli
 from refusal import refused
 from undertow import records
 from undertow.probes import _recorded, spurious_correlation, task_specification
@@ -159,21 +157,6 @@ def test_a_row_of_a_parquet_table_is_told_by_its_number(tmp_path: Path) -> None:
 # Real recorded outputs.
 
 
-@pytest.fixture(scope="module")
-def published(reference_data: Path, shared_base: Path) -> Path:
-    def score(folder: Path) -> None:
-        path, out = str(reference_data / "recorded/mgc_pronoun_mass.csv.gz"), str(folder / "run")
-        arguments = [*SCORE[:3], path, "--protocol", "paper", "--out", out, "--json"]
-        with pytest.MonkeyPatch.context() as patch:
-            resample_little(patch)
-            done = command_line.in_process(folder, *arguments, env={"UNDERTOW_CACHE": str(folder / "cache")})
-        assert (done.returncode, done.stderr) == (0, "")
-        assert json.loads(done.stdout)["counts"] == {"items": 24_000, "unscored": 0}
-        assert not (folder / "cache").exists()
-
-    return made_once(shared_base, "published-drift", score) / "run"
-
-
 @slow
 @pytest.mark.parametrize(
     ("of", "slope", "r"),
@@ -185,9 +168,9 @@ def published(reference_data: Path, shared_base: Path) -> Path:
         (("text-davinci-002", "A", "date", "male"), -1.190, -0.873),
     ],
 )
-def test_published_slopes(of: tuple[str, ...], slope: float, r: float, published: Path) -> None:
+def test_published_slopes(of: tuple[str, ...], slope: float, r: float, published_drift: Path) -> None:
     wanted = dict(zip(("model", "prompt", "w_name", "pronoun"), of, strict=True)) | {"challenge": "recorded"}
-    found = {row["measure"]: row for row in results(published) if row["group"] == wanted}
+    found = {row["measure"]: row for row in results(published_drift) if row["group"] == wanted}
     assert found["slope"]["value"] == pytest.approx(slope, abs=0.001)
     assert found["pearson_r"]["value"] == pytest.approx(r, abs=0.001)
     assert found["slope"]["low"] <= found["slope"]["value"] <= found["slope"]["high"]
@@ -196,13 +179,13 @@ def test_published_slopes(of: tuple[str, ...], slope: float, r: float, published
 
 @slow
 def test_every_published_slope_is_least_squares_through_the_means_by_place(
-    published: Path, reference_data: Path
+    published_drift: Path, reference_data: Path
 ) -> None:
     """By pandas and numpy: of 16 runs and three groups, to a ten-thousandth of a point per step and far below."""
     frame = pd.read_csv(reference_data / "recorded/mgc_pronoun_mass.csv.gz").fillna({"prompt": ""})
     slopes = {
         tuple(row["group"][name] for name in ("model", "prompt", "w_name", "pronoun")): row
-        for row in results(published)
+        for row in results(published_drift)
         if row["measure"] == "slope"
     }
     assert len(slopes) == 16 * 3
@@ -215,27 +198,27 @@ def test_every_published_slope_is_least_squares_through_the_means_by_place(
 
 
 @slow
-def test_a_drift_of_several_prompts_is_claimed_of_their_mean_alone(published: Path) -> None:
+def test_a_drift_of_several_prompts_is_claimed_of_their_mean_alone(published_drift: Path) -> None:
     """Two models were asked by three prompts, by date and by place; each result is told once."""
-    rows = [row for row in results(published) if row["q"] is not None and row["measure"].startswith("slope")]
+    rows = [row for row in results(published_drift) if row["q"] is not None and row["measure"].startswith("slope")]
     by_model = {model: [row for row in rows if row["group"]["model"] == model] for model in ("davinci", "roberta-base")}
     assert {row["measure"].endswith("_over_prompts") for row in by_model["davinci"]} == {True}
     assert {row["measure"].endswith("_over_prompts") for row in by_model["roberta-base"]} == {False}
     assert len(by_model["davinci"]) == len(by_model["roberta-base"]) == 2 * (3 + 1)
     for row in rows:
         assert (row["q"] < 0.05) == (row["detail"]["corrected_low"] > 0 or row["detail"]["corrected_high"] < 0)
-    told = undertow.open_run(published).findings
+    told = undertow.open_run(published_drift).findings
     drifts = [one for one in told if any(result.measure.startswith("slope") for result in one.of)]
     assert sum(one.found for one in drifts if one.n_tests) == sum(row["q"] < 0.05 for row in rows)
 
 
 @slow
-def test_every_recorded_model_is_measured_and_drawn(published: Path) -> None:
+def test_every_recorded_model_is_measured_and_drawn(published_drift: Path) -> None:
     about = ("model", "prompt", "w_name")
-    facets = {tuple(row["group"][key] for key in about) for row in results(published) if "prompt" in row["group"]}
+    facets = {tuple(row["group"][key] for key in about) for row in results(published_drift) if "prompt" in row["group"]}
     prompts = {"bert-base-uncased": [""], "roberta-base": [""], "davinci": "ABC", "text-davinci-002": "ABC"}
     assert facets == {(model, one, w) for model, some in prompts.items() for one in some for w in ("date", "place")}
-    figures = sorted(path.name for path in (published / "figures").glob("*.svg"))
+    figures = sorted(path.name for path in (published_drift / "figures").glob("*.svg"))
     beside_each_other = [name for name in figures if name.startswith(("grid_", "models_"))]
     assert len(figures) - len(beside_each_other) == len(facets) == 16
     assert beside_each_other == [

@@ -27,6 +27,7 @@ from typing import Any
 import pytest
 
 import undertow
+from briefly import briefly
 from broken_way import Wire, way
 from conftest import Cli
 from served_app import serving
@@ -134,7 +135,7 @@ def run_at(url: str, folder: Path, **settings: Any) -> undertow.Run:
     )
 
 
-@pytest.mark.parametrize("case", HURT)
+@pytest.mark.parametrize("case", briefly(HURT, 4))
 def test_a_key_is_nowhere_however_a_run_ends(  # noqa: PLR0917
     case: str,
     key: str,

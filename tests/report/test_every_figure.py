@@ -21,6 +21,7 @@ from test_specification import drawn as occupations_of
 from test_spectrum import DATES, line, observed
 from test_trajectory import checkpoints
 
+from briefly import briefly
 from readable import assert_readable, words
 from trained_models import lab
 from undertow.report.comparison import slope_against_size
@@ -97,7 +98,7 @@ OF_A_NAME: dict[str, Callable[[str], Made]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["markup", "long", pytest.param("empty", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("name", briefly(["markup", "long", "empty"]))
 @pytest.mark.parametrize("kind", OF_A_NAME)
 def test_figure_with_any_name_is_readable_and_shows_it_as_text(kind: str, name: str) -> None:
     made = OF_A_NAME[kind](NAMES[name])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from briefly import briefly
 from hostile import PAYLOADS, as_shown, page_of
 from undertow.report import Page, render_page
 from undertow.types import Shown
@@ -117,7 +118,7 @@ def run_page(finished_run: Callable[..., Path]) -> Path:
 # As it is.
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(PHONE, "light"), (DESK, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), briefly([(PHONE, "light"), (DESK, "dark")]))
 def test_a_run_opens_without_a_word_and_fits(opened: Open, run_page: Path, width: int, scheme: str) -> None:
     with opened(run_page, width, color_scheme=scheme) as page:
         page.tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")

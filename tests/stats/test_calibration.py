@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from briefly import briefly
 from undertow.stats.bootstrap import percentile_interval
 from undertow.stats.calibration import (
     MIN_MODELS,
@@ -72,7 +73,7 @@ SHARED = [
 ]
 
 
-@pytest.mark.parametrize("n_seeds", [2, 5])
+@pytest.mark.parametrize("n_seeds", briefly([2, 5]))
 @pytest.mark.parametrize("errors", SHARED)
 def test_intervals_with_the_training_seed_hold_the_truth_as_often_as_they_say(n_seeds: int, errors: Errors) -> None:
     rng, inside, inside_own = np.random.default_rng(1), [], []

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
+from briefly import briefly
 from undertow.stats import trend as room
 from undertow.stats.trend import (
     AUTOCORRELATIONS,
@@ -282,7 +283,7 @@ def simulated(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_values", [12, 30])
+@pytest.mark.parametrize("n_values", briefly([12, 30]))
 @pytest.mark.parametrize("noise", ["independent", "of values", "shared", "slopes"])
 def test_a_trend_is_claimed_and_missed_as_often_as_is_said(noise: str, n_values: int) -> None:
     """At most 7 of 100 false claims, and at least 93 of 100 intervals that hold a planted trend, within two Monte Carlo errors."""

@@ -172,6 +172,7 @@ def wide(address: str, chromium: Any) -> Iterator[Browser]:
         yield opened
 
 
+@pytest.mark.soak
 def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     width = request.node.callspec.params["browser"]
     page = browser.page

@@ -14,6 +14,7 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from undertow.types import Blank, Factor, Option, UndertowError
 
@@ -63,29 +64,14 @@ class Template:
             blanks: names of the blanks, in the order that each form lists its words.
             forms: (group, words) pairs, one word for each name in `blanks`.
         """
-        pieces, opened, starts = [""], [], []
-        for at, (literal, name) in enumerate(self.parts()):
+        pieces, options = [""], _options_of(self.text, tuple(blanks), tuple(forms))
+        for literal, name in self.parts():
             pieces[-1] += literal
             if name in blanks:
-                opened.append(blanks.index(name))
-                # Decided by the template's own text, so that no W value makes a capital that another does not.
-                starts.append(starts_sentence(literal, first=at == 0))
                 pieces.append("")
             elif name is not None:
                 pieces[-1] += values[name]
-        holes = list(zip(opened, starts, strict=True))
-        options = dict.fromkeys(
-            Option(group, tuple(_capital(words[blank]) if start else words[blank] for blank, start in holes))
-            for group, words in forms
-        )
-        owners: dict[tuple[str, ...], str] = {}
-        for option in options:
-            if owners.setdefault(option.fills, option.group) != option.group:
-                raise UndertowError(
-                    f"template {self.text!r}: {' '.join(option.fills)!r} would count for {owners[option.fills]!r} and for "
-                    f"{option.group!r}; give the groups words that differ in this sentence"
-                )
-        return Blank(tuple(pieces), tuple(options))
+        return Blank(tuple(pieces), options)
 
     def parts(self) -> list[tuple[str, str | None]]:
         """Literal text and the hole behind it, in reading order; the last text has none.
@@ -93,16 +79,46 @@ class Template:
         Raises:
             UndertowError: as `holes`.
         """
-        try:
-            parsed = list(string.Formatter().parse(self.text))
-        except ValueError as error:
-            raise UndertowError(f"template {self.text!r}: {error}; write {{{{ and }}}} for literal braces") from error
-        for _, name, spec, conversion in parsed:
-            if name is not None and (not name.isidentifier() or spec or conversion):
-                raise UndertowError(
-                    f"template {self.text!r}: a hole must be a plain name in braces such as {{w}}, not {{{name}}}"
-                )
-        return [(literal, name) for literal, name, _, _ in parsed]
+        return _parts_of(self.text)
+
+
+@lru_cache
+def _parts_of(text: str) -> list[tuple[str, str | None]]:
+    try:
+        parsed = list(string.Formatter().parse(text))
+    except ValueError as error:
+        raise UndertowError(f"template {text!r}: {error}; write {{{{ and }}}} for literal braces") from error
+    for _, name, spec, conversion in parsed:
+        if name is not None and (not name.isidentifier() or spec or conversion):
+            raise UndertowError(
+                f"template {text!r}: a hole must be a plain name in braces such as {{w}}, not {{{name}}}"
+            )
+    return [(literal, name) for literal, name, _, _ in parsed]
+
+
+@lru_cache
+def _options_of(
+    text: str, blanks: tuple[str, ...], forms: tuple[tuple[str, tuple[str, ...]], ...]
+) -> tuple[Option, ...]:
+    """One for each distinct form, as it is written in these places of the text."""
+    holes = [
+        # Decided by the template's own text, so that no W value makes a capital that another does not.
+        (blanks.index(name), starts_sentence(literal, first=at == 0))
+        for at, (literal, name) in enumerate(Template(text).parts())
+        if name in blanks
+    ]
+    options = dict.fromkeys(
+        Option(group, tuple(_capital(words[blank]) if start else words[blank] for blank, start in holes))
+        for group, words in forms
+    )
+    owners: dict[tuple[str, ...], str] = {}
+    for option in options:
+        if owners.setdefault(option.fills, option.group) != option.group:
+            raise UndertowError(
+                f"template {text!r}: {' '.join(option.fills)!r} would count for {owners[option.fills]!r} and for "
+                f"{option.group!r}; give the groups words that differ in this sentence"
+            )
+    return tuple(options)
 
 
 def starts_sentence(literal: str, *, first: bool) -> bool:

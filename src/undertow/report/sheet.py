@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -45,7 +44,6 @@ class Sheet:
     def __init__(self, title: str, lead: str, foot: Sequence[str] = (), width_px: float = WIDTH_PX) -> None:
         self.width_px = width_px
         self.figure = Figure(figsize=(width_px / DPI, 1), dpi=DPI)
-        FigureCanvasAgg(self.figure)  # brings the renderer that text is measured with
         self._title = self._lines(title, TITLE_SIZE)
         self._lead = self._lines(lead, TEXT_SIZE)
         self._foot = [line for text in foot for line in self._lines(text, SMALL_SIZE)]

@@ -11,11 +11,13 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from matplotlib import rcParams
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import MaxNLocator
@@ -208,7 +210,6 @@ def _means(observations: pd.DataFrame, groups: Sequence[str]) -> _Means:
 
 def _draw(means: _Means, lines: Sequence[FittedLine], title: str, measured: str) -> Figure:
     figure = Figure(figsize=(WIDTH_PX / DPI, 1), dpi=DPI)
-    FigureCanvasAgg(figure)  # brings the renderer that text is measured with
     fitted = {line.group: line for line in lines if math.isfinite(line.slope)}
     keys = [_key(figure, group, means, fitted.get(group)) for group in means.percent]
     key_width = max(text_width_px(figure, text, _TEXT_SIZE) for key in keys for text in key.lines)
@@ -425,9 +426,13 @@ def _line_px(size: float) -> float:
 
 def text_width_px(figure: Figure, text: str, size: float, weight: str = "bold") -> float:
     """How wide a text is, in pixels of 1/100 inch."""
-    font = FontProperties(size=size, weight=weight)
-    canvas: Any = figure.canvas  # of the Agg kind, as `_draw` made it
-    width: float = canvas.get_renderer().get_text_width_height_descent(text, font, False)[0]
+    return _width_px(text, size, weight, figure.dpi, tuple(rcParams["font.family"]))
+
+
+@lru_cache(maxsize=2**14)
+def _width_px(text: str, size: float, weight: str, dpi: float, families: tuple[str, ...]) -> float:
+    font = FontProperties(family=families, size=size, weight=weight)
+    width: float = RendererAgg(1, 1, dpi).get_text_width_height_descent(text, font, False)[0]
     return width
 
 

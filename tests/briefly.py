@@ -1,0 +1,17 @@
+"""Cases of a test of which `make test` runs a few, and `make soak` all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def briefly(cases: Iterable[Any], n: int = 1) -> list[Any]:
+    """The first `n` cases as they are, and the others for the soak."""
+    cases = list(cases)
+    others = [
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.soak) for case in cases[n:]
+    ]
+    return [*cases[:n], *others]
