@@ -101,16 +101,6 @@ def test_models_that_did_not_converge_are_crosses_and_counted() -> None:
     assert "2 slopes left out" in drawing.alt
 
 
-def test_unbiased_readings_are_shown_side_by_side_by_size() -> None:
-    drawing = usual()
-    strip = panels(drawing)[1]
-    places = sorted(dots(strip))
-    assert [x for x, _ in places] == [0, 1, 2, 3, 4, 5]
-    assert [y for _, y in places] == sorted(y for _, y in places)
-    assert places[0][1] == pytest.approx(-0.03)
-    assert len(panels(calibration(lab([1, 2], 1)))) == 2  # without unbiased models there is nothing to show
-
-
 def test_power_stands_at_its_share_by_strength() -> None:
     frame = lab()
     frame = frame.assign(q=frame["q"].mask(frame["model"] == "masked-0.5-0", 0.4))

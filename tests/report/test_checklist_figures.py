@@ -117,22 +117,6 @@ def test_bars_of_one_model_are_its_shares_in_the_papers_order_with_their_interva
     assert said.count("1,200") == 7
 
 
-def test_several_models_have_a_panel_for_each_aspect() -> None:
-    results = [
-        *shares("m"),
-        *(share(measure, "other", value) for measure, value in zip(SHARES, range(10, 80, 10), strict=True)),
-    ]
-    figure = aspects(results).figure
-    assert [bars(axes) for axes in figure.axes] == [
-        [72.5, 20.0], [30.0, 30.0], [40.0, 40.0], [60.0, 50.0], [5.0, 60.0], [100.0, 70.0], [61.0, 10.0],
-    ]  # fmt: skip
-    bold = [text.get_text() for text in figure.texts if text.get_fontweight() == "bold"]
-    assert bold[1:] == TITLES
-    assert [text.get_text() for text in figure.texts].count("other") == 2, "once for each row of panels"
-    assert heights(figure, ["m"]) > heights(figure, ["other"])
-    assert_readable(figure)
-
-
 def test_a_measure_without_a_number_is_none_and_no_bar_of_length_0() -> None:
     results = [share("consistency"), share("preference_female", value=NAN), share("bias", value=0.0)]
     drawing = aspects(results)

@@ -12,7 +12,6 @@ from undertow.report.differences import (
     FOUND_COLOUR,
     OTHER_COLOUR,
     DrawnDifference,
-    describe_differences,
     draw_differences,
 )
 
@@ -45,12 +44,3 @@ def test_each_row_has_its_mark_its_interval_and_its_name() -> None:
     low, high = axes.get_xlim()
     assert low < -0.3
     assert high > 0.4
-
-
-def test_the_alternative_says_what_is_seen() -> None:
-    told = describe_differences(ROWS, "Slope", "points")
-    assert "Differences of Slope, in points: 1 of 4 more than the margin, 1 equivalent." in told
-    assert "date, female 0.25 (0.10 to 0.40)" in told
-    assert "date, male \N{MINUS SIGN}0.10" in told
-    assert "place, female 0.050 (no interval);" in told
-    assert "And 8 more." in describe_differences([ROWS[0]] * 20, "Slope", "points")

@@ -18,16 +18,18 @@ from undertow.types import Finding, Result
 
 AUDITS: dict[str, dict[str, Any]] = {
     "spurious-correlation": {"model": "toy", "limit": 300},
-    "spurious-correlation of two": {"model": ["toy", "uniform"], "limit": 120},
+    "spurious-correlation of two": {"model": ["toy", "uniform"], "w": "date", "limit": 90},
     "task-specification": {"model": "toy", "limit": 200},
-    "occupation-checklist": {"model": "toy", "limit": 400},
-    "bias-identification": {"model": "toy", "limit": 60, "wordings": 2},
-    "bias-diagnosis": {"model": "toy", "limit": 60},
+    "occupation-checklist": {"model": "toy", "pairs": 2, "occupations": 6},
+    "bias-identification": {"model": "toy", "documents": 12, "wordings": 2},
+    "bias-diagnosis": {"model": "toy", "documents": 12, "wordings": 2},
 }
 
 
 @pytest.fixture(params=AUDITS)
-def told(request: pytest.FixtureRequest, finished_run: Callable[..., Path]) -> tuple[Run, list[Finding]]:
+def told(
+    request: pytest.FixtureRequest, untold: None, few_resamples: None, finished_run: Callable[..., Path]
+) -> tuple[Run, list[Finding]]:
     run = undertow.open_run(finished_run(request.param.partition(" ")[0], **AUDITS[request.param]))
     return run, run.findings
 

@@ -109,9 +109,9 @@ def opened(contexts: Callable[..., Any], tmp_path: Path) -> Open:
 
 
 @pytest.fixture
-def run_page(finished_run: Callable[..., Path]) -> Path:
+def run_page(few_resamples: None, finished_run: Callable[..., Path]) -> Path:
     """The page of a real run over two models."""
-    options: dict[str, Any] = {"w": "date,place", "limit": 240, "graph": "unspecified"}
+    options: dict[str, Any] = {"w": "date", "limit": 90, "graph": "unspecified"}
     return finished_run("spurious-correlation", ["toy", "uniform"], **options) / "report.html"
 
 
@@ -212,14 +212,11 @@ def test_rows_are_filtered_by_every_word_whether_or_not_they_are_sorted(opened: 
         assert sizes == ["-12", "-0.56", "0.000042", "0.20", "7", "1,800", ""]
 
 
-# Commands.
-
-
 # What texts bring along.
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=[] if at % 3 == 0 else pytest.mark.soak) for at, one in enumerate(PAYLOADS)]
+    "name", [pytest.param(one, marks=[] if at % 5 == 0 else pytest.mark.soak) for at, one in enumerate(PAYLOADS)]
 )
 def test_text_is_shown_and_never_runs(opened: Open, name: str) -> None:
     with opened(page_of(PAYLOADS[name]), PHONE) as page:
@@ -240,14 +237,16 @@ def assert_nothing_ran(page: Opened) -> None:
 
 @pytest.mark.parametrize(
     "brought",
-    [
-        "<script>hit(1)</script>",
-        "<svg onload=hit(1)></svg>",
-        "<a id=press href='javascript:hit(1)'>a</a>",
-        "<iframe srcdoc='<script>parent.hit(1)</script>'></iframe>",
-        "<script src='data:text/javascript,hit(1)'></script>",
-        "<form action='https://a.example'><button id=press>a</button></form>",
-    ],
+    briefly(
+        [
+            "<script>hit(1)</script><svg onload=hit(1)></svg>",
+            "<form action='https://a.example'><button id=press>a</button></form>",
+            "<a id=press href='javascript:hit(1)'>a</a>",
+            "<iframe srcdoc='<script>parent.hit(1)</script>'></iframe>",
+            "<script src='data:text/javascript,hit(1)'></script>",
+        ],
+        2,
+    ),
 )
 def test_even_markup_that_got_in_would_not_run(opened: Open, brought: str) -> None:
     """Planted behind the escaping, where only the policy is left; the page's own script still runs."""

@@ -80,19 +80,6 @@ def test_table_has_every_cell_and_numbers_stand_to_the_right() -> None:
     assert [kind for kind, _ in cells(html, "td")] == ["", "number", "number"] * 2
 
 
-@pytest.mark.parametrize(
-    ("column", "numeric"),
-    [
-        (["42.1 ± 0.8", "\N{MINUS SIGN}3", "1,234", "[1.0, 2.0]", "12/40", "33%", "< .001"], True),
-        (["0", "gender"], False),
-        (["", "–"], False),
-    ],
-)
-def test_column_is_of_numbers_where_all_that_is_said_is_a_number(column: list[str], numeric: bool) -> None:
-    html = section(page(shown=[Shown("T", ["head"], [[cell] for cell in column])]), "shown")
-    assert cells(html, "th") == [("number" if numeric else "", "head")]
-
-
 def test_table_with_a_warning_or_of_many_rows_is_folded() -> None:
     html = section(page(shown=[EXAMPLES]), "shown")
     assert re.search(

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
@@ -16,7 +15,6 @@ from undertow.report.spectrum import COLOURS, MARKERS
 from undertow.report.trajectory import describe_trajectory, trajectory
 
 NAN = math.nan
-PYTHIA = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 2000, 4000, 8000, 16000, 32000, 64000, 143000]
 
 
 def checkpoints(
@@ -94,27 +92,6 @@ def test_a_missing_value_breaks_its_line_and_is_a_cross_at_the_bottom() -> None:
     assert to_hex(cross.get_color()) == COLOURS[1].lower()
     assert bars_of(first) == [(1000, 9, 12)]  # alone between the edge and the gap: a band has no width there
     assert not [line for line in second.lines if line.get_marker() == "x"]
-
-
-def test_one_step_alone_is_points_with_bars() -> None:
-    (axes,) = panels_of(drawn(checkpoints(steps=[143000], measures=["m"])))
-    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in courses_of(axes)] == [(143000, 0), (143000, 10)]
-    assert bars_of(axes) == [(143000, -1, 2), (143000, 9, 12)]
-    assert list(axes.get_xticks()) == [143000]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["143K"]
-    low, high = axes.get_xlim()
-    assert low < 143000 < high
-
-
-def test_steps_that_are_mostly_early_stand_by_factors() -> None:
-    axes = panels_of(drawn(checkpoints(steps=PYTHIA)))[1]
-    place = [float(axes.transData.transform((step, 0))[0]) for step in (0, 1, 10, 100, 1000, 143000)]
-    assert place[3] - place[2] == pytest.approx(place[4] - place[3], rel=0.01)
-    assert place[1] > place[0] + 10
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "10", "100", "1K", "10K", "100K"]
-    low, high = axes.get_xlim()
-    assert low < 0
-    assert high > 143000
 
 
 def test_checkpoints_in_words_hold_their_numbers() -> None:

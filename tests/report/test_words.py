@@ -40,18 +40,6 @@ def test_number_is_written_with_a_true_minus_and_not_rounded_away(written: str, 
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("It moves by -0.4 points, r -.42; [-1.3, 0]", "It moves by −0.4 points, r −.42; [−1.3, 0]"),
-        ("p -1e-05, or -0.00001", "p −1e−05, or −0.00001"),
-        ("-1,234.5 or -1234.50", "−1,234.5 or −1234.50"),
-    ],
-)
-def test_numbers_of_results_get_minus_signs(text: str, shown: str) -> None:
-    assert told_of(-0.42, -1.31, detail={"tiny": -1e-5, "other": -7.03, "large": -1234.5}).put(text) == shown
-
-
-@pytest.mark.parametrize(
     "text",
     [
         "run it with --limit -1, or --seed -x, born 1950 -1960",
