@@ -47,6 +47,28 @@ def roberta_reader(folder: Path) -> str:
     return random_reader(folder, ROBERTA)
 
 
+def labeller(folder: Path) -> None:
+    """A network that labels words, its weights as they were drawn."""
+    from transformers import BertForTokenClassification
+
+    from planted_lives import small_base
+
+    small_base(folder)
+    labels = {0: "female", 1: "male"}
+    BertForTokenClassification.from_pretrained(
+        folder, id2label=labels, label2id={"female": 0, "male": 1}
+    ).save_pretrained(folder)
+
+
+def small_t5_folder(folder: Path) -> None:
+    """A T5 with its tokenizer, its weights as they were drawn."""
+    from tiny import sentencepiece_tokenizer, small_t5
+
+    tokenizer = sentencepiece_tokenizer()
+    small_t5(tokenizer).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
 def lesson(generator: random.Random) -> tuple[str, str, str]:
     """A passage, a question about it, and its answer, which is "" in one case of three."""
     n_people = generator.choice((1, 2, 2, 3))

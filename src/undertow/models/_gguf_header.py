@@ -5,7 +5,7 @@
     tensors x   (name, dimensions, type, offset)
 
 The packages that load such files take a number in the head at its word: of an array of 2**60 numbers that are not there they make
-2**60 empty ones. Knows bytes; knows nothing of what the entries mean. The format is that of ggml-org/ggml, docs/gguf.md.
+2**60 empty ones. Of the entries it knows one, the number of layers. The format is that of ggml-org/ggml, docs/gguf.md.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from typing import IO
 VERSIONS = (2, 3)
 SIZES: Mapping[int, int] = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 """Bytes of a number, by the type that announces it."""
+WHOLE: Mapping[int, str] = {0: "<B", 2: "<H", 4: "<I", 5: "<i", 10: "<Q", 11: "<q"}
+"""How whole numbers among them are written."""
+LAYERS = b".block_count"
 TEXT, ARRAY = 8, 9
 MOST_DIMENSIONS = 8
 MOST_DEEP = 4
@@ -52,8 +55,13 @@ class _Head:
             f"{n_tensors} tensors and {n_entries} entries",
         )
         for number in range(1, n_entries + 1):
-            self._skip_text(f"the name of entry {number}")
-            self._skip_value(self._whole("<I", f"the type of entry {number}"), f"entry {number}", 0)
+            name, kind = self._text(f"the name of entry {number}"), self._whole("<I", f"the type of entry {number}")
+            if name.endswith(LAYERS) and kind in WHOLE:
+                n_layers = self._whole(WHOLE[kind], f"entry {number}")
+                if n_layers > n_tensors:  # a network of that size would be built first
+                    raise ValueError(f"it says that there are {n_layers:,} layers, and holds {n_tensors:,} tensors")
+            else:
+                self._skip_value(kind, f"entry {number}", 0)
         for number in range(1, n_tensors + 1):
             self._skip_text(f"the name of tensor {number}")
             n_dimensions = self._whole("<I", f"the dimensions of tensor {number}")
@@ -81,6 +89,12 @@ class _Head:
 
     def _skip_text(self, what: str) -> None:
         self._take(self._whole("<Q", f"the length of {what}"), what)
+
+    def _text(self, what: str) -> bytes:
+        size = self._whole("<Q", f"the length of {what}")
+        self._need(size, what)
+        self._left -= size
+        return self._read(size, what)
 
     def _whole(self, shape: str, what: str) -> int:
         size = struct.calcsize(shape)

@@ -34,6 +34,7 @@ NOT_FAMILIES = (
     "finetune",
     "hands",
     "heads",
+    "loading",
     "packing",
     "passages",
     "precision",

@@ -43,12 +43,12 @@ from undertow.models.base import (
 from undertow.models.decoding import Decoder
 from undertow.models.devices import affordable_tokens, logits_at_once, on_device
 from undertow.models.heads import in_slices, places_of, read_at, read_in_columns, takes_columns
-from undertow.models.packing import opened_packed, weight_bytes
+from undertow.models.loading import load_tokenizer, opened
+from undertow.models.packing import weight_bytes
 from undertow.models.prompting import Prompter
 from undertow.models.running import (
     AGREEMENT_NATS,
     REFUSALS,
-    chosen_device,
     explain_memory,
     ran_out,
     repeats_of,
@@ -113,16 +113,18 @@ def found(request: Request, weights: Weights) -> Found:
 def _open(card: ModelCard, weights: Weights, device: str) -> CausalModel:
     check_head(weights)
     with explain_loading(card.name), parsed_once(weights.options):
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoModelForCausalLM
 
-        chosen = chosen_device(device)
-        tokenizer = AutoTokenizer.from_pretrained(weights.location, **weights.options)
-        network = AutoModelForCausalLM.from_pretrained(
-            weights.location, dtype=getattr(torch, card.dtype), use_safetensors=True, **weights.options
+        tokenizer = load_tokenizer(card.name, weights)
+        return opened(
+            card,
+            weights,
+            device,
+            kind=AutoModelForCausalLM,
+            trained_to="continue texts",
+            tokenizer=tokenizer,
+            wrap=partial(CausalModel.of, card, tokenizer=tokenizer),
         )
-        network = network.eval().to(chosen)
-        return opened_packed(network, lambda: CausalModel.of(card, network, tokenizer))
 
 
 @dataclass(slots=True)

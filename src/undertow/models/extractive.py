@@ -25,10 +25,11 @@ import numpy as np
 
 from undertow.models.base import EXACT, Effort, Found, Request, UnscorableError
 from undertow.models.devices import affordable_tokens
-from undertow.models.packing import opened_packed, weight_bytes
+from undertow.models.loading import load_tokenizer, opened
+from undertow.models.packing import weight_bytes
 from undertow.models.passages import Posed, Poser, Window
-from undertow.models.running import chosen_device, context_tokens, explain_memory
-from undertow.models.weights import Weights, check_whole, explain_loading, find_weights
+from undertow.models.running import context_tokens, explain_memory
+from undertow.models.weights import Weights, explain_loading, find_weights
 from undertow.types import EXTRACTION, Answer, Extraction, Floats, ModelCard, Query, UndertowError
 
 if TYPE_CHECKING:
@@ -73,23 +74,20 @@ def find(request: Request) -> Found | None:
 
 def _open(card: ModelCard, weights: Weights, device: str) -> ExtractiveModel:
     with explain_loading(card.name):
-        import torch
         from transformers import (
             MODEL_FOR_QUESTION_ANSWERING_MAPPING,
             AutoConfig,
             AutoModelForQuestionAnswering,
-            AutoTokenizer,
         )
         from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-        chosen = chosen_device(device)
         config = AutoConfig.from_pretrained(weights.location, **weights.options)
         if type(config) not in MODEL_FOR_QUESTION_ANSWERING_MAPPING:
             raise UndertowError(
                 f"{card.name}: is a model of the kind {config.model_type}, which does not answer from a text; name one such as BERT "
                 "or RoBERTa, trained on SQuAD"
             )
-        tokenizer = AutoTokenizer.from_pretrained(weights.location, **weights.options)
+        tokenizer = load_tokenizer(card.name, weights)
         if not tokenizer.is_fast:
             raise UndertowError(
                 f"{card.name}: its tokenizer does not say which characters a token stands for; save a fast one (tokenizer.json)"
@@ -101,16 +99,15 @@ def _open(card: ModelCard, weights: Weights, device: str) -> ExtractiveModel:
             raise UndertowError(
                 f"{card.name}: is told more than a text ({', '.join(strange)}); name a model that reads texts alone"
             )
-        network, loaded = AutoModelForQuestionAnswering.from_pretrained(
-            weights.location,
-            dtype=getattr(torch, card.dtype),
-            use_safetensors=True,
-            output_loading_info=True,
-            **weights.options,
+        return opened(
+            card,
+            weights,
+            device,
+            kind=AutoModelForQuestionAnswering,
+            trained_to="answer from passages",
+            tokenizer=tokenizer,
+            wrap=partial(ExtractiveModel.of, card, tokenizer=tokenizer),
         )
-        check_whole(card.name, loaded, "answer from passages")
-        network = network.eval().to(chosen)
-        return opened_packed(network, lambda: ExtractiveModel.of(card, network, tokenizer))
 
 
 def _told_types(tokenizer: Any, said: Mapping[str, Any]) -> bool:

@@ -30,6 +30,7 @@ from undertow.models._finetune_folder import Folder, Standing
 from undertow.models._finetune_windows import Batches, Example, Row, data_sha256, floor_nats, label_counts, rows_of
 from undertow.models.base import Request
 from undertow.models.catalog import families
+from undertow.models.loading import load_network, load_tokenizer
 from undertow.models.running import chosen_device, context_tokens, ran_out
 from undertow.models.weights import Weights, explain_loading, find_weights, path_of
 from undertow.types import UndertowError
@@ -321,29 +322,25 @@ class _Trainer:
     def of(cls, name: str, weights: Weights, recipe: Recipe) -> _Trainer:
         """Load the base, and put a head on it whose weights are drawn."""
         import torch
-        from transformers import AutoModelForTokenClassification, AutoTokenizer
+        from transformers import AutoModelForTokenClassification
 
         device = chosen_device(recipe.device)
-        tokenizer = AutoTokenizer.from_pretrained(weights.location, **weights.options)
+        tokenizer = load_tokenizer(name, weights)
         if tokenizer.mask_token_id is None or not tokenizer.is_fast or tokenizer.pad_token_id is None:
             lacks = "mask token" if tokenizer.mask_token_id is None else "fast form, or no padding token"
             raise UndertowError(f"{name}: its tokenizer has no {lacks}, so no word can be masked; name another base")
         labels = dict(enumerate(recipe.labels))
-        network, loaded = AutoModelForTokenClassification.from_pretrained(
-            weights.location,
+        network, _ = load_network(
+            name,
+            weights,
+            AutoModelForTokenClassification,
+            "fill masks",
+            new_head=True,
             dtype=torch.float32,
-            use_safetensors=True,
-            output_loading_info=True,
             num_labels=len(labels),
             id2label=labels,
             label2id={label: number for number, label in labels.items()},
-            **weights.options,
         )
-        lacking = [key for key in loaded["missing_keys"] if key.startswith(f"{network.base_model_prefix}.")]
-        if lacking:
-            raise UndertowError(
-                f"{name}: its weights lack {min(lacking)}, without which it knows nothing; name another base"
-            )
         return cls(network.to(device), tokenizer, recipe, torch.get_num_threads())
 
     def rows_of(self, examples: Sequence[Example]) -> tuple[list[Row], int]:

@@ -23,9 +23,10 @@ import numpy as np
 
 from undertow.models.base import EXACT, Effort, Found, Request, UnscorableError
 from undertow.models.devices import affordable_tokens
-from undertow.models.packing import opened_packed, weight_bytes
-from undertow.models.running import chosen_device, context_tokens, explain_memory
-from undertow.models.weights import Weights, check_whole, explain_loading, find_weights
+from undertow.models.loading import load_tokenizer, opened
+from undertow.models.packing import weight_bytes
+from undertow.models.running import context_tokens, explain_memory
+from undertow.models.weights import Weights, explain_loading, find_weights
 from undertow.types import BLANK, Answer, Blank, Floats, ModelCard, Query, UndertowError
 
 SUMMARY = "any AutoModelForTokenClassification whose labels are word groups: a hub id or a folder; read at its mask"
@@ -56,25 +57,22 @@ def find(request: Request) -> Found | None:
 
 def _open(card: ModelCard, weights: Weights, device: str) -> LabelledModel:
     with explain_loading(card.name):
-        import torch
-        from transformers import AutoModelForTokenClassification, AutoTokenizer
+        from transformers import AutoModelForTokenClassification
 
-        chosen = chosen_device(device)
-        tokenizer = AutoTokenizer.from_pretrained(weights.location, **weights.options)
+        tokenizer = load_tokenizer(card.name, weights)
         if tokenizer.mask_token_id is None:
             raise UndertowError(
                 f"{card.name}: its tokenizer has no mask token, so no word can be hidden; name a model that was fine-tuned on masked words"
             )
-        network, loaded = AutoModelForTokenClassification.from_pretrained(
-            weights.location,
-            dtype=getattr(torch, card.dtype),
-            use_safetensors=True,
-            output_loading_info=True,
-            **weights.options,
+        return opened(
+            card,
+            weights,
+            device,
+            kind=AutoModelForTokenClassification,
+            trained_to="label words",
+            tokenizer=tokenizer,
+            wrap=partial(LabelledModel.of, card, tokenizer=tokenizer),
         )
-        check_whole(card.name, loaded, "label words")
-        network = network.eval().to(chosen)
-        return opened_packed(network, lambda: LabelledModel.of(card, network, tokenizer))
 
 
 @dataclass(frozen=True, slots=True)

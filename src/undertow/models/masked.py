@@ -37,9 +37,10 @@ from undertow.models.base import (
 from undertow.models.devices import affordable_tokens, logits_at_once, on_device
 from undertow.models.fills import Filled, placed, spans
 from undertow.models.heads import answering, in_slices, places_of, read_at, stands_alone
-from undertow.models.packing import opened_packed, weight_bytes
-from undertow.models.running import chosen_device, context_tokens, explain_memory, repeats_of, unknown_words
-from undertow.models.weights import Weights, check_whole, explain_loading, find_weights
+from undertow.models.loading import load_tokenizer, opened
+from undertow.models.packing import weight_bytes
+from undertow.models.running import context_tokens, explain_memory, repeats_of, unknown_words
+from undertow.models.weights import Weights, explain_loading, find_weights
 from undertow.types import BLANK, Blank, Floats, ModelCard, TextQuery, UndertowError
 
 if TYPE_CHECKING:
@@ -68,27 +69,24 @@ def find(request: Request) -> Found | None:
 
 def _open(card: ModelCard, weights: Weights, device: str) -> MaskedModel:
     with explain_loading(card.name):
-        import torch
-        from transformers import AutoModelForMaskedLM, AutoTokenizer
+        from transformers import AutoModelForMaskedLM
 
-        chosen = chosen_device(device)
-        tokenizer = AutoTokenizer.from_pretrained(weights.location, **weights.options)
-        network, loaded = AutoModelForMaskedLM.from_pretrained(
-            weights.location,
-            dtype=getattr(torch, card.dtype),
-            use_safetensors=True,
-            output_loading_info=True,
-            **weights.options,
-        )
-        check_whole(card.name, loaded, "fill masks")
+        tokenizer = load_tokenizer(card.name, weights)
         if tokenizer.mask_token_id is None:
             raise UndertowError(f"{card.name}: its tokenizer has no mask token, so nothing can be masked")
         if not tokenizer.is_fast:
             raise UndertowError(
                 f"{card.name}: its tokenizer does not say which characters a token stands for; save a fast one (tokenizer.json)"
             )
-        network = network.eval().to(chosen)
-        return opened_packed(network, lambda: MaskedModel.of(card, network, tokenizer))
+        return opened(
+            card,
+            weights,
+            device,
+            kind=AutoModelForMaskedLM,
+            trained_to="fill masks",
+            tokenizer=tokenizer,
+            wrap=partial(MaskedModel.of, card, tokenizer=tokenizer),
+        )
 
 
 @dataclass(slots=True)

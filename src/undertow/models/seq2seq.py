@@ -40,11 +40,11 @@ from undertow.models.base import (
 from undertow.models.devices import affordable_tokens, logits_at_once
 from undertow.models.fills import placed, spans
 from undertow.models.heads import answering, in_slices, places_of, read_at, stands_alone
-from undertow.models.packing import opened_packed, weight_bytes
+from undertow.models.loading import load_tokenizer, opened
+from undertow.models.packing import weight_bytes
 from undertow.models.running import (
     UNKNOWN,
     among_top,
-    chosen_device,
     ends_of,
     explain_memory,
     repeats_of,
@@ -54,7 +54,7 @@ from undertow.models.seq2seq_writing import SourcePrompter, SourceWriter, batche
 from undertow.models.steps import Step, answer_of
 from undertow.models.templates import in_template, template_notes
 from undertow.models.vocabulary import OptionTokens, Vocabulary
-from undertow.models.weights import Weights, check_whole, explain_loading, find_weights
+from undertow.models.weights import Weights, explain_loading, find_weights
 from undertow.types import (
     BLANK,
     CHOICE,
@@ -146,23 +146,20 @@ def _modes(wanted: object, source: str) -> _Modes:
 
 def _open(card: ModelCard, weights: Weights, device: str, modes: _Modes) -> Seq2SeqModel:
     with explain_loading(card.name):
-        import torch
         from transformers import (
             MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
             AutoConfig,
             AutoModelForSeq2SeqLM,
-            AutoTokenizer,
             PreTrainedConfig,
         )
 
-        chosen = chosen_device(device)
         config = AutoConfig.from_pretrained(weights.location, **weights.options)
         if type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING or not config.is_encoder_decoder:
             raise UndertowError(
                 f"{card.name}: is a model of the kind {config.model_type}, which is no text encoder-decoder; name one such as "
                 "T5, UL2 or BART"
             )
-        tokenizer = AutoTokenizer.from_pretrained(weights.location, **weights.options)
+        tokenizer = load_tokenizer(card.name, weights)
         if not tokenizer.is_fast:
             raise UndertowError(
                 f"{card.name}: its tokenizer does not say which characters a token stands for; save a fast one (tokenizer.json)"
@@ -170,20 +167,16 @@ def _open(card: ModelCard, weights: Weights, device: str, modes: _Modes) -> Seq2
         marks = _marks(card, config, tokenizer)
         if modes.blanks and not marks.sentinels:
             raise UndertowError(f"{card.name}: has no modes, which are UL2's; use mode {AUTO} or {NONE}")
-        network, loaded = AutoModelForSeq2SeqLM.from_pretrained(
-            weights.location,
-            dtype=getattr(torch, card.dtype),
-            use_safetensors=True,
-            output_loading_info=True,
-            **weights.options,
-        )
-        check_whole(card.name, loaded, "fill gaps")
         said, _ = PreTrainedConfig.get_config_dict(weights.location, **weights.options)
-        if said.get("tie_word_embeddings") is False:
-            # A head of its own: what goes into it is not scaled. transformers 5 forgets this of umT5.
-            network.config.tie_word_embeddings = False
-        network = network.eval().to(chosen)
-        return opened_packed(network, lambda: Seq2SeqModel.of(card, network, tokenizer, marks, modes))
+
+        def wrap(network: Any) -> Seq2SeqModel:
+            if said.get("tie_word_embeddings") is False:
+                # A head of its own: what goes into it is not scaled. transformers 5 forgets this of umT5.
+                network.config.tie_word_embeddings = False
+            return Seq2SeqModel.of(card, network, tokenizer, marks, modes)
+
+        kind, what = AutoModelForSeq2SeqLM, "fill gaps"
+        return opened(card, weights, device, kind=kind, trained_to=what, tokenizer=tokenizer, wrap=wrap)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.models.weights import hush
+from undertow.models.loading import load_network
+from undertow.models.weights import Weights, hush
 from undertow.outside import json_of, whole_file
 from undertow.stats.quota import by_quota
 from undertow.types import Floats, UndertowError
@@ -540,9 +541,8 @@ def choice_losses(folder: Path, questions: Sequence[Question], batch: int = 512)
     hush()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     causal = AutoConfig.from_pretrained(folder).architectures[0].endswith("ForCausalLM")
-    network = (
-        (AutoModelForCausalLM if causal else AutoModelForMaskedLM).from_pretrained(folder, use_safetensors=True).eval()
-    )
+    kind, weights = AutoModelForCausalLM if causal else AutoModelForMaskedLM, Weights(str(folder), {}, folder.name, "")
+    network = load_network(str(folder), weights, kind, "fill blanks")[0].eval()
     words = {word for question in questions for word in question.options}
     numbers = {word: _token(tokenizer, word) for word in sorted(words)}
     losses = np.empty(len(questions))

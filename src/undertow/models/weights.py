@@ -12,9 +12,9 @@ import importlib.util
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ GGUF_ARCHITECTURE = "ForCausalLM"
 HUB_PATIENCE_S = 10.0
 ADDRESS = re.compile(r"(\w+://)(?:[^\s/'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
 """An address: its beginning, host and path; not who asks, nor what is behind the path."""
+ADAPTER_CONFIG = "adapter_config.json"
+"""What a folder of PEFT holds in place of a config.json."""
 MAX_CONFIG_BYTES = 16 * 2**20
 NOT_READ = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".md", ".png")
 """What a local folder's revision leaves out: other formats of the weights, and pages for people."""
@@ -48,12 +50,14 @@ class Weights:
         options: keyword arguments for it.
         source: for the model card.
         revision: hub commit, or SHA-256 of the files.
+        adapter: folder of a LoRA adapter that belongs to them.
     """
 
     location: str
     options: dict[str, Any]
     source: str
     revision: str
+    adapter: Path | None = None
 
     def card(self, request: Request, family: str, readout: str) -> ModelCard:
         """Who a model of these files is, for the family that reads it so."""
@@ -85,7 +89,8 @@ def find_weights(request: Request, architectures: Sequence[str]) -> Weights | No
     if is_gguf:
         return find_gguf(path) if GGUF_ARCHITECTURE in architectures else None
     if path.is_dir():
-        return _folder(path, architectures)
+        is_adapter = (path / ADAPTER_CONFIG).is_file() and not (path / "config.json").is_file()
+        return _adapter(request, path, architectures) if is_adapter else _folder(path, architectures)
     if path.exists():
         raise UndertowError(f"{path}: is neither a model folder nor a .gguf file; name one of these, or a hub id")
     if request.name.startswith((".", "/", "~")) or request.name.count("/") > 1 or "\\" in request.name:
@@ -152,6 +157,45 @@ def check_head(weights: Weights) -> None:
 def _gguf(path: Path, source: str) -> Weights:
     options = _options() | {"gguf_file": path.name}
     return Weights(str(path.parent), options, source, _file_digest(path))
+
+
+def _adapter(request: Request, path: Path, architectures: Sequence[str]) -> Weights | None:
+    """A LoRA adapter with the weights of its base, if these are of one of the architectures.
+
+    Raises:
+        UndertowError: it is of another kind or not complete, or its base is not to be had.
+    """
+    config = path / ADAPTER_CONFIG
+    try:
+        said = json_of(whole_file(config, MAX_CONFIG_BYTES, "an adapter's configuration"), named_once=False)
+        kind, base = said["peft_type"], said["base_model_name_or_path"]
+        if not base or not isinstance(base, str):
+            raise ValueError("no base")
+    except (ValueError, KeyError, TypeError) as error:
+        raise UndertowError(
+            f"{config}: names no base; write the model that it was trained on as its base_model_name_or_path"
+        ) from error
+    if kind != "LORA":
+        raise UndertowError(
+            f"{path}: holds an adapter of the kind {kind}; only LoRA adapters are read, so merge it into its base"
+        )
+    file = path / "adapter_model.safetensors"
+    if not is_plain_file(file):
+        raise UndertowError(f"{path}: holds no adapter_model.safetensors; save the adapter with save_pretrained")
+    beside = path / base
+    name = str(beside) if not path_of(base).exists() and beside.exists() else base
+    if importlib.util.find_spec("peft") is None:
+        raise UndertowError(f"{path}: to read LoRA adapters, {NEEDS_EXTRA}")
+    try:
+        weights = find_weights(replace(request, name=name, revision=str(said.get("revision") or "")), architectures)
+    except UndertowError as error:
+        raise UndertowError(
+            f"{request.name}: is a LoRA adapter of {base}, and its base is not to be had: {error}"
+        ) from error
+    if weights is None:
+        return None
+    digests = {"base": weights.revision, **{one.name: _file_digest(one) for one in (config, file)}}
+    return replace(weights, source=path.name, revision=digest(digests), adapter=path)
 
 
 def _folder(path: Path, architectures: Sequence[str]) -> Weights | None:
@@ -278,19 +322,6 @@ def parsed_once(options: dict[str, Any]) -> Iterator[None]:
         yield
     finally:
         gguf.GGUFReader, gguf.get_tensor_name_map = reader, names
-
-
-def check_whole(name: str, loaded: Mapping[str, Any], trained_to: str) -> None:
-    """Refuse a network some of whose weights were not in its files, and are drawn at random.
-
-    Raises:
-        UndertowError: names one of them.
-    """
-    if loaded["missing_keys"]:
-        raise UndertowError(
-            f"{name}: its weights lack {min(loaded['missing_keys'])}, without which its answers are noise; name a "
-            f"model that was trained to {trained_to}"
-        )
 
 
 @contextmanager

@@ -189,13 +189,33 @@ def here(
 ) -> Iterator[Opened | Arrived]:
     """The engine that runs the model in this process."""
     model = found.open()
-    yield Opened(dict(getattr(model, "facts", {})))
+    yield Opened(facts_of(model))
     asker = Asker(model, distinct, protocol)
     for portion in asker.portions(frozenset(stored)):
         if isinstance(portion, Arrived):
             yield portion
         else:
             yield from asker.answers(portion)
+
+
+def facts_of(model: LoadedModel) -> dict[str, str | float]:
+    """What is known of a loaded model: its own `facts`, and `weights`, a fingerprint of those that answer."""
+    weights = getattr(getattr(model, "network", None), "weights_digest", "")
+    return {**getattr(model, "facts", {}), **({"weights": weights} if weights else {})}
+
+
+def check_weights(name: str, before: Mapping[str, str | float], now: Mapping[str, str | float]) -> None:
+    """Refuse a model whose weights are others than those of the same files before, read by the same version.
+
+    Raises:
+        UndertowError: they differ.
+    """
+    first, second = (str(facts.get("weights", "")) for facts in (before, now))
+    if first != second and first.partition(":")[0] == second.partition(":")[0]:
+        raise UndertowError(
+            f"{name}: was loaded with other weights than before, from the same files ({first}, then {second}); they changed while they "
+            f"were read, or are not all there; check the files, and remove what was answered with `undertow store prune -m {name}`"
+        )
 
 
 def ask(  # noqa: PLR0913 - what is asked of whom, and where
@@ -221,6 +241,7 @@ def ask(  # noqa: PLR0913 - what is asked of whom, and where
         started = time.perf_counter()
         for arrived in engine(found, distinct, answers, protocol):
             if isinstance(arrived, Opened):
+                check_weights(found.card.name, facts, arrived.facts)
                 started, facts = time.perf_counter(), dict(arrived.facts)
                 continue
             # What was said of earlier answers still holds of them.

@@ -33,7 +33,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from undertow.models.base import EXACT, Found
-from undertow.scoring.ask import Arrived, Asker, Engine, Opened, Portion
+from undertow.scoring.ask import Arrived, Asker, Engine, Opened, Portion, check_weights, facts_of
 from undertow.types import Answer, ModelCard, Query, UndertowError
 
 Find: TypeAlias = Callable[[], Found]
@@ -191,7 +191,7 @@ class Worker:
                 f"{found.card.name}: on {where} is another model than where the run was started; put the same files there"
             )
         self.model = found.open()
-        yield Opened(dict(getattr(self.model, "facts", {})))
+        yield Opened(facts_of(self.model))
 
     def hear(self, queries: dict[str, Query], protocol: str) -> Iterator[Refused]:
         """The queries that will be asked."""
@@ -622,6 +622,7 @@ class _Round:
             if self.crew.facts is None:
                 self.crew.facts = said.facts
                 yield said
+            check_weights(self.crew.card.name, self.crew.facts, said.facts)
         elif isinstance(said, Portion):
             self._take_in(said)
         else:

@@ -1,0 +1,304 @@
+"""Loading a network of transformers, and the one check that every weight that it reads came from its files.
+
+The only module that calls `from_pretrained` of a network; a test holds the families to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from undertow.models.packing import opened_packed
+from undertow.models.running import chosen_device
+from undertow.models.weights import Weights
+from undertow.outside import first_line, json_of, whole_file
+from undertow.types import ModelCard, UndertowError
+
+Model = TypeVar("Model")
+
+WRAPPERS = r"^((_orig_mod|module|_forward_module)\.)+|(?<=\.)_orig_mod\."
+"""What torch.compile, DistributedDataParallel and Lightning Fabric put into the names of weights."""
+LAYERS = re.compile(r"(num_|n_)?((hidden|encoder|decoder)_)?layers?")
+"""Entries of a configuration that count layers; a layer has a weight at least."""
+TOKENIZER = re.compile(r"tokenizer\.json|vocab\.(json|txt)|tekken\.json|.*\.(model|tiktoken)")
+"""Files that a tokenizer is read from."""
+HEADS = r"lm_head\."
+"""How names begin that are of the head, where a network's body has no name of its own."""
+MOST_CONFIG_BYTES = 16 * 2**20
+N_SAMPLED = 4096
+"""Numbers of each weight that its fingerprint is taken of."""
+N_NAMED = 3
+
+
+def opened(  # noqa: PLR0913 - what is loaded, how, and what becomes of it
+    card: ModelCard,
+    weights: Weights,
+    device: str,
+    *,
+    kind: Any,
+    trained_to: str,
+    tokenizer: Any,
+    wrap: Callable[[Any], Model],
+) -> Model:
+    """Load a network whole, put it on its device, pack its weights, and wrap it.
+
+    Args:
+        card: who it is.
+        weights: its files.
+        device: that the user asked for; see `chosen_device`.
+        kind: the class of transformers that loads it, such as `AutoModelForCausalLM`.
+        trained_to: what the family needs it for, to be said of one that lacks its head.
+        tokenizer: whose tokens it must know.
+        wrap: makes the model of the network, and tries it in doing so.
+
+    Raises:
+        UndertowError: a weight is not in the files or has another shape than the configuration says, or a token has none.
+    """
+    import torch
+
+    chosen = chosen_device(device)
+    network, notes = load_network(card.name, weights, kind, trained_to, dtype=getattr(torch, card.dtype))
+    _check_tokens(card.name, network, tokenizer)
+    network.weights_digest = fingerprint(network)
+    network = network.eval().to(chosen)
+    model: Any = opened_packed(network, lambda: wrap(network))
+    model.notes = (*notes, *model.notes)
+    return model  # type: ignore[no-any-return]
+
+
+def load_network(
+    name: str, weights: Weights, kind: Any, trained_to: str, *, new_head: bool = False, **options: Any
+) -> tuple[Any, tuple[str, ...]]:
+    """A network all of whose weights came from its files, and what was done to make them fit.
+
+    Args:
+        name: of the model, for messages.
+        weights: its files.
+        kind: the class of transformers that loads it.
+        trained_to: what it is needed for.
+        new_head: whether its head is drawn at random on purpose.
+        options: for `from_pretrained`.
+
+    Raises:
+        UndertowError: names weights that are missing or of another shape, and the likely cause.
+    """
+    _check_config(name, weights)
+    given = {"use_safetensors": True, "output_loading_info": True, **options, **weights.options}
+    notes: tuple[str, ...] = ()
+    try:
+        network, loaded = kind.from_pretrained(weights.location, **given)
+        found = [re.search(WRAPPERS, key) for key in sorted(loaded["unexpected_keys"]) if loaded["missing_keys"]]
+        if found and all(found):
+            del network
+            network, loaded = kind.from_pretrained(weights.location, key_mapping={WRAPPERS: ""}, **given)
+            wrapper = cast(re.Match[str], found[0])[0]
+            notes = (
+                f"names of its weights hold {wrapper!r}, from a wrapper that it was saved in, and were read without it",
+            )
+    except RuntimeError as error:
+        if "ignore_mismatched_sizes" not in str(error):
+            raise
+        raise UndertowError(_other_shapes(name, weights, kind)) from error
+    body = f"{network.base_model_prefix}."
+    lacking = sorted(key for key in loaded["missing_keys"] if key.startswith(body) or not new_head)
+    if lacking:
+        raise UndertowError(_lacking(name, weights, network, lacking, sorted(loaded["unexpected_keys"]), trained_to))
+    if weights.adapter is not None:
+        network = _with_adapter(name, network, weights.adapter)
+        notes = (*notes, f"a LoRA adapter merged into {weights.location}")
+    return network, notes
+
+
+def _lacking(  # noqa: PLR0913, PLR0917 - all that the cause is told from
+    name: str, weights: Weights, network: Any, lacking: Sequence[str], unexpected: Sequence[str], trained_to: str
+) -> str:
+    n_weights = len(network.state_dict())
+    named = ", ".join(lacking[:N_NAMED]) + (" and others" if len(lacking) > N_NAMED else "")
+    said = f"{name}: {len(lacking)} of its {n_weights} weights {'is' if len(lacking) == 1 else 'are'} not in its files ({named})"
+    left_out = _not_in_index(Path(weights.location))
+    head = HEADS if network.base_model is network else rf"(?!{network.base_model_prefix}\.)"
+    if any("lora_" in key for key in unexpected):
+        cause = "they are those of a LoRA adapter: name the adapter's own folder (adapter_config.json), which names its base"
+    elif left_out:
+        cause = f"model.safetensors.index.json does not list {left_out}; fetch or save the model again"
+    elif len(unexpected) * 2 > n_weights or (unexpected and len(lacking) * 2 > n_weights):
+        cause = f"they hold {unexpected[0]} instead, so they are of another network than config.json says; put the two right"
+    elif all(re.match(head, key) for key in lacking):
+        cause = f"its head was not saved; name a model that was trained to {trained_to}, and save it with its head"
+    else:
+        cause = "they are not complete; fetch or save the model again"
+    return f"{said}: {cause}"
+
+
+def _not_in_index(folder: Path) -> str:
+    """A file of weights that the index of a folder does not list; "" where there is none."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return ""
+    listed = set(index_files(index))
+    return next((path.name for path in sorted(folder.glob("*.safetensors")) if path.name not in listed), "")
+
+
+def index_files(index: Path) -> Collection[str]:
+    """The files that an index of weights lists.
+
+    Raises:
+        UndertowError: it is damaged, or names a file outside its folder.
+    """
+    try:
+        names = set(json_of(whole_file(index, MOST_CONFIG_BYTES, "an index of weights"))["weight_map"].values())
+        strange = sorted(str(one) for one in names if not isinstance(one, str) or Path(one).name != one)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UndertowError(f"{index}: is no index of weights; fetch or save the model again") from error
+    if strange:
+        raise UndertowError(
+            f"{index}: names {strange[0]!r}, which is not a file of its own folder; fetch or save the model again"
+        )
+    return names
+
+
+def _check_config(name: str, weights: Weights) -> None:
+    """Refuse, before anything is built, what no network of these files can be.
+
+    Raises:
+        UndertowError: there are more layers than weights, weights are packed in an unknown way, or lie in another folder.
+    """
+    from safetensors import safe_open
+    from transformers import PreTrainedConfig
+    from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
+
+    if "gguf_file" in weights.options:
+        return
+    folder = Path(weights.location)
+    config, _ = PreTrainedConfig.get_config_dict(weights.location, **weights.options)
+    packed = config.get("quantization_config")
+    method = packed.get("quant_method") if isinstance(packed, dict) else packed
+    if packed is not None and str(method) not in AUTO_QUANTIZER_MAPPING:
+        raise UndertowError(
+            f"{name}: config.json has a quantization_config of the method {method!r}, which transformers does not read; name a model "
+            "whose weights are as they were trained"
+        )
+    named = config.get("transformers_weights")
+    if named is not None and Path(str(named)).name != named:
+        raise UndertowError(f"{name}: config.json names weights outside its folder ({named!r}); save the model again")
+    if not folder.is_dir():
+        return
+    for index in sorted(folder.glob("*.safetensors.index*.json")):
+        index_files(index)
+    n_weights = 0
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            n_weights += len(file.keys())
+    for key, number in _numbers(config):
+        if LAYERS.fullmatch(key) and number > n_weights:
+            raise UndertowError(
+                f"{name}: config.json says {key} {number:,}, and its files hold {n_weights:,} weights; put config.json right, or "
+                "fetch the model again"
+            )
+
+
+def _numbers(config: Any) -> Iterator[tuple[str, float]]:
+    """Numbers of a configuration with their names, those of its parts too."""
+    for key, value in config.items() if isinstance(config, dict) else ():
+        if isinstance(value, dict):
+            yield from _numbers(value)
+        elif isinstance(value, (int, float)):
+            yield key, value
+
+
+def _other_shapes(name: str, weights: Weights, kind: Any) -> str:
+    """Which weight has another shape than the configuration says."""
+    import torch
+    from safetensors import safe_open
+    from transformers import AutoConfig
+
+    mend = "put config.json right, or fetch the model again"
+    with torch.device("meta"):
+        network = kind.from_config(AutoConfig.from_pretrained(weights.location, **weights.options))
+    wanted = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
+    for path in sorted(Path(weights.location).glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for key in file.keys():  # noqa: SIM118 - no mapping
+                shape = tuple(file.get_slice(key).get_shape())
+                if wanted.get(key, shape) != shape:
+                    return f"{name}: {key} has the shape {shape}, and config.json says {wanted[key]}; {mend}"
+    return f"{name}: its weights have other shapes than config.json says; {mend}"
+
+
+def _with_adapter(name: str, network: Any, folder: Path) -> Any:
+    """The network with a LoRA adapter merged into it.
+
+    Raises:
+        UndertowError: a weight of the adapter is missing, or has no place in the network.
+    """
+    from peft import PeftModel, get_peft_model_state_dict
+    from safetensors import safe_open
+
+    try:
+        adapted = PeftModel.from_pretrained(network, str(folder), use_safetensors=True)
+    except (RuntimeError, ValueError) as error:
+        raise UndertowError(
+            f"{name}: its weights do not fit its base ({first_line(error)}); name the base that it was trained on in its "
+            "adapter_config.json"
+        ) from error
+    with safe_open(folder / "adapter_model.safetensors", framework="pt") as file:
+        there = set(file.keys())
+    wanted = set(get_peft_model_state_dict(adapted))
+    for keys, what in ((wanted - there, "are not in its file"), (there - wanted, "have no place in its base")):
+        if keys:
+            raise UndertowError(
+                f"{name}: {len(keys)} weights of the adapter {what} ({', '.join(islice(sorted(keys), N_NAMED))}); "
+                "name the base that it was trained on in its adapter_config.json, or save it again"
+            )
+    return adapted.merge_and_unload()
+
+
+def _check_tokens(name: str, network: Any, tokenizer: Any) -> None:
+    """Refuse a tokenizer with tokens that the network has no weights for."""
+    n_known = int(network.get_input_embeddings().weight.shape[0])
+    token, number = max(tokenizer.get_vocab().items(), key=lambda one: one[1])
+    if number >= n_known:
+        raise UndertowError(
+            f"{name}: its tokenizer has the token {token!r} (number {number:,}), and the network has weights for {n_known:,} tokens; "
+            "resize its embedding (resize_token_embeddings), train it, and save both again"
+        )
+
+
+def load_tokenizer(name: str, weights: Weights) -> Any:
+    """The tokenizer beside a network's weights.
+
+    Raises:
+        UndertowError: there is none, or the network cannot be loaded either.
+    """
+    from transformers import AutoTokenizer
+
+    _check_config(name, weights)  # whose entries the tokenizer's class is chosen by
+    folder = Path(weights.location)
+    if "gguf_file" not in weights.options and folder.is_dir():
+        files = (path.name for path in folder.iterdir())
+        if not any(TOKENIZER.fullmatch(one) for one in files):
+            raise UndertowError(
+                f"{name}: holds no tokenizer (tokenizer.json); put that of the model there with tokenizer.save_pretrained"
+            )
+    return AutoTokenizer.from_pretrained(weights.location, **weights.options)
+
+
+def fingerprint(network: Any) -> str:
+    """What tells the weights that answer from others: two loads of the same files have the same one (16 hex digits).
+
+    It is that of a version of transformers, which may lay weights out otherwise.
+    """
+    import torch
+    import transformers
+
+    found = hashlib.sha256()
+    for key, tensor in sorted(network.state_dict().items()):
+        flat = tensor.detach().reshape(-1)
+        sampled = flat[:: max(1, -(-flat.numel() // N_SAMPLED))].contiguous().cpu()
+        found.update(f"{key} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        found.update(sampled.view(torch.uint8).numpy().tobytes())
+    return f"transformers {transformers.__version__}: {found.hexdigest()[:16]}"

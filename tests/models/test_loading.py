@@ -1,0 +1,289 @@
+"""Every weight that answers came from the model's files: what is missing is named, what is certain is mended and said."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import undertow
+from undertow import models
+from undertow.models import loading
+from undertow.models.base import Request
+from undertow.models.pull import location
+from undertow.types import UndertowError
+
+pytest.importorskip("torch", reason="the model extra is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+FAMILIES = {
+    "causal": "tiny_gpt2", "causal with a head of its own": "tiny_llama", "masked": "small_base", "seq2seq": "small_t5_folder",
+    "extractive": "bert_reader", "labelled": "labeller",
+}  # fmt: skip
+Changed = Callable[..., Path]
+
+
+@pytest.fixture
+def folder_of(network: Callable[[str], str]) -> Callable[[str], Path]:
+    return lambda family: Path(network(FAMILIES[family]))
+
+
+@pytest.fixture
+def changed(folder_of: Callable[[str], Path], tmp_path: Path) -> Changed:
+    """A copy of a family's network: other weights, other entries of its configuration."""
+
+    def copy(family: str, change: Callable[[dict[str, Any]], Mapping[str, Any]] = dict, **config: Any) -> Path:
+        from safetensors.torch import load_file, save_file
+
+        folder = tmp_path / "model"
+        shutil.copytree(folder_of(family), folder)
+        save_file(dict(change(load_file(folder / WEIGHTS))), folder / WEIGHTS, {"format": "pt"})
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | config), encoding="utf-8")
+        return folder
+
+    return copy
+
+
+def open_model(folder: Path) -> Any:
+    return models.find(Request(str(folder))).open()
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(UndertowError) as caught:
+        open_model(folder)
+    assert str(folder) in str(caught.value)
+    return str(caught.value)
+
+
+def without(tensors: Mapping[str, Any], *places: int) -> tuple[dict[str, Any], list[str]]:
+    names = [sorted(tensors)[place] for place in places]
+    return {name: tensor for name, tensor in tensors.items() if name not in names}, names
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_missing_weight_is_named(family: str, changed: Changed) -> None:
+    lost: list[str] = []
+
+    def take(tensors: dict[str, Any]) -> Mapping[str, Any]:
+        left, names = without(tensors, len(tensors) // 2)
+        lost.extend(names)
+        return left
+
+    said = refused(changed(family, take))
+    assert lost[0] in said
+    assert "fetch or save the model again" in said
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_another_shape_is_named(family: str, changed: Changed) -> None:
+    import torch
+
+    def grown(tensors: dict[str, Any]) -> Mapping[str, Any]:
+        name = sorted(tensors)[len(tensors) // 2]
+        return tensors | {name: torch.zeros([size + 1 for size in tensors[name].shape])}
+
+    assert "has the shape" in refused(changed(family, grown))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_of_another_network_or_of_an_adapter_are_called_so(
+    family: str, changed: Changed, folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    other = "masked" if family.startswith("causal") else "causal"
+    folder = changed(family)
+    shutil.copy(folder_of(other) / WEIGHTS, folder / WEIGHTS)
+    assert "of another network than config.json says" in refused(folder)
+    shutil.rmtree(folder)
+    as_adapter = changed(
+        family, lambda tensors: {f"base_model.model.{name}.lora_A.weight": one for name, one in tensors.items()}
+    )
+    assert "those of a LoRA adapter" in refused(as_adapter)
+
+
+@pytest.mark.parametrize("family", ["causal with a head of its own", "masked", "extractive", "labelled"])
+def test_a_backbone_without_its_head_is_called_so(family: str, changed: Changed) -> None:
+    heads = ("lm_head.", "cls.", "qa_outputs.", "classifier.")
+    bare = changed(family, lambda tensors: {name: one for name, one in tensors.items() if not name.startswith(heads)})
+    assert "its head was not saved" in refused(bare)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("wrapper", ["_orig_mod.", "module.", "module._orig_mod."])
+def test_weights_that_were_saved_in_a_wrapper_are_read_and_it_is_said(
+    family: str, wrapper: str, changed: Changed, folder_of: Callable[[str], Path]
+) -> None:
+    wrapped = open_model(changed(family, lambda tensors: {f"{wrapper}{name}": one for name, one in tensors.items()}))
+    assert wrapped.network.weights_digest == open_model(folder_of(family)).network.weights_digest
+    assert any(repr(wrapper) in note for note in wrapped.notes)
+
+
+def test_a_part_that_was_compiled_is_read_and_it_is_said(changed: Changed, folder_of: Callable[[str], Path]) -> None:
+    name = "causal with a head of its own"
+    part = changed(
+        name, lambda tensors: {one.replace("layers.1.", "layers.1._orig_mod."): at for one, at in tensors.items()}
+    )
+    opened = open_model(part)
+    assert opened.network.weights_digest == open_model(folder_of(name)).network.weights_digest
+    assert any("_orig_mod." in note for note in opened.notes)
+
+
+def test_a_shard_that_the_index_does_not_list_is_named(changed: Changed) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = changed("causal with a head of its own")
+    tensors = load_file(folder / WEIGHTS)
+    first, rest = (dict(list(tensors.items())[half]) for half in (slice(0, 10), slice(10, None)))
+    (folder / WEIGHTS).unlink()
+    for name, part in (("model-1.safetensors", first), ("model-2.safetensors", rest)):
+        save_file(part, folder / name, {"format": "pt"})
+    index = folder / INDEX
+    whole = {
+        "metadata": {},
+        "weight_map": dict.fromkeys(first, "model-1.safetensors") | dict.fromkeys(rest, "model-2.safetensors"),
+    }
+    index.write_text(json.dumps(whole), encoding="utf-8")
+    open_model(folder)
+    index.write_text(json.dumps(whole | {"weight_map": dict.fromkeys(first, "model-1.safetensors")}), encoding="utf-8")
+    assert f"{INDEX} does not list model-2.safetensors" in refused(folder)
+    for outside in ("../model/model-2.safetensors", "/etc/passwd", 3):
+        index.write_text(json.dumps({"weight_map": dict.fromkeys(tensors, outside)}), encoding="utf-8")
+        assert "not a file of its own folder" in refused(folder)
+    for damaged in ("[]", "{", '{"weight_map": 3}'):
+        index.write_text(damaged, encoding="utf-8")
+        assert "is no index of weights" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers 1,000,000,000"),
+        ({"hidden_size": 4 * 10**8}, "has the shape"),
+        ({"vocab_size": 10**12}, "has the shape"),
+        ({"quantization_config": {"quant_method": "mystery"}}, "'mystery'"),
+        ({"quantization_config": {}}, "quantization_config"),
+        ({"quantization_config": "packed"}, "'packed'"),
+        ({"transformers_weights": "../x.safetensors"}, "'../x.safetensors'"),
+    ],
+)
+def test_a_configuration_that_the_files_cannot_be_of_is_refused_before_anything_is_built(
+    config: dict[str, Any], said: str, changed: Changed
+) -> None:
+    assert said in refused(changed("causal with a head of its own", **config))
+
+
+def test_a_folder_without_a_tokenizer_and_one_with_tokens_beyond_the_embedding_are_refused(changed: Changed) -> None:
+    from transformers import AutoTokenizer
+
+    folder = changed("causal")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens([f"<new {number}>" for number in range(40)])
+    tokenizer.save_pretrained(folder)
+    assert "'<new 39>'" in refused(folder)
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    assert "holds no tokenizer" in refused(folder)
+
+
+# Adapters.
+
+
+@pytest.fixture
+def adapter(folder_of: Callable[[str], Path], tmp_path: Path) -> Path:
+    peft = pytest.importorskip("peft", reason="the model extra is not installed")
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(folder_of("causal with a head of its own"))
+    recipe = peft.LoraConfig(r=4, lora_alpha=16, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    peft.get_peft_model(base, recipe).save_pretrained(tmp_path / "adapter")
+    return tmp_path / "adapter"
+
+
+def test_an_adapter_is_read_with_its_base(adapter: Path, folder_of: Callable[[str], Path]) -> None:
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    base = folder_of("causal with a head of its own")
+    opened, alone = open_model(adapter), open_model(base)
+    plain = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), str(adapter)).eval()
+    tokens = torch.arange(5, 25)[None]
+    with torch.no_grad():
+        assert torch.allclose(opened.network(tokens).logits, plain(tokens).logits, atol=1e-5)
+        assert not torch.allclose(opened.network(tokens).logits, alone.network(tokens).logits, atol=1e-2)
+    assert opened.card.revision != alone.card.revision
+    assert any("adapter" in note for note in opened.notes)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"base_model_name_or_path": "./nowhere"}, "its base is not to be had"),
+        ({"base_model_name_or_path": None}, "names no base"),
+        ({"peft_type": "IA3"}, "of the kind IA3"),
+        ({"target_modules": ["c_attn"]}, "do not fit its base"),
+    ],
+)
+def test_an_adapter_that_cannot_be_read_is_refused(config: dict[str, Any], said: str, adapter: Path) -> None:
+    path = adapter / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | config), encoding="utf-8")
+    assert said in refused(adapter)
+
+
+def test_an_adapter_that_is_not_complete_is_refused(adapter: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    left, (name,) = without(load_file(adapter / "adapter_model.safetensors"), 0)
+    save_file(left, adapter / "adapter_model.safetensors")
+    assert name in refused(adapter)
+    (adapter / "adapter_model.safetensors").unlink()
+    assert "holds no adapter_model.safetensors" in refused(adapter)
+
+
+# One check, one fingerprint.
+
+
+def test_no_other_module_loads_a_network() -> None:
+    package = Path(models.__file__).parent.parent
+    loaded_by = {
+        (path.name, ast.unparse(node.value))
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "from_pretrained"
+    }
+    assert {name for name, what in loaded_by if what not in {"AutoTokenizer", "AutoConfig"}} == {"loading.py"}
+
+
+def test_two_loads_that_differ_end_the_run(
+    folder_of: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untold: None
+) -> None:
+    asked: dict[str, Any] = {"w": "date", "date_count": 6, "out": tmp_path / "run"}
+    undertow.run("spurious-correlation", str(folder_of("causal")), **asked, limit=36)
+    honest = loading.fingerprint
+    monkeypatch.setattr(loading, "fingerprint", lambda network: honest(network)[:-1] + "x")
+    with pytest.raises(UndertowError, match="was loaded with other weights than before, from the same files"):
+        undertow.run("spurious-correlation", str(folder_of("causal")), **asked, overwrite=True, limit=72)
+    monkeypatch.setattr(loading, "fingerprint", lambda network: "transformers 99: 0")
+    undertow.run("spurious-correlation", str(folder_of("causal")), **asked, overwrite=True, limit=72)
+
+
+@pytest.mark.model
+@pytest.mark.soak
+def test_a_gguf_file_with_renamed_tensors_or_a_billion_layers_is_refused(tmp_path: Path) -> None:
+    if not location("smollm2").is_file():
+        pytest.skip("the default model is not here: run `undertow pull smollm2`")
+    good = location("smollm2").read_bytes()
+    renamed = good.replace(b"blk.3.attn_q.weight", b"bxk.3.attn_q.weight").replace(
+        b"blk.7.ffn_up.weight", b"bxk.7.ffn_up.weight"
+    )
+    count = good.index(b"llama.block_count") + len(b"llama.block_count") + 4
+    large = good[:count] + (10**9).to_bytes(4, "little") + good[count + 4 :]
+    for content, said in ((renamed, "2 of its 273 weights"), (large, "1,000,000,000 layers")):
+        path = tmp_path / "model.gguf"
+        path.write_bytes(content)
+        assert said in refused(path)
