@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import ssl
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -22,11 +24,14 @@ from undertow.types import Query, UndertowError
 SLOTS, THREADS = 2, 1  # several threads wait for each other at every step: too long on a busy machine
 CONTEXT_TOKENS = 2048
 MODEL = "smollm2"
+trusting = cache(ssl.create_default_context)
+"""Certificates are read once: most of a client's making is reading them."""
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No key of the user's in a test, and short waits between attempts."""
+    """No key of the user's in a test, short waits between attempts, and clients that are quickly made."""
+    monkeypatch.setattr(ssl, "create_default_context", trusting)
     for name in ("OPENAI_API_KEY", "OPENAI_CUSTOM_HEADERS", "OPENAI_BASE_URL", "OPENAI_LOG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(http, "FIRST_WAIT_S", 0.01)

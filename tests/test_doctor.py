@@ -253,25 +253,6 @@ def test_the_command_says_it_in_words(cli: Cli) -> None:
         assert words in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("revision", "shown", "of_size"),
-    [
-        ("toy version 1, slope 10.0", "toy version 1, slope 10.0", (1.35e8, "135 million")),
-        ("0123456789abcdef" * 4, "0123456789abcdef", (340, "340")),
-    ],
-)
-def test_only_a_hash_is_cut_and_small_models_have_parameters(
-    revision: str, shown: str, of_size: tuple[float, str], cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parameters, size = of_size
-    card = {"family": "toy", "source": "here", "revision": revision, "readout": "mask"}
-    checkup = Checkup("toy", card, {"parameters": parameters}, {}, (), "", {}, "", 0.0, {}, "float32")
-    monkeypatch.setattr(doctor, "examine", lambda *_, **__: checkup)
-    printed = cli("doctor", "-m", "toy").stdout
-    assert printed.splitlines()[0].endswith(f" {shown}")
-    assert f"  {size} parameters\n" in printed
-
-
 def test_a_model_without_an_answer_is_told_of_in_words_and_json(plant: Plant, cli: Cli) -> None:
     plant({BLANK: (EXACT,)}, lambda query: Answer.none("it sneezed"), "float32")
     assert cli("doctor", "-m", "planted").stdout.count("it sneezed") == 3  # the known sentence, timing and precision
@@ -308,8 +289,6 @@ def test_a_setting_of_a_family_reaches_it(cli: Cli, monkeypatch: pytest.MonkeyPa
         (["-m", "toy", "--set", "concurrency"], ["'concurrency'"]),
         (["-m", "toy", "--set", "concurrency=many"], ["concurrency", "'many'"]),
         (["-m", "./nosuch"], ["nosuch"]),
-        (["-m", "toy", "--dtype", "int3"], ["'int3'"]),
-        (["-m", "toy", "--device", "abacus"], ["'abacus'"]),
     ],
 )
 def test_what_cannot_be_examined_is_refused(arguments: list[str], words: list[str], cli: Cli) -> None:

@@ -24,6 +24,7 @@ import undertow
 from conftest import Cli
 from made_once import made_once
 from refusal import refused
+from touching import touch
 from trained_models import model_rows
 from undertow.causal.planted import (
     DECIDED_SHARE,
@@ -359,14 +360,8 @@ def test_a_training_that_fails_is_listed_and_the_others_are_made(tmp_path: Path,
 def test_work_side_by_side_reports_a_failure_once_the_rest_is_done(tmp_path: Path) -> None:
     works = ["recurrent", str(tmp_path / "it")]
     with pytest.raises(UndertowError, match="'recurrent'"):
-        side_by_side(_touch, works, Crew(1, tmp_path), 2, lambda done, total: None)
+        side_by_side(touch, works, Crew(1, tmp_path), 2, lambda done, total: None)
     assert (tmp_path / "it").exists()
-
-
-def _touch(work: str) -> None:
-    if work == "recurrent":
-        Subject(work, 0.0, 1)
-    Path(work).touch()
 
 
 def test_a_network_that_says_no_numbers_has_failed(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:

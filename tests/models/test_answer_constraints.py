@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from undertow.models.constraints import END, Nexts, OfTokens, Span, SpanSearch, Trie, best_of, greedy_label, label_nats
+from undertow.models.constraints import END, Nexts, Span, SpanSearch, Trie, best_of, greedy_label, label_nats
 
 Tokens = tuple[int, ...]
 Table = Callable[[Tokens], dict[int, float]]
@@ -174,16 +174,6 @@ def test_a_span_goes_through_every_piece_of_its_passage_and_nothing_else(passage
     assert sorted(written for written, state in states if state.may_end) == sorted(pieces(passage))
 
 
-@given(PASSAGES, st.lists(st.integers(0, 9), max_size=6))
-def test_tokens_of_a_passage_are_allowed_in_any_order_and_no_others(passage: Tokens, choices: list[int]) -> None:
-    state = OfTokens.of(passage)
-    for choice in choices:
-        assert state.may_end
-        assert set(state.allowed) == set(passage)
-        assert list(state.allowed) == sorted(state.allowed)
-        state = state.after(state.allowed[choice % len(state.allowed)])
-
-
 # The most probable span.
 
 
@@ -247,14 +237,6 @@ def test_a_search_leaves_out_what_is_less_probable_than_what_it_found() -> None:
     assert search.best == (0, 1)
     assert search.best_nats == pytest.approx(3 * math.log(0.9))
     assert n_asked == 3
-
-
-def test_a_search_over_what_is_not_a_number_finds_nothing() -> None:
-    search = SpanSearch.of((1, 2))
-    ((written, _),) = search.wanted(8)
-    search.tell(written, {1: math.nan, 2: math.nan, END: math.nan})
-    assert not search.going
-    assert search.best == ()
 
 
 def test_a_span_that_ends_its_passage_in_one_place_only_still_needs_its_end() -> None:

@@ -77,9 +77,6 @@ def test_a_hub_id_is_read_from_the_hubs_cache_at_its_commit(cli_process: Cli, tm
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (Request("toy", dtype="int3"), "'int3'"),
-        (Request(" "), "name"),
-        (Request("toy:slop=3"), "'slop'"),
         (Request("toy:slope=x"), "slope"),
         (Request("toy:slope=nan"), "-20 and 20"),
     ],

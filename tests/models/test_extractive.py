@@ -396,6 +396,3 @@ def test_positions_that_no_token_can_have_are_not_counted(folders: dict[str, str
     assert model.network.config.max_position_embeddings == POSITIONS + 2 * (style == ROBERTA)
     assert model.poser.context_tokens == POSITIONS
     assert probs(said(model, Extraction(*LONG))[0])[-1] == pytest.approx(RECORDED[style].long_best, rel=1e-5)
-
-
-# A model that has learned to answer.

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from briefly import briefly
 from faulty_proxy import GUARD_S, NEVER_S, Asked, Reply, serving, wait_until
 from served_models import (
     MODEL,
@@ -219,7 +220,10 @@ def test_token_that_ends_an_answer_is_no_step(end: str, text: str, prob: float) 
     assert probs(answer)[0] == pytest.approx(prob)
 
 
-@pytest.mark.parametrize("body", [completion([("", {"": 0.9, "she": 0.1})], "", "stop"), legacy([], "", "stop")])
+NULL = {"choices": [{"text": None, "logprobs": None, "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize("body", [completion([("", {"": 0.9, "she": 0.1})], "", "stop"), legacy([], "", "stop"), NULL])
 def test_answer_that_ends_before_its_first_word_is_unscored(body: dict[str, Any]) -> None:
     assert "empty" in answer_to(prompt(), body).unscored
 
@@ -353,10 +357,7 @@ def test_card_names_host_path_and_model_and_every_setting_that_changes_answers()
         ({"timeout_s": math.nan}, "--timeout-s"),
         ({"grammar": "sglang"}, "--grammar"),
         ({"base_url": "ftp://example.org/v1"}, "base URL"),
-        *(
-            ({"base_url": f"http://{host}/v1"}, "base URL")
-            for host in ("", "127.0.0.1:port", "exa mple.org", "hunter2@a.org")
-        ),
+        *(({"base_url": f"http://{host}/v1"}, "base URL") for host in ("", "127.0.0.1:port", "hunter2@a.org")),
     ],
 )
 def test_bad_setting_is_refused_without_a_secret(settings: dict[str, Any], words: str) -> None:
@@ -477,31 +478,26 @@ def test_prompt_that_is_refused_for_itself_is_unscored_and_not_asked_again(reply
 # Servers that fail.
 
 STEP = {"token": "she", "logprob": math.log(0.41)}
-NOTHING: dict[str, dict[str, Any]] = {
-    "all null": {"text": None, "logprobs": None, "finish_reason": None},
-    "a tool call": {"text": "", "finish_reason": "tool_calls"},
-    "an empty message": {"message": {"role": "assistant", "content": None}, "logprobs": {"content": None}},
-}
+EMPTY_MESSAGE = {"message": {"role": "assistant", "content": None}, "logprobs": {"content": None}}
 FAILURES = {
     "timeout": Reply({}, 408),
-    "too many": Reply({}, 429),
     "server error": Reply(b"oops", 500),
     "cut body": Reply(json.dumps(GOOD).encode()[:99], short_by=50),
-    "no choices": Reply({"choices": []}),
     "no text": Reply(with_choice({"text": 7})),
     "no top": Reply(with_logprobs(top_logprobs=[None])),
-    "ragged": Reply(with_logprobs(token_logprobs=[])),
-    "no number": Reply(with_logprobs(token_logprobs=[math.nan])),
-    "half a list": Reply(GOOD | {"choices": [{"text": "she", "logprobs": {"content": [STEP]}}]}),
-    **{name: Reply({"choices": [choice]}) for name, choice in NOTHING.items()},
+    "half a list": Reply(with_choice({"text": "she", "logprobs": {"content": [STEP]}})),
+    "all null": Reply(with_choice({"text": None, "logprobs": None, "finish_reason": None})),
+    "a tool call": Reply(with_choice({"text": "", "finish_reason": "tool_calls"})),
+    "an empty message": Reply(with_choice(EMPTY_MESSAGE)),
+    "late": Reply(GOOD, after_s=NEVER_S),
 }
-LATE = {"late": Reply(GOOD, after_s=NEVER_S), "slow, each byte of it in time": Reply(GOOD, trickle_s=0.9)}
+"""Other faults, of which a run is asked again, are those of tests/reliability/test_network.py."""
 
 
-@pytest.mark.parametrize("name", [*FAILURES, *LATE])
+@pytest.mark.parametrize("name", FAILURES)
 def test_failure_is_tried_again_and_then_answered(name: str) -> None:
-    late, failure = name in LATE, (FAILURES | LATE)[name]
-    limits = {"timeout_s": 1.0, "retries": 60} if late else {"retries": 2}
+    late, failure = name == "late", FAILURES[name]
+    limits = {"timeout_s": 0.7, "retries": 60} if late else {"retries": 2}
     with serving(saying(failure, *[failure] * (not late), GOOD)) as seen:
         (answer,) = answers_of(model_at(seen.url, **limits), [prompt()])
     assert probs(answer)[0] == pytest.approx(0.5)
@@ -594,14 +590,6 @@ def test_request_under_way_when_the_server_refuses_is_waited_for_and_kept() -> N
     assert n_stored() == 1
 
 
-@pytest.mark.parametrize("choice", NOTHING.values(), ids=list(NOTHING))
-def test_nothing_is_an_empty_answer_where_the_model_stopped(choice: dict[str, Any]) -> None:
-    with serving(saying({"choices": [choice | {"finish_reason": "stop"}]})) as seen:
-        (answer,) = answers_of(model_at(seen.url), [prompt()])
-    assert "empty" in answer.unscored
-    assert len(seen.requests) == 1
-
-
 def test_model_that_spent_its_tokens_before_it_wrote_is_unscored() -> None:
     """Whether the server lists what it thought or not: that is no answer."""
     thought = chat_completion([("She", {"She": 0.9, "she": 0.05}), (" or", {" or": 0.8, " he": 0.1})])
@@ -630,9 +618,15 @@ def one_hot(hidden_nats: float) -> dict[str, Any]:
     return body
 
 
-@pytest.mark.parametrize("protocol", [EXACT, PAPER])
 @pytest.mark.parametrize(
-    "body", [legacy([(" she", {" she": 1.0}), (" was", {" was": 1.0})]), SURE, one_hot(-9999.0), one_hot(-math.inf)]
+    ("body", "protocol"),
+    [
+        (legacy([(" she", {" she": 1.0}), (" was", {" was": 1.0})]), EXACT),
+        (SURE, EXACT),
+        (SURE, PAPER),
+        (one_hot(-9999.0), EXACT),
+        (one_hot(-math.inf), PAPER),
+    ],
 )
 def test_answer_that_shows_nothing_but_what_was_chosen_is_lost(body: dict[str, Any], protocol: str) -> None:
     with serving(saying(body)) as seen:
@@ -643,7 +637,7 @@ def test_answer_that_shows_nothing_but_what_was_chosen_is_lost(body: dict[str, A
     assert len(seen.requests) == 2
 
 
-@pytest.mark.parametrize(("n_prompts", "n_asked"), [(9, 9), (60, 20)])
+@pytest.mark.parametrize(("n_prompts", "n_asked"), [(9, 9), (25, 20)])
 def test_server_that_shows_only_what_was_chosen_ends_the_run(n_prompts: int, n_asked: int) -> None:
     with serving(saying(SURE)) as seen:
         with pytest.raises(UndertowError, match="--logprobs-mode raw_logprobs"):
@@ -685,8 +679,6 @@ def test_budget_of_requests_counts_every_attempt_and_keeps_the_answers(failing: 
         (GOOD["usage"], 100, 4),  # 25 for each
         (None, 30, 5),  # estimated: two tokens of prompt and four of answer
         ({"prompt_tokens": -20, "completion_tokens": 5}, 30, 5),
-        ({"prompt_tokens": True, "completion_tokens": False}, 30, 5),
-        ({"prompt_tokens": "20", "completion_tokens": None}, 30, 5),
     ],
 )
 def test_budget_of_tokens_is_what_the_server_counts_or_an_estimate(usage: Any, budget: int, n_requests: int) -> None:
@@ -724,7 +716,7 @@ def asking(url: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("stop", briefly([signal.SIGINT, signal.SIGKILL]))
 def test_stopped_process_ends_at_once_and_keeps_what_had_arrived(stop: signal.Signals) -> None:
     """Two replies never come, and neither they nor their threads are waited for."""
     with serving(lambda asked: Reply(GOOD, after_s=0.0 if int(asked.prompt[-1]) < 4 else NEVER_S)) as seen:

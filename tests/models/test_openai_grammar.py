@@ -177,32 +177,6 @@ def test_pieces_are_words_and_marks(passage: str, pieces: list[str]) -> None:
     assert all(passage[piece.start : piece.end] == piece.text for piece in found)
 
 
-@pytest.mark.parametrize(
-    ("text", "cut", "span"),
-    [
-        (" cats sleep", False, "cats sleep"),
-        ("The cats sl", True, "The cats"),
-        ("dogs", True, None),
-        ("The  cats", False, None),
-    ],
-)
-def test_a_span_is_a_piece_of_the_passage_and_ends_with_a_word(text: str, *, cut: bool, span: str | None) -> None:
-    assert span_in(CATS, text, cut=cut) == span
-
-
-@pytest.mark.parametrize(
-    ("text", "cut", "kept"),
-    [
-        (" sleep cats.", False, " sleep cats."),
-        (" cats sl", True, " cats"),
-        (" cats sl", False, None),
-        (" cats dogs and", True, None),
-    ],
-)
-def test_words_in_any_order_are_those_of_the_passage(text: str, *, cut: bool, kept: str | None) -> None:
-    assert Shuffled.of(pieces_of(CATS), " ").whole_in(text, cut=cut) == kept
-
-
 # A scripted server.
 
 
@@ -497,13 +471,13 @@ def test_answer_outside_the_grammar_is_unscored_with_what_came_back() -> None:
 
 
 def test_server_that_ignores_all_grammars_is_given_up_and_one_that_reads_some_is_not() -> None:
-    queries = [Choice(f"Topic {number}:", LABELS) for number in range(200)]
+    queries = [Choice(f"Topic {number}:", LABELS) for number in range(60)]
     with serving(owned_by("llamacpp", "Well")) as seen:
         refusal(model_at(seen.url, concurrency=2), queries, "grammars")
         assert 20 <= len(seen.bodies) < 30
     mostly = owned_by("llamacpp", lambda body: saying(" race" if body["prompt"] == "Topic 0:" else "Well"))
     with serving(mostly) as seen:
-        answers = answers_of(model_at(seen.url, concurrency=1), queries[:40])
+        answers = answers_of(model_at(seen.url, concurrency=1), queries[:25])
     assert sum(isinstance(answer, Answer) for answer in answers) == 1
 
 
@@ -532,13 +506,16 @@ def test_most_probable_span_and_empty_passage_are_not_asked() -> None:
         (PASSAGE_TOKENS, " sleep sleep The ca", " sleep sleep The"),
         (FREE, " a do", " a do"),
         (PASSAGE_TOKENS, " sl", None),
+        (PASSAGE_TOKENS, " cats dogs and sl", None),
+        (SPAN, "The  cats sl", None),
     ],
 )
 def test_answer_that_is_cut_off_ends_with_its_last_whole_word(constraint: str, text: str, kept: str | None) -> None:
     with serving(owned_by("llamacpp", lambda body: saying(text, "length"))) as seen:
         (answer,) = answers_of(model_at(seen.url), [Writing("Answer:", CATS, constraint)])
     if kept is None:
-        assert "'sl'" in one_sentence(answer)
+        assert isinstance(answer, UnscorableError)
+        assert "sl'" in one_sentence(answer)
     else:
         assert answer.text == kept
 

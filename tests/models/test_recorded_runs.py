@@ -113,13 +113,12 @@ def check_same_results(again: Run, first: Run, model: str) -> None:
     ("model", "asked"),
     [
         ("toy", {}),
-        ("toy", {"prompts": "A,B"}),
         ("toy", {"prompts": "A", "protocol": "paper"}),
         ("toy", {"prompts": "C", "chat": True, "max_new_tokens": 1}),
         ("hiding", {"prompts": "A,C"}),
         ("toy", {"challenge": "undertow-schemas", "inject": "In {w}: ", "limit": 20}),
     ],
-    ids=["blanks", "prompts", "paper", "chat", "bounds", "sentences"],
+    ids=["blanks", "paper", "chat", "bounds", "sentences"],
 )
 def test_it_says_and_gives_what_the_run_did(first: First, model: str, asked: dict[str, Any]) -> None:
     original = first(model, **asked)

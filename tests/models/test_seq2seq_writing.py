@@ -14,6 +14,7 @@ import pytest
 
 import answering
 from answering import TOLERANCE_NATS, alike, answers, encoder_inputs, found_as, kept, told
+from briefly import briefly
 from by_hand import NatsAfter, Rules, Tokens, chosen, drawn_p
 from spellings import CHAT_TEMPLATE
 from tiny import byte_level_tokenizer, sentencepiece_tokenizer, small_bart, small_t5
@@ -298,7 +299,7 @@ def mixture() -> list[Query]:
     ]
 
 
-@pytest.mark.parametrize("budget", [1, 60])
+@pytest.mark.parametrize("budget", briefly([60, 1]))
 def test_batches_and_order_do_not_matter(budget: int, one: Built) -> None:
     model = one.fresh()
     model.limits = Limits(budget, 0)

@@ -67,13 +67,6 @@ def test_a_free_answer_is_a_copy_and_others_are_the_first_half() -> None:
     assert math.isnan(free.unclaimed_prob)
 
 
-@pytest.mark.parametrize(("passage", "span"), [("one", "one"), ("one two", "one"), ("a  b\nc d e", "a  b")])
-def test_a_span_is_a_piece_of_the_passage(passage: str, span: str) -> None:
-    (answer,) = told([Writing("Say it.", passage, SPAN)])
-    assert answer.text == span
-    assert answer.text in passage
-
-
 def test_an_empty_passage_has_no_answer() -> None:
     (refused,) = told([Writing("Say it.", " \n")])
     assert "empty" in refused.unscored

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from answering import TOLERANCE_NATS, alike, answers, found_as, told
+from briefly import briefly
 from by_hand import NatsAfter, Rules, Tokens, chosen, drawn_p
 from spellings import CHAT_TEMPLATE, KINDS, byte_level, drawn, llama_for, model_of
 from tiny import tiny_bloom, tiny_gemma2, tiny_gpt2, tiny_gpt_neo, tiny_mamba
@@ -262,7 +263,7 @@ def own_search(network: Any, prompt: list[int], n_tokens: int, end: int | None) 
     return out[len(prompt) :]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", briefly(KINDS, 2))
 def test_a_free_greedy_answer_is_that_of_the_networks_own_search(kind: str) -> None:
     asked = model(kind)
     queries = writings(tasks=TASKS[:2])
@@ -292,7 +293,7 @@ def test_the_best_span_is_the_best_of_all_spans(kind: str) -> None:
 LINES = ("the cats\nsaid no\n\nto the sea", "no\nno\nno\nno", "\nYes\n", "They\r\nwere the\r\ncats")
 
 
-@pytest.mark.parametrize("kind", ["byte-level", "sentence pieces", "unigram"])
+@pytest.mark.parametrize("kind", briefly(["byte-level", "sentence pieces", "unigram"], 2))
 @pytest.mark.parametrize("constraint", [FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN])
 def test_a_line_break_ends_an_answer_where_it_is_told_to(constraint: str, kind: str) -> None:
     asked = model(kind)
@@ -448,7 +449,7 @@ def test_one_by_one_and_in_any_order() -> None:
     alike(told(asked, mixture()), reference())
 
 
-@pytest.mark.parametrize("room", [1, 90])
+@pytest.mark.parametrize("room", briefly([90, 1]))
 def test_over_many_packs(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "CPU_FORWARD_TOKENS", room)
     monkeypatch.setattr(decoding, "CPU_TREE_TOKENS", 2 * room)

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,8 +42,12 @@ def by_digest(queries: Sequence[Query]) -> dict[str, Query]:
 
 
 def sentences(n_items: int = 600) -> dict[str, Query]:
-    items = challenge.load("mgc").items([challenge.spectrum("date")])
-    return by_digest([item.query for item in items[:n_items]])
+    return by_digest([item.query for item in about_dates()[:n_items]])
+
+
+@cache
+def about_dates() -> Sequence[Any]:
+    return challenge.load("mgc").items([challenge.spectrum("date")])
 
 
 # Portions.
@@ -402,7 +407,7 @@ def test_a_cluster_that_cannot_be_started_or_joined_is_one_sentence(
     crew().is_initialized = lambda: False
     monkeypatch.setattr(distributed, "start", full)
     monkeypatch.setattr(distributed, "leave", lambda: None)
-    monkeypatch.setattr(distributed, "JOIN_S", 2.0 if address == "mute" else 120.0)
+    monkeypatch.setattr(distributed, "JOIN_S", 0.5 if address == "mute" else 120.0)
     tried = "import time; time.sleep(600)" if address == "mute" else "import sys; sys.exit('OSError: nothing there')"
     monkeypatch.setattr(distributed, "TRY", tried)
     with socket.socket() as mute:

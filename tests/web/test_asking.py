@@ -20,14 +20,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from faulty_proxy import wait_until
 from undertow.models import find
 from undertow.models.base import Request
-from undertow.types import Result, UndertowError
+from undertow.types import UndertowError
 from undertow.web.asking import DRIFT, SPECIFICATION, Form, Menu, Shelf, presets, read_form
 from undertow.web.curve import draw_curve, labelled, top_percent
 from undertow.web.files import MOST_FILES, Files
 from undertow.web.replies import answer_drift, answer_specification, csv_of
-from undertow.web.runs import MOST_RUNS, Shelves, rows_of
+from undertow.web.runs import MOST_RUNS, Shelves
 from undertow.web.sentence import MOST_SENTENCE_SIGNS, MOST_VALUES, read_sentence, read_values
 from undertow.web.turns import StoppedError, Turns, Work
 
@@ -225,14 +226,6 @@ def test_a_list_of_the_package_keeps_its_places_and_tells_its_order() -> None:
         read_form(replace(FORM, values="1, 2, 2.0"), MENU, DRIFT)
 
 
-def test_labels_of_an_uneven_axis_keep_their_distance() -> None:
-    axis = np.array([1800.0, 1990, 2000, 2005, 2010, 2016])
-    assert labelled(axis) == [0, 1, 5]
-    for n in range(3, 101):
-        kept = labelled(np.arange(float(n)))
-        assert kept == sorted({round(place) for place in np.linspace(0, n - 1, min(n, 7))})
-
-
 def test_without_a_drift_none_is_claimed() -> None:
     form = replace(FORM, sentence="She lived in DATE.", values="Chad, Iran, Mali, Peru, Cuba, Fiji, Togo, Laos")
     reply = answer_drift(read_form(form, MENU, DRIFT), find(Request("toy")), silent)
@@ -314,13 +307,6 @@ def test_downloads_are_bounded_in_number_and_size(tmp_path: Path, monkeypatch: p
 # Turns.
 
 
-def until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not holds():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def turns() -> Iterator[Turns]:
     made = Turns(most_waiting=2)
@@ -344,18 +330,18 @@ def test_one_works_at_a_time_and_the_others_wait(turns: Turns) -> None:
         with pytest.raises(UndertowError):  # the line is full; "a" has work in it
             turns.begin(owner, lambda work: 4)
     release.set()
-    until(lambda: third.is_done)
+    wait_until(lambda: third.is_done)
     assert (second.result(), third.result()) == (2, 3)
     turns.begin("a", lambda work: 5)
 
 
 def test_work_is_stopped_by_its_owner_while_it_runs_and_before_and_its_complaints_come_back(turns: Turns) -> None:
     first, second = turns.begin("a", endless), turns.begin("b", endless)
-    until(lambda: first.done > 2)
+    wait_until(lambda: first.done > 2)
     assert not turns.stop("c")
     for work, owner in ((second, "b"), (first, "a")):
         assert turns.stop(owner)
-        until(partial(getattr, work, "is_done"))
+        wait_until(partial(getattr, work, "is_done"))
         with pytest.raises(StoppedError):
             work.result()
     assert not turns.stop("a")
@@ -364,7 +350,7 @@ def test_work_is_stopped_by_its_owner_while_it_runs_and_before_and_its_complaint
         raise UndertowError("no")
 
     complaining = turns.begin("a", refuse)
-    until(lambda: complaining.is_done)
+    wait_until(lambda: complaining.is_done)
     with pytest.raises(UndertowError, match="no"):
         complaining.result()
 
@@ -493,12 +479,3 @@ def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Pa
         (tmp_path / "many" / f"{number:03}" / "manifest.json").write_text(json.dumps(manifest))
     listed = Shelves(tmp_path / "many").listed()
     assert (len(listed), listed[0].name) == (MOST_RUNS, f"{MOST_RUNS + 4:03}")
-
-
-def test_columns_in_which_nothing_stands_are_left_out() -> None:
-    group = {"model": "m", "prompt": ""}
-    results = [Result("mean_mass", group, 12.345678, n=3), Result("slope", group, math.nan)]
-    assert list(rows_of(results).columns) == ["measure", "value", "n", "model"]
-    others = [results[0], replace(results[1], group={**group, "model": "other"})]
-    assert list(rows_of(others).columns) == ["measure", "model", "value", "n"]
-    assert list(rows_of([]).columns) == ["measure", "value", "low", "high"]
