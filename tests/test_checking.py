@@ -19,7 +19,6 @@ from undertow import models
 from undertow.checking import Guard, Options
 from undertow.models import toy
 from undertow.models.base import Encoded, Found, Request, TokenBatch, TokenTree, UnscorableError
-from undertow.places import store_file
 from undertow.probes.task_specification import Settings
 from undertow.types import Floats, TextQuery
 
@@ -336,38 +335,6 @@ def test_a_table_that_nothing_can_be_learnt_from_is_refused(rows: str, expected:
     path = tmp_path / "own.csv"
     path.write_text(f"sentence{rows}\n", encoding="utf-8")
     assert_refused((expected,), Guard, found(Deaf, "deaf"), Settings(challenge=str(path)))
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "expected"),
-    [
-        ("The nurse was late.", "", "blank"),
-        ("___ said ___ left.", "", "2 blanks"),
-        ("The {who} said {blank} left.", "", "{who}"),
-        (UNDECIDED, {"female": ["she"], "male": []}, "'male'"),
-    ],
-)
-def test_what_is_wrong_with_a_sentence_is_said_and_nothing_is_asked(
-    text: str, options: Options, expected: str, knowing: Guard
-) -> None:
-    asked = [("A good sentence, said {blank}.", NOMINATIVE), (text, options)]
-    assert_refused((expected,), knowing.check, asked)
-    assert not store_file().exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"w": "date,place"}, "one"),
-        ({"ends": 2}, "4 W values"),
-        ({"model": "toy:slop=1"}, "'slop'"),
-    ],
-)
-def test_a_guard_that_cannot_be_made_is_refused_before_anything_is_asked(
-    options: dict[str, Any], expected: str, table: Path
-) -> None:
-    assert_refused((expected,), undertow.guard, **{"model": "toy", "challenge": str(table), **options})
-    assert not store_file().exists()
 
 
 def test_more_dates_and_another_place_for_them(table: Path) -> None:

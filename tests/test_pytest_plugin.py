@@ -109,8 +109,6 @@ def test_of_several_runs_each_is_named(place: pytest.Pytester) -> None:
     ("arguments", "words"),
     [
         (["--undertow-rules", "rules.toml"], "--undertow-run"),
-        (["--undertow-run", "run"], "--undertow-rules"),
-        (["--undertow-rules", "nosuch.toml", "--undertow-run", "run"], "nosuch.toml"),
         ([*ASKED, "--undertow-baseline", "run"], "baseline"),
     ],
 )
@@ -152,6 +150,7 @@ def test_loading_it_imports_nothing(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.soak
 @slow
 def test_session_fails_and_then_runs_the_failed_ones(place: pytest.Pytester) -> None:
     done = place.runpytest_subprocess(*LOADED, *ASKED, "-W", "error")

@@ -114,7 +114,7 @@ def test_the_published_numbers() -> None:
         assert after(name, case, "X", "Y") == pytest.approx(x_y, abs=0.01), (name, case)
 
 
-@pytest.mark.parametrize("name", models.NAMES)
+@pytest.mark.parametrize("name", briefly(models.NAMES))
 @pytest.mark.parametrize("gamma", briefly([1.0, 0.0]))
 def test_intervals_cover_what_is_computed(name: str, gamma: float) -> None:
     """Of 2,000 people about 75 are selected: skewed, and cut off at a line."""

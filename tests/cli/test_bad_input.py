@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from workplace import Workplace, shared
 
-from conftest import SMOLLM2, Cli
+from briefly import briefly
+from conftest import Cli
 from refusal import refused
 from undertow.places import store_file
 
@@ -36,23 +37,17 @@ pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
         ([*RUN, "-m", "toy", "--challenge", "mcg"], ["'mcg'", "mgc, mgt, mgt-icml"]),
         ([*RUN, "-m", "toy", "--w", "dates"], ["'dates'", "'date'"]),
         ([*RUN, "-m", "toy", "--w", " , "], ["--w"]),
-        ([*RUN, "-m", "toy", "--w", "date,date"], ["one list twice"]),
         ([*RUN, "-m", "toy", "--words", "pronuns"], ["'pronouns'"]),
         ([*RUN, "-m", " "], ["model"]),
         ([*RUN, "-m", "toy:slop=1"], ["'slop'", "slope"]),
         ([*TOY, "--limit", "-1"], ["limit -1"]),
         ([*TOY, "--dtype", "int3"], ["'int3'", "float32"]),
-        ([*TOY, "--device", "nosuch"], ["'nosuch'", "cpu", "cuda:1"]),
         ([*TOY, "--device", "cuda:x"], ["'cuda:x'"]),
         ([*TOY, "--seed", "-1"], ["seed -1"]),
         ([*TOY, "--date-count", "2"], ["date count 2", "at least 3"]),
-        ([*TOY, "--date-start", "2010"], ["2010 and 2016"]),
         ([*TOY, "--protocol", "rough"], ["'rough'", "exact"]),
-        ([*TOY, "--w", "x" * 300], ["x" * 300, "File name too long"]),
         (["challenge", "mgc", "--w", "time"], ["'time'", "date, place, subreddit"]),
-        (["store", "prune"], ["--all"]),
         (["store", "prune", "--all", "-m", "toy"], ["what to forget"]),
-        (["store", "prune", "-m", "toy"], ["'toy'"]),
     ],
 )
 def test_unknown_name_or_value_is_refused(arguments: list[str], words: list[str], cli: Cli, tmp_path: Path) -> None:
@@ -82,16 +77,7 @@ ze = ["ze"]
 
 @pytest.mark.parametrize(
     ("text", "word"),
-    [
-        ("", "templates"),
-        ("templates = [", "TOML"),
-        (GOOD.replace("{blank} ", ""), "{blank}"),
-        (GOOD.replace("{w}", "1900"), "{w}"),
-        (GOOD.replace("{blank}", "{blank} {who}"), "{who}"),
-        (GOOD.replace('ze = ["ze"]', ""), "two groups"),
-        (GOOD.replace('["ze"]', "[]"), "'ze'"),
-        (GOOD.replace('["date"]', '["no-such-list"]'), "'no-such-list'"),
-    ],
+    [("templates = [", "TOML"), (GOOD.replace("{w}", "1900"), "{w}")],
 )
 def test_bad_challenge_file_is_refused_and_nothing_is_asked(text: str, word: str, cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(text, encoding="utf-8")
@@ -99,15 +85,6 @@ def test_bad_challenge_file_is_refused_and_nothing_is_asked(text: str, word: str
     refused(cli(*RUN, "-m", "toy", "--challenge", "own.toml"), word)
     assert [path.name for path in tmp_path.iterdir()] == ["own.toml"]
     assert not store_file().exists()
-
-
-@pytest.mark.parametrize(
-    ("content", "word"),
-    [(b"\n\n \n", "W values"), (b"spring\nautumn\n", "2"), (b"a\nb\nc\n\nb\n", "line 5"), (b"a\xff\nb\nc\n", "UTF-8")],
-)
-def test_bad_list_of_values_is_refused(content: bytes, word: str, cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "own.txt").write_bytes(content)
-    refused(cli("challenge", "mgc", "--w", "own.txt"), "own.txt", word)
 
 
 # Models: GGUF files.
@@ -215,14 +192,6 @@ def test_gguf_whose_bytes_changed_is_another_model(good_gguf: bytes, cli_process
         assert computed(done) == 90
     (tmp_path / "m.gguf").write_bytes(good_gguf)
     assert computed(cli(*RUN, "-m", "m.gguf", *SMALL, "--out", "again")) == 0
-
-
-@pytest.mark.model
-@slow
-def test_cut_copy_of_the_default_model_is_refused(cli: Cli, smollm2_found: object, tmp_path: Path) -> None:
-    with SMOLLM2.open("rb") as file:
-        (tmp_path / "cut.gguf").write_bytes(file.read(50_000_000))
-    refused(cli(*RUN, "-m", "cut.gguf", *SMALL), "cut.gguf", "fetch it again")
 
 
 # Models: folders and hub ids.
@@ -386,7 +355,7 @@ def cells_overwritten(path: Path) -> None:
 
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize(
-    "damage", [text_instead, pages_overwritten, partial(os.truncate, length=9000), cells_overwritten]
+    "damage", briefly([cells_overwritten, text_instead, pages_overwritten, partial(os.truncate, length=9000)])
 )
 def test_damaged_store_is_named_and_moved_aside_by_what_asks(
     damage: Callable[[Path], None], cli: Cli, tmp_path: Path

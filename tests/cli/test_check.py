@@ -30,7 +30,6 @@ def work(shared_base: Path) -> Workplace:
     def make(work: Workplace) -> None:
         for name, slope in (("before", 1), ("after", 6)):
             work(*RUN, "-m", f"toy:slope={slope}", "--out", f"runs/{name}")
-        work("run", "spurious-correlation", "-m", "toy", "--w", "place", "--limit", "100", "--out", "runs/places")
         (text,) = re.findall(r"^Write, as `rules.toml`:\n\n```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
         (work.folder / "rules.toml").write_text(text, encoding="utf-8")
 
@@ -79,13 +78,6 @@ def test_json_has_every_outcome(work: Workplace) -> None:
     (failed,) = (one for run in said["runs"] for one in run["outcomes"] if one["outcome"] == "failed")
     assert [failed[name] for name in ("of", "at_most", "at_least")] == ["magnitude_high", 0.5, None]
     assert failed["group"]["pronoun"] == "female-male"
-
-
-@pytest.mark.slow
-def test_runs_of_different_questions_are_not_compared(work: Workplace) -> None:
-    done = work.attempt("check", "runs/after", *RULES, "--baseline", "runs/places")
-    refused(done, "runs/")
-    assert done.returncode == 2
 
 
 def test_every_outcome_has_a_line_but_what_passed(cli: Cli, tmp_path: Path) -> None:
@@ -139,15 +131,3 @@ def test_what_cannot_be_judged_is_refused_with_exit_2_and_a_junit_error(
     error = case.find("error")
     assert error is not None
     assert done.stderr == f"undertow: {error.attrib['message']}\n"
-
-
-def test_rule_that_could_not_be_asked_exits_with_2(cli: Cli, tmp_path: Path) -> None:
-    run_folder(tmp_path / "run")
-    (tmp_path / "rules.toml").write_text(gap_rule(measure="slope_gp"), encoding="utf-8")
-    done = cli("check", "run", *RULES, "--junit", "gate.xml")
-    assert (done.returncode, done.stderr) == (2, "")
-    assert done.stdout.startswith("error: rules.toml, rule 1 ('gap'): run has no measure 'slope_gp'")
-    assert parsed(tmp_path / "gate.xml").attrib["errors"] == "1"
-    done = cli("check", "run", *RULES, "--junit", "run")
-    refused(done, "run: cannot be written", "--junit")
-    assert done.returncode == 2

@@ -82,21 +82,6 @@ def test_a_verdict_is_one_json_object(verdict: dict[str, Any]) -> None:
     }
 
 
-def test_a_verdict_is_told_with_its_evidence(verdict: dict[str, Any], work: Workplace) -> None:
-    lines = work(*TOY, UNDECIDED, *PLANTED, "--options", NOMINATIVE).stdout.splitlines()
-    assert lines[0] == f"unspecified (chance {verdict['chance_percent']:.0f}%): {UNDECIDED}"
-    assert lines[1] == verdict["advice"]
-    first = planted_percent("In 1901: The nurse said that", 1901)
-    assert lines[2] == f"  1901: female {first['female']:.1f}%, male {first['male']:.1f}%, neutral 12.5%"
-    assert lines[3].startswith("  2016: female ")
-    moved = verdict["scores"]["delta_female"]["value"]
-    beside = "above 100% of the undecided and 100% of the deciding sentences of the schema set"
-    assert lines[4] == f"  delta female {moved:.1f} points: {beside}"
-    assert [line.split()[0] for line in lines[4:10]] == ["delta", "delta", "delta", "total", "jensen", "entropy"]
-    assert f"  entropy {verdict['scores']['entropy']['value']:.1f}%: above " in lines[9]
-    assert lines[10:] == ["  at most 20% went to words that were not asked for", f"Rests on: {verdict['rests_on']}."]
-
-
 def test_words_of_ones_own_have_no_chance(work: Workplace) -> None:
     given = [*PLANTED, "--options", "hers: her; theirs: their"]
     lines = work(*TOY, "The nurse lost ___ keys.", *given).stdout.splitlines()
@@ -185,7 +170,6 @@ def test_a_file_that_is_there_is_not_written_over(cli: Cli, tmp_path: Path) -> N
     [
         ([], "--file"),
         ([UNDECIDED, "--file", "s.jsonl"], "--file"),
-        (["--file", "nosuch.jsonl"], "nosuch.jsonl"),
         ([UNDECIDED, "--inject", "Once"], "{w}"),
         ([UNDECIDED, "--options", "she, he"], "she, he"),
     ],
@@ -203,9 +187,7 @@ GOOD = b'{"text": "The cook said ___ ran."}\n'
 @pytest.mark.parametrize(
     ("content", "word"),
     [
-        (b"\n  \n", "holds no lines"),
         (GOOD + b'\n{"text": "The cook ran."}\n', "line 3"),
-        (GOOD + b'["The cook said ___ ran."]\n', "line 2"),
         (GOOD + b'{"text": "a ___", "options": {"one": "she", "other": "he"}}\n', "group 'one'"),
         (GOOD + b'{"text": "a \xff ___"}\n', "byte 47"),
     ],

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from briefly import briefly
 from conftest import Cli
 
 Rows = Iterator[dict[str, Any]]
@@ -125,7 +126,7 @@ def half_width(results: pd.DataFrame, chosen: dict[str, str]) -> float:
     return float(first["high"] - first["low"]) / 2
 
 
-@pytest.mark.parametrize("probe", MAIN)
+@pytest.mark.parametrize("probe", briefly(MAIN, 5))
 def test_a_column_of_clusters_widens_the_interval(probe: str, score: Score) -> None:
     """Sentences, names or texts of a cluster are alike, so that they count for less than as many independent ones."""
     make, chosen = MAIN[probe]
@@ -134,7 +135,7 @@ def test_a_column_of_clusters_widens_the_interval(probe: str, score: Score) -> N
     assert clustered > 1.3 * alone
 
 
-@pytest.mark.parametrize("probe", MAIN)
+@pytest.mark.parametrize("probe", briefly(MAIN, 4))
 def test_five_clusters_have_no_interval_however_many_rows_they_hold(probe: str, score: Score) -> None:
     make, chosen = MAIN[probe]
     table = pd.DataFrame(make(np.random.default_rng(1)))

@@ -21,7 +21,7 @@ def work(shared_base: Path) -> Workplace:
     """A run, the same of a model that leans towards women and drifts more, and two that cannot be compared with it."""
 
     def make(work: Workplace) -> None:
-        work("run", "spurious-correlation", "-m", "toy", "--limit", "300", "--out", "first")
+        work("run", "spurious-correlation", "-m", "toy", "--w", "date", "--limit", "180", "--out", "first")
         leaning(work.folder / "first", work.folder / "second", "other")
         work("run", "spurious-correlation", "-m", "toy", "--challenge", "mgt", "--limit", "90", "--out", "another")
         work("run", "task-specification", "-m", "toy", "--limit", "40", "--out", "tasks")
@@ -104,10 +104,8 @@ def test_run_compared_with_itself_has_no_difference_whatever_its_folder_is_calle
     ("arguments", "words"),
     [
         (["first"], ["two run folders"]),
-        (["first", "second", "--margin", "x"], ["--margin 'x'"]),
         (["first", "second", "--margin", "slop=1"], ["'slop'", "'slope'"]),
         (["first", "nowhere"], ["nowhere"]),
-        (["first", "tasks"], ["spurious-correlation", "task-specification"]),
         (["first", "another"], ["challenge"]),
         (["first", "second", "--out", "first"], ["first"]),
     ],

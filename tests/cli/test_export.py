@@ -30,18 +30,6 @@ def test_an_export_says_what_comes_next(cli: Cli) -> None:
     assert (printed["folder"], printed["names"], printed["n_items"]) == ("data", ["test"], 24)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["lm-eval", "spurious-correlation", "--prompts", "A"], "--prompts"),
-        (["lm-evil", "spurious-correlation"], "'lm-eval'"),
-    ],
-)
-def test_what_cannot_be_exported_is_refused(arguments: list[str], word: str, cli: Cli, tmp_path: Path) -> None:
-    refused(cli("export", *arguments, "--out", "x"), word)
-    assert not (tmp_path / "x").exists()
-
-
 def test_a_log_and_a_mapped_table_are_scored(cli: Cli, tmp_path: Path) -> None:
     assert cli("export", "lm-eval", "spurious-correlation", *SMALL, "--out", "tasks").returncode == 0
     nats = {

@@ -151,12 +151,3 @@ def test_reasons_of_unscored_items_are_said(cli: Cli, tmp_path: Path) -> None:
     assert "4 unscored" in lines[0]
     assert lines[1].startswith("  4 unscored: the run first")
     assert "unscored" not in lines[2]
-
-
-def test_pattern_that_the_shell_wrote_out_is_to_be_put_in_quotes(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "checkpoint-2").mkdir()
-    for other, quotes in (("checkpoint-2", True), ("nosuch", False)):
-        done = cli("run", PROBE, "-m", "checkpoint-1", other)
-        assert (done.returncode, f"'{other}'" in done.stderr, "quotes" in done.stderr) == (2, True, quotes)
-    for line in (("run",), ("export", "lm-eval")):
-        assert PROBE in cli(*line, "--help").stdout

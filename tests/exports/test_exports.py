@@ -17,7 +17,6 @@ from undertow.cli.export import FORMATS
 from undertow.exports.base import Asked, Exported, Written
 from undertow.exports.carried import carried_texts, read_carried
 from undertow.probes.base import Sampling
-from undertow.sharing import DRAFT_PREFIX, HELD, draft_folder
 from undertow.types import Blank, Factor, Generation, Item, Option
 
 SMALL: dict[str, Any] = {"w": "date", "date_count": 3}
@@ -74,14 +73,6 @@ def test_a_place_that_is_taken_meanwhile_is_left_alone(in_folder: Path, monkeypa
     assert_refused(("out", "--overwrite"), exports.export, "lm-eval", "spurious-correlation", "out", limit=6, **SMALL)
     assert [path.name for path in in_folder.iterdir()] == ["out"]
     assert (in_folder / "out" / exports.MARK).read_text() == "another's"
-
-
-def test_the_draft_of_a_living_process_is_kept_and_that_of_a_killed_one_removed(in_folder: Path) -> None:
-    left = in_folder / f"{DRAFT_PREFIX}left{HELD}"
-    left.mkdir()
-    with draft_folder(in_folder, DRAFT_PREFIX) as living:
-        exports.export("lm-eval", "spurious-correlation", "out", limit=6, **SMALL)
-        assert (living.exists(), left.exists()) == (True, False)
 
 
 @pytest.mark.parametrize(

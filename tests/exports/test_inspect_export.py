@@ -105,14 +105,6 @@ def test_steps_are_read_from_what_a_server_gives(task: ModuleType) -> None:
     assert task.steps_of(SimpleNamespace(choices=[SimpleNamespace(logprobs=None)])) == []
 
 
-def test_the_readme_tells_how_to_measure_it(exported: Path, tmp_path: Path) -> None:
-    readme = (exported / "README.md").read_text(encoding="utf-8")
-    assert "inspect eval" in readme
-    assert "undertow score masses.csv --probe spurious-correlation" in readme
-    exports.export("inspect", "task-specification", tmp_path / "out", limit=4, plain=True)
-    assert "undertow score" not in (tmp_path / "out/README.md").read_text(encoding="utf-8")
-
-
 @pytest.mark.slow
 def test_inspect_runs_it_and_its_log_is_measured(
     exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

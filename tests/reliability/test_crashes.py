@@ -1,7 +1,7 @@
 """Killed at any moment (SIGKILL), the same command ends as if it had not been: no answer is lost, and nothing differs by a byte.
 
 A command kills itself at an event that is counted: a statement of the store, or a file that is opened, made, moved or removed.
-So every moment can be named, and comes on a slow machine as on a fast one. In `make soak` others kill it at times that are drawn.
+So every moment can be named, and comes on a slow machine as on a fast one. In `make soak` moments are drawn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Done, command, forks, run, running
+from processes import Done, command, forks, run
 
 from undertow.places import store_file
 from undertow.records import MANIFEST, UNFINISHED
@@ -115,17 +115,6 @@ class Audit:
         self.check_kept(kept, finished=finished)
         assert done.returncode, "the command ended before the event came"
 
-    def kill_after(self, seconds: float) -> bool:
-        """Kill it so long after its start; says whether it was still there to be killed."""
-        kept, finished = self.stored(), (self.folder / MANIFEST).is_file()
-        with running(self.folder.parent, command, self.line(self.folder), str(self.cache)) as one:
-            one.process.join(seconds)
-            one.process.kill()
-            done = one.ended()
-        assert done.returncode in (0, -signal.SIGKILL), done.stderr
-        self.check_kept(kept, finished=finished)
-        return bool(done.returncode)
-
     def check_kept(self, n: int, *, finished: bool) -> None:
         assert self.stored() >= n, f"answers were lost: {self.stored()} of {n}"
         assert not finished or (self.folder / MANIFEST).is_file() or (self.folder / UNFINISHED).is_file()
@@ -152,7 +141,7 @@ def names(folder: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("probe", "moments"),
     [
-        ("spurious-correlation", [(STORE, 0.0), (STORE, 0.9), (FILES, 0.3), (FILES, 1.0)]),
+        ("spurious-correlation", [(STORE, 0.9), (FILES, 0.6)]),
         *(pytest.param(probe, [], marks=[pytest.mark.soak, pytest.mark.timeout(1800)]) for probe in COMMANDS),
     ],
 )
@@ -166,20 +155,3 @@ def test_an_audit_that_is_killed_goes_on_where_it_was(
         audit.kill(moment)
     audit.resume()
     measured(f"{len(moments)} kills of {probe}")
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("network_of", ["tiny_gpt2", "trained_bert", "trained_t5"])
-def test_families_with_weights_are_killed_at_any_time(
-    network_of: str, network: Callable[[str], str], tmp_path: Path, measured: Callable[[str], None]
-) -> None:
-    """Three times, each at a time that is drawn, and sooner where it was over by then."""
-    pytest.importorskip("torch", reason="the model extra is not installed")
-    words = ["spurious-correlation", "--w", "date", "--limit", "600", "-m", network(network_of)]
-    audit, draw, longest_s = Audit(words, tmp_path), random.Random(f"{SEED} {network_of}"), 20.0
-    for _ in range(3):
-        while not audit.kill_after(draw.uniform(0, longest_s)):
-            longest_s /= 2
-    audit.resume()
-    measured(f"3 kills of {network_of}")

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from readers import Reader, log_files, mutated, readers
 
-N_SHORT, N_LONG = 40, 4000
+N_SHORT, N_LONG = 20, 4000
 """Inputs to the cheapest reader."""
 NUMBERS = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=16)
 NAMES = (

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from readers import CHALLENGE, GRAPH, Reader, bounded, gguf_head, parquet_bytes, readers
+from readers import Reader, bounded, gguf_head, parquet_bytes, readers
 
 import undertow
 from tiny_wheel import WHEEL, wheel_of
@@ -47,7 +47,6 @@ from undertow.types import LONGEST_MESSAGE, UndertowError
 
 DEEP = 100_000
 LIE = 2**60
-W_LIST = "1900\n1950\n2000\n"
 ABOUT = '[models.smollm2]\nparameters = 135000000\nobjective = "autoregressive"\npost_training = "chat"\n'
 
 Outcome = Callable[[str, bytes], tuple[Any, str]]
@@ -123,8 +122,8 @@ def test_files_that_are_too_large(name: str, n_mib: int, refusal: Refusal) -> No
 
 
 def test_a_packed_table_that_unpacks_to_any_size(refusal: Refusal, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = b"model,w\n" + b"a,b\n" * 2**19
-    monkeypatch.setattr(_recorded, "MOST_BYTES", 2**20)
+    row = b"model,w\n" + b"a,b\n" * 2**15
+    monkeypatch.setattr(_recorded, "MOST_BYTES", 2**16)
     assert "larger" in refusal("packed table", gzip.compress(row, 1))
     monkeypatch.setattr(_recorded, "MOST_LINE_CELLS", 1000)
     assert "cells" in refusal("packed table", gzip.compress(row[: 2**12], 1))
@@ -282,7 +281,8 @@ def test_a_wheel_that_reaches_elsewhere_leaves_nothing_there(
     path, _ = pull.pull("tiny")
     assert not path.is_symlink()
     assert path.read_bytes() == b"/etc/passwd"
-    assert not [path for folder in (tmp_path, cache) for path in folder.parent.rglob("escaped")]
+    for folder in (tmp_path, cache):
+        assert not [*folder.rglob("escaped"), *folder.parent.glob("escaped"), *folder.parent.parent.glob("escaped")]
 
 
 # Each of these was once a traceback, or was read as something else.
@@ -333,12 +333,3 @@ def test_a_design_that_lacks_or_garbles_what_measures_need_is_damaged(run: Path,
         design | {"readouts": ["a"]},
     ):
         assert "manifest.json" in refusal("measured", json.dumps(manifest | {"design": change}).encode())
-
-
-@pytest.mark.parametrize(("name", "text"), [("challenge", CHALLENGE), ("graph", GRAPH), ("W list", W_LIST)])
-def test_a_byte_order_mark_and_line_ends_of_other_systems_are_read(name: str, text: str, outcome: Outcome) -> None:
-    plain, _ = outcome(name, text.encode())
-    for changed in (b"\xef\xbb\xbf" + text.encode(), text.replace("\n", "\r\n").encode()):
-        found, said = outcome(name, changed)
-        assert said == ""
-        assert str(found) == str(plain)

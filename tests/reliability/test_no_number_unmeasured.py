@@ -189,7 +189,7 @@ STATISTICS: dict[str, Callable[[Floats], object]] = {
 
 
 @pytest.mark.parametrize("name", STATISTICS)
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(y=vectors)
 def test_statistics_warn_of_nothing_and_are_finite_or_nan(name: str, y: Floats) -> None:
     """A `ValueError` says what is wrong with the numbers; warnings are errors here."""

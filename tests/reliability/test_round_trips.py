@@ -32,7 +32,7 @@ from undertow.scoring.store import AnswerStore
 from undertow.sentence_files import read_lines
 from undertow.types import Answer, ModelCard, Result
 
-SHORT, LONG = 20, 2000
+SHORT, LONG = 10, 2000
 SIGNS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])
 LINE_SIGNS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zs", "Zl", "Zp"])
 """A text whose ends are stripped keeps only what is no white space there."""

@@ -10,7 +10,6 @@ from xml.etree import ElementTree as ET
 import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.font_manager import findfont, get_font
 
 from undertow.report.drawing import Drawing, file_stem, lettering, png_bytes, save_drawing, svg_text
 
@@ -41,16 +40,6 @@ def test_the_user_s_own_settings_do_not_show_and_are_kept() -> None:
     with mpl.rc_context(own):
         assert (png_bytes(drawn("same")), svg_text(drawn("same"))) == expected
         assert {name: mpl.rcParams[name] for name in own} == own
-
-
-def test_signs_are_outlines_unless_no_font_has_them() -> None:
-    assert "<text" not in svg_text(drawn("Zürich, Москва"))
-    assert NO_SUCH_SIGN in "".join(ET.fromstring(svg_text(drawn(f"a{NO_SUCH_SIGN}"))).itertext())
-    own, other = (set(get_font(findfont(name)).get_charmap()) for name in ("DejaVu Sans", "STIXGeneral"))
-    sign = chr(min(other - own))
-    svg = svg_text(drawn(sign))
-    assert "<text" not in svg
-    assert svg != svg_text(drawn(NO_SUCH_SIGN))
 
 
 @pytest.mark.parametrize("beside", ["", NO_SUCH_SIGN])

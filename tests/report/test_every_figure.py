@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from test_calibration_figures import calibration, detectors, failed, mirrored, power, training
-from test_checklist_figures import GAPS, aspects, gap, ranking, share, shares
+from test_checklist_figures import aspects, gap, ranking, share, shares
 from test_comparison import NAN, asked, compared, equal, fit, gridded, point
 from test_sensitivity import drawn as sensitivity
 from test_sensitivity import effects, points, row, slots
@@ -162,31 +162,21 @@ def test_figure_of_odd_data_is_readable(what: str) -> None:
 
 REFUSED: dict[str, Callable[[], object]] = {
     "spectrum without w_index": lambda: spectrum(observed(DATES, ["she"]).drop(columns="w_index"), ["she"], title="t"),
-    "spectrum without a group": lambda: spectrum(observed(DATES, ["she"]), ["she", "he"], title="t"),
     "spectrum of nothing": lambda: spectrum(observed(DATES, ["she"]).iloc[:0], ["she"], title="t"),
     "no models": lambda: compared([]),
     "grid of nothing": lambda: gridded({}),
-    "grid without a group": lambda: gridded({("a", ""): asked()}, ["female", "other"]),
     "grid of two lists of W": lambda: gridded({("a", ""): asked(), ("b", ""): LONG_W}),
-    "grid of two W": lambda: gridded({("a", ""): asked(), ("b", ""): asked().assign(w_name="place")}),
     "trajectory without a unit": lambda: trajectory(checkpoints().drop(columns="unit"), title="t"),
-    "trajectory of nothing": lambda: trajectory(checkpoints().iloc[:0], title="t"),
     "trajectory of two values": lambda: trajectory(pd.concat([checkpoints(), checkpoints().iloc[:1]]), title="t"),
-    "training of nothing": lambda: training(lab([0], 1).iloc[:0]),
     "detectors without areas": lambda: detectors(lab([1], 1).assign(auroc_delta=NAN, auroc_entropy=NAN)),
     "two numbers of an aspect": lambda: aspects([share("bias"), share("bias")]),
-    "two gaps of an occupation": lambda: ranking([*GAPS, GAPS[0]]),
     "a confusion of another shape": lambda: draw_confusion([[1, 2]], ["a", "b"], ["a", "b"], "T"),
-    "a confusion of no number": lambda: draw_confusion([[1, NAN]], ["a"], ["a", "b"], "T"),
     "a difference of no number": lambda: draw_differences(
         [DrawnDifference("x", NAN, 0.0, 1.0, found=False)], title="x", unit=""
     ),
     "a graph with a cycle": lambda: draw_graph(GraphShape(["A", "B"], [("A", "B"), ("B", "A")]), "g"),
     "sensitivity without a column": lambda: sensitivity(points().drop(columns="level")),
-    "sensitivity without scores": lambda: sensitivity(points().assign(score=NAN)),
     "sensitivity of two scores": lambda: sensitivity(pd.concat([points(), points().iloc[:1]])),
-    "slots without means": lambda: slots(effects(mean=NAN)),
-    "slots of two means": lambda: slots(pd.concat([effects(), effects()])),
     "a simulation with a panel too few": lambda: draw_simulation("d", "T", ["a", "b"], [("r", panels(columns=1))]),
 }
 

@@ -166,10 +166,9 @@ def stop(*_: object) -> NoReturn:
     "frame",
     [
         lab([1], 1, ["masked"]),
-        lab([1, 2], 2, ["causal"]),
         without(lab(), *(name for name in lab()["model"].unique() if name != "masked-0-0")),
     ],
-    ids=["one model", "biased", "one converged"],
+    ids=["one model", "one converged"],
 )
 def test_an_odd_lab_has_a_page_of_whole_sentences(frame: pd.DataFrame) -> None:
     told = told_of(frame)
