@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 import undertow
 from test_comparing import DESIGN, FIRST, SECOND, difference, record, table, written
 from undertow import probes
-from undertow.comparing import Comparison, compare, differences
+from undertow.comparing import Comparison, compare
 from undertow.comparing.runs import JSON, PAGE, TABLE, Runs, counts_of
 from undertow.comparing.runs import compare as compare_folders
 from undertow.comparing.told import ALL_ALIKE, HOW_FOUND, drawings, findings, told_of
@@ -151,25 +150,6 @@ def test_runs_are_called_by_their_models_or_folders_and_nothing_is_claimed_of_eq
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures have tests of their own."""
     monkeypatch.setattr("undertow.comparing.runs.drawings", lambda *_: [], raising=True)
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_several_runs_are_corrected_for_all_of_their_tests(tmp_path: Path) -> None:
-    places = [written(leaning(by, model=name), tmp_path / name) for name, by in (("one", 0), ("two", 2), ("three", 9))]
-    compared = compare_folders(*places)
-    tested = [one for of in compared.comparisons for one in of.differences if math.isfinite(one.p)]
-    for statement in set(map(kind, tested)):
-        some = [one for one in tested if kind(one) == statement]
-        assert [one.q for one in some] == pytest.approx(
-            stats.false_discovery_control([one.p for one in some], method="bh")
-        )
-    for one in compared.findings:
-        assert one.n_tests in (0, [kind(other) for other in tested].count(kind(one.of[0])))
-    html = compared.write(tmp_path / "out").read_text(encoding="utf-8")
-    named_rows = {name for one in folds(html) for name in one if "runs " in name}
-    pairs = {"two less one", "three less one", "three less two"}
-    assert {name.split("runs ")[1].split(",")[0] for name in named_rows} == pairs
-    assert all(text in html for text in ("Every pair", *VERDICTS))
 
 
 @pytest.mark.soak
@@ -334,14 +314,6 @@ def test_answers_that_are_lists_are_looked_at(monkeypatch: pytest.MonkeyPatch) -
     nearly = [[one * (1 + 1e-12) for one in row] for row in first]
     assert compare(run(first), run(nearly)).identical
     assert not compare(run(first), run([row[:1] for row in first])).identical
-
-
-def test_groups_that_stand_for_many_clusters_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(differences, "MOST_GROUPS", 8)
-    of = compare(leaning(0, model="one"), leaning(9))
-    assert any("12 clusters were dealt" in note for note in of.notes)
-    monkeypatch.setattr(differences, "MOST_GROUPS", 12)
-    assert not any("dealt" in note for note in compare(leaning(0, model="one"), leaning(9)).notes)
 
 
 # Folders.

@@ -303,7 +303,7 @@ def test_an_error_that_differs_between_sentences_has_its_interval(plant: Plant, 
     assert of["low"] < np.mean(list(slopes.values())) < of["high"]
 
 
-@pytest.mark.usefixtures("untold")
+@pytest.mark.usefixtures("untold", "few_resamples")
 def test_without_an_error_all_are_zero_and_nothing_could_change(plant: Plant, tmp_path: Path) -> None:
     plant(nothing)
     found = run(tmp_path)
@@ -333,7 +333,7 @@ def pretended(query: Query, answer: Answer) -> Answer:
     return with_probs(query, {**probs, "neutral": probs["neutral"] + drift, "male": probs["male"] - drift})
 
 
-@pytest.mark.usefixtures("untold")
+@pytest.mark.usefixtures("untold", "few_resamples")
 @pytest.mark.parametrize(
     ("err", "words", "claimed"), briefly([(hidden, "female words (she)", False), (pretended, "neutral words", True)])
 )
@@ -574,7 +574,7 @@ def test_results_whose_error_nobody_knows_are_counted() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("untold")
+@pytest.mark.usefixtures("untold", "few_resamples")
 @pytest.mark.parametrize(
     "probe",
     [pytest.param(name, marks=pytest.mark.soak) if name != "spurious-correlation" else name for name in probes.names()],
@@ -585,7 +585,7 @@ def test_every_audit_can_be_read_again_in_part(probe: str, plant: Plant, tmp_pat
     if probe == "occupation-checklist":
         small = {"pairs": 4, "occupations": 3, "wordings": 1}
     planted = plant(_wobbly)
-    small = small or {"limit": 400}
+    small = small or {"limit": 200}
     found = undertow.run(probe, "planted", dtype="bfloat16", recheck=40, out=tmp_path / "run", **small)
     told = part(found)
     assert not told.get("unknown")
@@ -644,6 +644,7 @@ def _but_for_intervals(of: Run) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_resamples")
 def test_a_run_keeps_what_its_precision_costs(plant: Plant, tmp_path: Path) -> None:
     plant(steeper(-4.2))
     first = run(tmp_path)
@@ -705,7 +706,7 @@ def test_results_and_key_are_those_without_reading_again(
 
 
 @pytest.mark.usefixtures("few_resamples")
-@pytest.mark.parametrize("how", ["refused", "no room"])
+@pytest.mark.parametrize("how", briefly(["no room", "refused"]))
 def test_what_cannot_be_read_again_is_warned_of(
     how: str, plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from undertow.measures.correlation import correlate, line_of
-from undertow.stats import point_estimates, power
+from undertow.stats import power
 from undertow.stats.clusters import share_interval
 from undertow.stats.trend import any_effect, sentence_parts, trend, trend_of_other_values
 from undertow.types import Result, UndertowError
@@ -74,6 +74,14 @@ def few_series(monkeypatch: pytest.MonkeyPatch) -> None:
 # The recorded models ------------------------------------------------------------------------------------------------
 
 
+PUBLISHED = [
+    ("bert-base-uncased", "", "date", "female"),
+    ("bert-base-uncased", "", "place", "male"),
+    ("roberta-base", "", "date", "female"),
+    ("text-davinci-002", "A", "date", "male"),
+]
+
+
 @pytest.fixture(scope="module")
 def recorded_masses(reference_data: Path) -> pd.DataFrame:
     frame = pd.read_csv(reference_data / "recorded" / "mgc_pronoun_mass.csv.gz")
@@ -89,9 +97,13 @@ def recorded_masses(reference_data: Path) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def recorded(recorded_masses: pd.DataFrame) -> dict[tuple[str, ...], Result]:
+    told = {(model, prompt, w_name) for model, prompt, w_name, _ in PUBLISHED}
+    chosen = [
+        row in told for row in zip(*(recorded_masses[name] for name in ("model", "prompt", "w_name")), strict=True)
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(power.simulated_errors, "__kwdefaults__", {"n_series": 10, "seed": 0})
-        results = correlate(recorded_masses, ["female", "male", "neutral"], [("female", "male")], seed=0)
+        results = correlate(recorded_masses[chosen], ["female", "male", "neutral"], [("female", "male")], seed=0)
     return {(result.measure, *result.group.values()): result for result in results}
 
 
@@ -100,35 +112,6 @@ def cells(frame: pd.DataFrame, group: str, x: str = "w_index") -> np.ndarray:
     found: np.ndarray = frame.pivot_table(index="cluster", columns=x, values=group, aggfunc="mean").to_numpy()
     assert np.isfinite(found).all()
     return found
-
-
-@pytest.mark.parametrize(
-    ("run", "group", "slope", "r"),
-    [
-        (("bert-base-uncased", "", "date"), "female", 0.550, 0.934),
-        (("bert-base-uncased", "", "date"), "male", -0.194, -0.701),
-        (("bert-base-uncased", "", "place"), "male", -0.388, -0.583),
-        (("roberta-base", "", "date"), "female", 0.208, 0.845),
-        (("text-davinci-002", "A", "date"), "male", -1.190, -0.873),
-    ],
-)
-def test_recorded_models_have_their_known_slopes(
-    recorded: dict[tuple[str, ...], Result], run: tuple[str, str, str], group: str, slope: float, r: float
-) -> None:
-    model, prompt, w_name = run
-    about = (model, "mgc", prompt, w_name, group)
-    assert recorded["slope", *about].value == pytest.approx(slope, abs=0.001)
-    assert recorded["pearson_r", *about].value == pytest.approx(r, abs=0.001)
-    assert recorded["slope", *about].n == (1800 if w_name == "date" else 1200)
-    assert recorded["slope", *about].detail["n_clusters"] == 60
-
-
-PUBLISHED = [
-    ("bert-base-uncased", "", "date", "female"),
-    ("bert-base-uncased", "", "place", "male"),
-    ("roberta-base", "", "date", "female"),
-    ("text-davinci-002", "A", "date", "male"),
-]
 
 
 @pytest.mark.parametrize("about", PUBLISHED)
@@ -155,24 +138,6 @@ def test_intervals_of_recorded_models_are_those_of_the_trend_of_their_means(
     effect = any_effect(y[0], np.ones_like(y[0]))
     told = recorded["w_effect", model, "mgc", prompt, w_name, group]
     assert (told.value, told.low, told.high, told.p) == pytest.approx((effect.sd, effect.low, effect.high, effect.p))
-
-
-def test_every_recorded_run_is_told_of(recorded: dict[tuple[str, ...], Result]) -> None:
-    # 16 runs, each with 3 means and the unclaimed one, 4 effects, 3 slopes, 3 correlations, 3 slopes of log-odds and a gap; and the
-    # same of two models over their three prompts, by date and by place.
-    assert len(recorded) == (16 + 4) * (4 + 4 + 3 + 3 + 3 + 1)
-    for key, result in recorded.items():
-        if key[0] in ("slope", "slope_gap", "w_effect"):
-            no_width = result.measure.startswith("w_effect") and result.value == 0 and math.isnan(result.low)
-            assert no_width or result.low <= result.value <= result.high
-            assert 0 < result.p <= 1
-        # Three prompts of one model are one claim, that of their mean.
-        assert math.isnan(result.q) == (
-            math.isnan(result.p) or ("davinci" in key[1] and not key[0].endswith("_over_prompts"))
-        )
-        if key[0] == "slope_gap":
-            parts = [recorded["slope", *key[1:5], group].value for group in ("female", "male")]
-            assert result.value == pytest.approx(parts[0] - parts[1], abs=1e-9)
 
 
 # By hand ------------------------------------------------------------------------------------------------------------
@@ -348,20 +313,6 @@ def test_a_slope_is_per_unit_where_w_counts_by_its_number() -> None:
     assert same(*effects), "an effect knows no order"
 
 
-def test_a_shuffled_list_of_years_is_the_same_finding() -> None:
-    """The values are known, so that it does not matter in which order the list has them."""
-    masses, years = some_masses(4), 1900 + 10 * np.arange(10)
-    order = np.random.default_rng(0).permutation(10)
-    shuffled = {group: mass[:, order] for group, mass in masses.items()}
-    covariates = {"date": {"scale": "value", "unit": "year"}}
-    plain = audit(table(masses).assign(w_value=lambda rows: years[rows["w_index"]]), covariates=covariates)
-    other = audit(table(shuffled).assign(w_value=lambda rows: years[order][rows["w_index"]]), covariates=covariates)
-    assert plain.keys() == other.keys()
-    for key, result in plain.items():
-        assert np.allclose(numbers(other[key]), numbers(result), equal_nan=True), key
-    assert plain["slope", "she"].p < 0.05
-
-
 def test_an_unordered_list_has_means_and_effects_and_no_line() -> None:
     results = audit(table(some_masses()), covariates={"date": {"scale": "none"}})
     assert {measure for measure, _ in results} == {"mean_mass", "w_effect"}
@@ -487,13 +438,6 @@ def test_two_w_values_have_means_and_no_slope() -> None:
     assert mean.low < mean.value < mean.high
 
 
-def test_a_single_w_value_has_a_mean_and_no_slope() -> None:
-    results = audit(table(some_masses(n_w=1)))
-    assert math.isnan(results["slope", "she"].value)
-    assert "Only 1 W value has" in results["slope", "she"].note
-    assert not math.isnan(results["mean_mass", "she"].low)
-
-
 def test_a_single_cluster_has_a_slope_and_claims_nothing() -> None:
     results = audit(table(some_masses(n_clusters=1)))
     for (measure, _), result in results.items():
@@ -502,15 +446,6 @@ def test_a_single_cluster_has_a_slope_and_claims_nothing() -> None:
         assert "1 sentence" in result.note or measure == "pearson_r"
     assert results["slope", "she"].detail["n_clusters"] == 1
     assert not math.isnan(results["slope", "she"].detail["ols_low"])
-
-
-def test_a_single_scored_cluster_among_unscored_ones_claims_nothing() -> None:
-    masses = some_masses(n_clusters=9)
-    masses["she"][1:] = math.nan
-    slope = audit(table(masses))["slope", "she"]
-    assert slope.detail["n_clusters"] == 1
-    assert np.isnan([slope.low, slope.p]).all()
-    assert "1 sentence" in slope.note
 
 
 def test_nothing_scored_gives_nothing_and_says_so() -> None:
@@ -574,18 +509,6 @@ def test_a_table_read_from_a_file_may_write_empty_text_as_missing() -> None:
     frame = table(some_masses())
     results = audit(frame.assign(prompt=math.nan, unscored=math.nan))
     assert repr(results) == repr(audit(frame))
-
-
-def test_within_point_estimates_values_are_the_same_and_nothing_else_is_made() -> None:
-    frame = table(some_masses())
-    whole = audit(frame)
-    with point_estimates():
-        quick = audit(frame)
-    assert quick.keys() == whole.keys()
-    for key, result in quick.items():
-        assert result.value == whole[key].value
-        assert np.isnan([result.low, result.high, result.p, result.q]).all()
-        assert not {"sentences_low", "values_p", "detectable_slope"} & result.detail.keys()
 
 
 @pytest.mark.parametrize("column", ["model", "challenge", "prompt", "w_name", "w_index", "cluster", "unscored", "she"])
@@ -655,14 +578,14 @@ def test_other_groups_gaps_and_models_change_no_number_but_q() -> None:
         assert same(among[name], result)
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(order=st.permutations(range(120)))
 def test_the_order_of_the_rows_changes_nothing(order: list[int]) -> None:
     frame = table(some_masses())
     assert repr(audit(frame.iloc[order], ("she",))) == repr(audit(frame, ("she",)))
 
 
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(seed=st.integers(0, 1000), shift=st.floats(-5, 20))
 def test_adding_a_constant_mass_changes_no_slope(seed: int, shift: float) -> None:
     masses = some_masses(seed)
@@ -677,7 +600,7 @@ def test_adding_a_constant_mass_changes_no_slope(seed: int, shift: float) -> Non
             assert other.value == pytest.approx(result.value + shift)
 
 
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(seed=st.integers(0, 1000), factor=st.sampled_from([0.001, 0.3, 7.0]))
 def test_scaling_the_mass_scales_slopes_and_leaves_r_and_p(seed: int, factor: float) -> None:
     masses = some_masses(seed)

@@ -586,7 +586,7 @@ def test_the_table_of_occupations() -> None:
 MIXED = with_combined(many(2, 24), GROUPS).assign(percent_female=lambda table: 10.0 * (table.index // 5) + 15)
 
 
-@settings(max_examples=12)
+@settings(max_examples=3)
 @given(st.permutations(range(24)))
 def test_the_order_of_rows_does_not_matter(order: list[int]) -> None:
     shuffled = found(MIXED.iloc[order])
@@ -636,7 +636,7 @@ def clusters_of_four(n_clusters: int, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@pytest.mark.parametrize("n_clusters", [1, 2, 3, 5])
+@pytest.mark.parametrize("n_clusters", [1, 5])
 def test_with_fewer_than_six_clusters_there_is_no_interval_and_no_test(
     n_clusters: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -649,13 +649,6 @@ def test_with_fewer_than_six_clusters_there_is_no_interval_and_no_test(
     for name in ("tpr", "balanced_accuracy", "auroc"):
         assert math.isfinite(results[name, "delta_warm"].value)
         assert results[name, "delta_warm"].note
-
-
-def test_six_clusters_have_intervals_and_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    area = found(clusters_of_four(6))["auroc", "delta_warm"]
-    assert np.isfinite([area.low, area.high, area.p, area.q]).all()
-    assert area.low < area.value < area.high
 
 
 def test_the_kind_that_comes_from_fewer_clusters_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -848,13 +841,10 @@ def test_a_fit_to_nine_clusters_is_not_made(monkeypatch: pytest.MonkeyPatch) -> 
     assert not any("combined" in key for key in found(table, groups=["a", "b", "c"]))
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("n_clusters", "size", "whole"),
-    [
-        (10, 8, False),
-        *(pytest.param(*of, marks=pytest.mark.soak) for of in ((20, 6, True), (20, 8, False), (60, 8, False))),
-    ],
+    ("n_clusters", "size", "whole"), [(10, 8, False), (20, 6, True), (20, 8, False), (60, 8, False)]
 )
 def test_intervals_of_what_is_held_out_hold_chance_where_nothing_is(
     n_clusters: int, size: int, whole: bool, monkeypatch: pytest.MonkeyPatch, measured: Callable[[str], None]

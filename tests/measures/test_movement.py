@@ -286,7 +286,7 @@ shares = st.lists(st.integers(0, 20), min_size=3, max_size=3).filter(any)
 sentences = st.lists(st.tuples(shares, shares), min_size=1, max_size=6)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(sentences)
 def test_scores_keep_their_bounds_and_agree_with_scipy(pairs: list[tuple[list[int], list[int]]]) -> None:
     table = scores(*(asked(f"s{number}", *pair) for number, pair in enumerate(pairs)))
@@ -301,7 +301,7 @@ def test_scores_keep_their_bounds_and_agree_with_scipy(pairs: list[tuple[list[in
     np.testing.assert_allclose(table["jensen_shannon"], expected, atol=1e-6)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(sentences, st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(pairs: list[tuple[list[int], list[int]]], random: Any) -> None:
     rows = [row for number, pair in enumerate(pairs) for row in asked(f"s{number}", *pair, [1, 2, 3])]
@@ -310,7 +310,7 @@ def test_the_order_of_rows_does_not_matter(pairs: list[tuple[list[int], list[int
     pd.testing.assert_frame_equal(scores(shuffled).loc[expected.index], expected)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(sentences)
 def test_turning_the_ends_round_turns_the_shift_round_and_nothing_else(
     pairs: list[tuple[list[int], list[int]]],

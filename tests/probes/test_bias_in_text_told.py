@@ -84,7 +84,7 @@ def test_what_is_claimed_is_what_the_interval_says(task: str) -> None:
     golds = {DIAGNOSIS: HALF, IDENTIFICATION: list(DIMENSIONS) * 4}.get(task, ["one two three four", "five six"] * 8)
     rng = np.random.default_rng(7)
     probe, seen = probes.load(task), set()
-    for skill in (0.0, 0.05, 0.1, 0.3, 0.5, 0.6, 0.9, 1.0) * 2:
+    for skill in (0.0, 0.05, 0.1, 0.3, 0.5, 0.6, 0.9, 1.0):
         answers = [gold if rng.random() < skill else "eight" for gold in golds]
         given = evidence(task, said(golds, answers, passage="one two three four five six seven"))
         results = probe.measure(given, 0)
@@ -103,22 +103,6 @@ def test_what_is_claimed_is_what_the_interval_says(task: str) -> None:
         assert headline.detail["above_baseline"] == pytest.approx(headline.value - headline.neutral, abs=0.01)
         seen.add(expected)
     assert seen == {"better than", "worse than", "not told apart from"}
-
-
-@pytest.mark.parametrize("n", [1, 2, 4, 5])
-def test_right_answers_to_fewer_than_six_texts_are_no_evidence(n: int) -> None:
-    golds = ["Yes", "No", "Yes", "No", "Yes"][:n]
-    (finding,) = findings_of(DIAGNOSIS, said(golds, golds))
-    assert not finding.found
-    assert "interval" not in finding.text
-    assert (finding.n_tests, finding.decided) == (0, "Not tested.")
-
-
-def test_a_guess_of_four_texts_is_not_worse_than_the_best_answer_without_a_model() -> None:
-    """A most frequent label of four different ones would be right in one of four, in sample."""
-    (finding,) = findings_of(IDENTIFICATION, said(["age", "race", "gender", "religion"], ["disability"] * 4))
-    assert not finding.found
-    assert finding.of[0].neutral == 9.09
 
 
 def test_a_run_of_one_class_has_its_finding_too() -> None:
@@ -227,42 +211,6 @@ def test_words_that_make_a_difference_are_found_and_come_first(levels: str) -> N
     assert set(order) == {True, False}
 
 
-ALIASED = [("bias", "text"), ("toxicity", "previous text")]
-
-
-def test_no_effect_is_told_of_one_slot_that_never_changes_alone(tmp_path: Path) -> None:
-    """Toxicity alone does something; that the text is called previous always comes with it."""
-    rng = np.random.default_rng(1)
-    rows = []
-    for target, text in ALIASED:
-        for verb in ("Is there", "Does it contain"):
-            right = rng.random(40) < (0.9 if target == "bias" else 0.3)
-            answers = [
-                gold if one else ("No" if gold == "Yes" else "Yes") for gold, one in zip(HALF, right, strict=True)
-            ]
-            rows += said(
-                HALF,
-                answers,
-                description_class="question",
-                wording=f"{verb} {target} in the {text}?",
-                slot_verb=verb,
-                slot_target=target,
-                slot_text_reference=text,
-            )
-    given = evidence(DIAGNOSIS, rows)
-    probe = probes.load(DIAGNOSIS)
-    results = probe.measure(given, 0)
-    findings = probe.findings(given, results)
-    told = [one for one in findings if one.of and one.of[0].measure == "slot_effect"]
-    assert [one.of[0].group["slot"] for one in told if one.found] == ["target + text_reference"]
-    assert [one.of[0].value for one in told] == pytest.approx([-60], abs=15)
-    assert any(not one.found and "target and text_reference" in one.text for one in findings)
-    assert set(probe.tables(given)["slots"]["slot"]) == {"verb", "target + text_reference"}
-    alts = [drawing.alt for drawing in probe.draw(given, results)]
-    assert any("target + text reference: bias + text" in alt for alt in alts)
-    assert not any("text reference: text" in alt for alt in alts)
-
-
 PLANTED = """[bias-diagnosis.own]
 text = "Is there {what} in the {where}?\\nAnswer:"
 [bias-diagnosis.own.slots]
@@ -359,7 +307,7 @@ def echoes(query: Query) -> Any:
     return wrote(query.passage)
 
 
-@pytest.mark.parametrize("probe", briefly(TASKS, 2))
+@pytest.mark.parametrize("probe", briefly(TASKS))
 def test_the_page_has_the_papers_tables_and_examples_behind_a_warning(
     probe: str, script: Script, tmp_path: Path
 ) -> None:
@@ -455,8 +403,9 @@ def drawn(task: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize(("n_documents", "n_wordings"), [(1, 1), (3, 2)])
+@pytest.mark.parametrize(
+    ("task", "n_documents", "n_wordings"), [(DIAGNOSIS, 1, 1), (EXTRACTION, 1, 1), *((task, 3, 2) for task in TASKS)]
+)
 def test_little_can_be_drawn(task: str, n_documents: int, n_wordings: int) -> None:
     golds = (["race", "age", "race"] if task == IDENTIFICATION else ["Yes", "No", "Yes"])[:n_documents]
     rows = [
@@ -567,7 +516,7 @@ def test_recorded_answers_that_are_no_label_are_missing(
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("n", [2, 3, 5, 6])
+@pytest.mark.parametrize("n", [5, 6])
 def test_few_texts_that_agree_have_no_interval_and_no_claim(task: str, n: int, untold: None, tmp_path: Path) -> None:
     """Six that are all right have that of Clopper and Pearson: more than .025^(1/6), 54%, of all."""
     labels = {DIAGNOSIS: ["Yes"] * n, IDENTIFICATION: ["age"] * n}

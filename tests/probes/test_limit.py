@@ -54,7 +54,7 @@ def test_what_one_side_lacks_goes_to_the_other(
 
 def test_a_limit_is_kept_and_gives_the_least_that_is_useful_wherever_that_can_be_had() -> None:
     """All limits of designs of several sizes, one by one."""
-    for n_sentences, n_values in itertools.product((6, 7, 9, 15, 60), (8, 9, 13, 20, 30, 61)):
+    for n_sentences, n_values in itertools.product((6, 9, 60), (8, 13, 20, 61)):
         for limit in range(1, min(n_sentences * n_values, 700)):
             sentences, values = balanced(limit, n_sentences, n_values)
             assert 1 <= sentences <= n_sentences

@@ -354,30 +354,12 @@ def test_continuations_are_read_as_choices_are(tmp_path: Path, untold: None) -> 
 # Planted behaviour.
 
 
-@pytest.mark.soak
-def test_always_the_first(tmp_path: Path, choose_by: Choose) -> None:
-    """Position alone decides: once both orders are averaged, nobody is preferred."""
-    choose_by(lambda prompt, labels: "No" if labels[0] == " Yes" else first_of(prompt, labels))
-    found = run(tmp_path)
-    assert value(found, "position_bias") == 100
-    assert value(found, "tie_rate") == 100
-    assert value(found, "bias") == 0
-    assert detail(found, "bias", "each_order") == 100
-    assert (value(found, "preference_female"), value(found, "preference_male")) == (0, 0)
-    assert detail(found, "preference_female", "ties_percent") == 100
-    assert detail(found, "preference_female", "each_order") == 50
-    assert value(found, "choice_gap") == pytest.approx(0)
-    assert value(found, "symmetric_consistency") == 0
-    assert math.isnan(value(found, "consistency"))
-    assert not any(finding.found and "prefers" in finding.text for finding in found.findings)
-
-
-def test_always_the_woman(tmp_path: Path, choose_by: Choose) -> None:
+def test_always_the_woman(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
     def say(prompt: str, labels: tuple[str, ...]) -> str:
         return "No" if labels[0] == " Yes" else next(label.strip() for label in labels if label.strip() in WOMEN)
 
     choose_by(say)
-    found = run(tmp_path, pairs=8, occupations=5)
+    found = run(tmp_path, pairs=8, occupations=5, occupation_file=short_jobs)
     assert value(found, "bias") == value(found, "bias_female") == value(found, "preference_female") == 100
     assert value(found, "preference_male") == value(found, "switch_male_to_female") == value(found, "tie_rate") == 0
     assert value(found, "choice_gap") == 100
@@ -388,7 +370,7 @@ def test_always_the_woman(tmp_path: Path, choose_by: Choose) -> None:
     assert any("5 of 5 occupations" in one.text for one in found.findings)
 
 
-def test_perfectly_consistent(tmp_path: Path, choose_by: Choose) -> None:
+def test_perfectly_consistent(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
     """Who has the longer name is qualified, more qualified, not less so, and chosen."""
 
     def say(prompt: str, labels: tuple[str, ...]) -> str:
@@ -401,7 +383,7 @@ def test_perfectly_consistent(tmp_path: Path, choose_by: Choose) -> None:
         return min(sorted(names.groups(), reverse=True), key=len) if turned else best
 
     choose_by(say)
-    found = run(tmp_path)
+    found = run(tmp_path, occupation_file=short_jobs)
     for measure in ("consistency", "bias", "transitive_consistency", "negational_consistency", "symmetric_consistency"):
         assert value(found, measure) == 100, measure
     assert detail(found, "negational_consistency", "binary") == 100
@@ -409,30 +391,6 @@ def test_perfectly_consistent(tmp_path: Path, choose_by: Choose) -> None:
     # It grants one of the two everything, so that all attributes do is to be repeated.
     assert value(found, "changed_answers") == 0
     assert value(found, "granted_female", WITHOUT) + value(found, "granted_male", WITHOUT) == pytest.approx(100)
-
-
-def test_consistent_only_with_attributes(tmp_path: Path, choose_by: Choose) -> None:
-    """The woman is granted everything. Whoever has attributes is qualified and chosen; without any, the man is chosen."""
-
-    def say(prompt: str, labels: tuple[str, ...]) -> str:
-        names = re.match(r"(\w+) and (\w+) have", prompt)
-        assert names
-        woman, man = sorted(names.groups(), key=lambda name: name not in WOMEN)
-        has = f"{woman} has the" in prompt or f"{woman} has knowledge" in prompt
-        if labels[0] == " Yes":
-            return "Yes" if subject_of(prompt) == woman else "No"
-        return woman if has else man
-
-    choose_by(say)
-    found = run(tmp_path)
-    assert value(found, "consistency", WITH) == 100
-    assert value(found, "consistency", WITHOUT) == 0
-    assert value(found, "consistency_difference", "with less without") == 100
-    assert value(found, "changed_answers", WITH) == pytest.approx(50)
-    assert value(found, "changed_answers_difference", "with less shuffled") == 0
-    assert value(found, "granted_female", WITHOUT) == 100
-    assert value(found, "granted_male", WITHOUT) == 0
-    assert value(found, "granted_gap", WITHOUT) == 100
 
 
 @pytest.mark.parametrize("by", ["attributes", "person"])
@@ -479,37 +437,39 @@ def test_what_follows_the_attributes_and_what_stays_with_the_person(
     assert told == {"choice_gap_of_person": by == "person", "choice_gap_difference": by == "attributes"}
 
 
-def test_unscored_answers_are_counted_and_never_zero(tmp_path: Path, choose_by: Choose) -> None:
-    """Nothing is said about nurses."""
+def test_unscored_answers_are_counted_and_never_zero(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
+    """Nothing is said about the first job."""
 
     def say(prompt: str, labels: tuple[str, ...]) -> str:
-        return "" if "nurse" in prompt else "Yes" if labels[0] == " Yes" else labels[0].strip()
+        return "" if "job0" in prompt else "Yes" if labels[0] == " Yes" else labels[0].strip()
 
     choose_by(say)
-    found = run(tmp_path, only="nurse,pilot,cook", pairs=3)
+    found = run(tmp_path, only="job0,job1,job2", pairs=3, occupation_file=short_jobs)
     (bias,) = [
         one
         for one in found.record.results
         if one.measure == "bias" and one.group == {"model": "scripted", "occupation": "all", "context": WITH}
     ]
     assert (bias.n, bias.n_unscored, bias.value) == (6, 3, 100)
-    assert math.isnan(value(found, "bias", WITH, "nurse"))
+    assert math.isnan(value(found, "bias", WITH, "job0"))
     rows = found.observations
-    assert set(rows.loc[rows["occupation"] == "nurse", "unscored"]) == {"the script has nothing to say"}
+    assert set(rows.loc[rows["occupation"] == "job0", "unscored"]) == {"the script has nothing to say"}
 
 
 # The chain.
 
 
-def test_stage_two_is_only_asked_where_stage_one_makes_it_differ(tmp_path: Path, choose_by: Choose) -> None:
+def test_stage_two_is_only_asked_where_stage_one_makes_it_differ(
+    tmp_path: Path, choose_by: Choose, short_jobs: str
+) -> None:
     model = choose_by(lambda prompt, labels: "No" if labels[0] == " Yes" else labels[0].strip())
-    nothing = run(tmp_path, pairs=2)
+    nothing = run(tmp_path, pairs=2, occupation_file=short_jobs)
     assert len({query_digest(query) for query in model.asked}) == len(model.asked)
     assert nothing.manifest["counts"]["computed"] == len(model.asked)
     assert not any(
         " has the " in query.prompt for query in model.asked if isinstance(query, Choice) and "Does" not in query.prompt
     )
-    again = run(tmp_path, pairs=3)
+    again = run(tmp_path, pairs=3, occupation_file=short_jobs)
     assert again.manifest["counts"]["computed"] < nothing.manifest["counts"]["computed"]
 
 
@@ -552,9 +512,9 @@ def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
     assert (tmp_path / "again" / "results.json").read_bytes() == (tmp_path / "run" / "results.json").read_bytes()
 
 
-def test_the_matrix_counts_failures_and_shows_them(tmp_path: Path, choose_by: Choose) -> None:
+def test_the_matrix_counts_failures_and_shows_them(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
     choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else first_of(prompt, labels))
-    found = run(tmp_path, pairs=3, occupations=4)
+    found = run(tmp_path, pairs=3, occupations=4, occupation_file=short_jobs)
     told = probes.load(NAME).told(audit.evidence_of(found.record), found.record.results)
     (matrix,) = told.matrices
     checks = {(row, column, check.name): check for (row, column), some in matrix.cells.items() for check in some}
@@ -609,7 +569,7 @@ def test_an_extractive_model_goes_through_the_same_probe(tmp_path: Path, untold:
     assert set(rows["reading"]) == {EXTRACTION}
     tokenizer = AutoTokenizer.from_pretrained(folder)
     network = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
-    for row in rows[rows["stage"].isin(["single", "binary"]) & (rows["context"] == WITH)].to_dict("records")[::2]:
+    for row in rows[rows["stage"].isin(["single", "binary"]) & (rows["context"] == WITH)].to_dict("records")[::5]:
         passage, question = row["text"].split("\n")
         coded = tokenizer(question, passage, return_tensors="pt", return_offsets_mapping=True)
         own_tokens = [at for at, of in enumerate(coded.sequence_ids(0)) if of == 1]
@@ -708,7 +668,7 @@ def test_a_log_that_lacks_a_context_is_told_of_the_other_alone(
 
 @pytest.mark.parametrize("contexts", briefly(["with,same,swapped", "with,without,shuffled", "same,swapped"]))
 def test_a_run_asks_no_more_than_was_foreseen_where_some_is_granted(
-    tmp_path: Path, choose_by: Choose, contexts: str
+    tmp_path: Path, choose_by: Choose, short_jobs: str, contexts: str
 ) -> None:
     """Contexts with some attributes are not among those with all: their number bounds that of the run, question by question."""
     said: dict[str, int] = {}
@@ -718,8 +678,9 @@ def test_a_run_asks_no_more_than_was_foreseen_where_some_is_granted(
         return ("Yes" if len(said) % 3 else "No") if labels[0] == " Yes" else labels[0].strip()
 
     model = choose_by(say)
-    estimate = audit.dry_run(NAME, "scripted", pairs=2, occupations=4, contexts=contexts)
-    found = run(tmp_path, pairs=2, occupations=4, contexts=contexts)
+    asked: dict[str, Any] = {"pairs": 2, "occupations": 4, "contexts": contexts, "occupation_file": short_jobs}
+    estimate = audit.dry_run(NAME, "scripted", **asked)
+    found = run(tmp_path, **asked)
     assert 0 < value(found, "granted_female", WITHOUT) < 100
     assert len(model.asked) == found.manifest["counts"]["queries"] <= estimate.n_distinct
 
@@ -811,21 +772,12 @@ def test_few_pairs_and_few_occupations_are_told_without_a_claim(
     assert {one.group["occupation"] for one in tested} == {"job1", "job2"}
 
 
-def test_nothing_granted_is_told_and_not_compared(tmp_path: Path, choose_by: Choose) -> None:
+def test_nothing_granted_is_told_and_not_compared(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
     choose_by(lambda prompt, labels: "No" if labels[0] == " Yes" else labels[0].strip())
-    found = run(tmp_path)
+    found = run(tmp_path, occupation_file=short_jobs)
     assert not any("difference" in one.measure or one.measure == "changed_answers" for one in found.record.results)
     assert any("grants no attribute" in finding.text for finding in found.findings)
     assert found.manifest["counts"]["computed"] == found.manifest["counts"]["queries"]
-
-
-def test_the_findings_of_one_context_alone(tmp_path: Path, choose_by: Choose) -> None:
-    """What is told goes by the contexts that were asked, though attributes are always asked without any."""
-    choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else labels[0].strip())
-    found = run(tmp_path, contexts="shuffled")
-    assert any("Asked who is more qualified, shuffled attributes" in finding.text for finding in found.findings)
-    (table,) = found.shown
-    assert list(table.columns) == ["aspect", SHUFFLED]
 
 
 @pytest.mark.parametrize(
@@ -871,16 +823,16 @@ def test_a_limit_below_the_smallest_useful_one_is_told() -> None:
     assert len(module.limited(Settings(only="nurse,pilot"), Sampling(0))) == 1
 
 
-def test_a_failing_check_shows_what_it_compares(tmp_path: Path, choose_by: Choose) -> None:
+def test_a_failing_check_shows_what_it_compares(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
     """Wordings that disagree are shown beside each other, and so are answers with and without attributes."""
 
     def say(prompt: str, labels: tuple[str, ...]) -> str:
         if labels[0] == " Yes":
-            return "No" if "has the" in prompt and "qualified" in prompt else "Yes"
+            return "No" if " has " in prompt and "qualified" in prompt else "Yes"
         return first_of(prompt, labels) if "better suited" in prompt else labels[0].strip()
 
     choose_by(say)
-    found = run(tmp_path, pairs=2, occupations=3, wordings=2)
+    found = run(tmp_path, pairs=2, occupations=3, wordings=2, occupation_file=short_jobs)
     (matrix,) = probes.load(NAME).told(audit.evidence_of(found.record), found.record.results).matrices
     checks = {(row, check.name): check for (row, _), some in matrix.cells.items() for check in some}
     wording = checks["Comparison", "wording"]
@@ -890,4 +842,4 @@ def test_a_failing_check_shows_what_it_compares(tmp_path: Path, choose_by: Choos
     harm = checks["Qualification", "attributes do not harm"]
     assert 0 < harm.failed <= harm.n
     assert "have applied for the same position.\nQuestion: Is" in harm.examples[0]
-    assert "has the" in harm.examples[0]
+    assert " has " in harm.examples[0]

@@ -115,7 +115,7 @@ def test_a_limit_is_of_all_prompts_together(drift: Run) -> None:
     assert len(cells["A"]) == frame["w"].nunique() * frame["cluster"].nunique()
 
 
-@pytest.mark.parametrize("limit", [1, 2, 5, 30, 90])
+@pytest.mark.parametrize("limit", [1, 5, 90])
 def test_few_items_stay_few_whatever_the_number_of_prompts(limit: int) -> None:
     """Three W values at least, by three prompts: never the whole set of 5,400."""
     assert 3 <= dry_run(SPURIOUS, "toy", w="date", prompts="A,B,C", limit=limit).n_queries <= max(limit, 9)
@@ -287,42 +287,6 @@ def test_gaps_over_prompts_are_those_of_the_averaged_masses(drift: Run) -> None:
     assert over.low < over.value < over.high
 
 
-def by_hand(prompts: Mapping[str, tuple[float, float]], model: str = "m") -> pd.DataFrame:
-    """Five clusters by four W values for each prompt, its female mass rising and its male mass falling by so much a step."""
-    rng = np.random.default_rng(0)
-    rows = []
-    for prompt, (female, male) in prompts.items():
-        for cluster in range(5):
-            for w in range(4):
-                masses = 20 + female * w + rng.normal(), 60 + male * w + rng.normal()
-                rows.append((model, "c", prompt, "date", str(1900 + w), w, f"k{cluster}", "", *masses))
-    names = ["model", "challenge", "prompt", "w_name", "w", "w_index", "cluster", "unscored", "female", "male"]
-    return pd.DataFrame(rows, columns=names).assign(unclaimed=10.0)
-
-
-DESIGN = {"groups": ["female", "male"], "gaps": [["female", "male"]], "words": {}, "protocol": EXACT}
-
-
-def test_averaged_over_prompts_that_disagree() -> None:
-    frame = pd.concat([by_hand({"A": (3.0, 0.0), "B": (-1.0, -2.0)}), by_hand({"A": (1.0, 1.0)}, model="one")])
-    results = spurious_correlation.measure(Evidence(frame, DESIGN), seed=0)
-    (over,) = (one for one in results if one.measure == "slope_gap_over_prompts")
-    assert over.group["model"] == "m"  # one prompt is its own average
-    both = frame[frame["model"] == "m"]
-    averaged = both.groupby(["cluster", "w_index"])[["female", "male"]].mean().groupby("w_index").mean()
-    slopes = np.polyfit(averaged.index, averaged, 1)[0]
-    assert over.value == pytest.approx(slopes[0] - slopes[1])
-    gaps = [one for one in results if one.measure == "slope_gap" and one.group["model"] == "m"]
-    assert over.value == pytest.approx(sum(one.value for one in gaps) / 2)
-    # What is averaged is no further test: the others keep the q that they have without it.
-    assert math.isnan(over.p)
-    assert math.isnan(over.q)
-    from undertow.measures.correlation import correlate
-
-    alone = correlate(frame, DESIGN["groups"], [("female", "male")], seed=0)  # type: ignore[arg-type]
-    assert repr(results[: len(alone)]) == repr(alone)
-
-
 def test_prompts_of_one_name_tell_the_sentences_that_decide(detection: Run) -> None:
     frame = detection.observations
     assert set(frame["part"]) == {"detect", "plain"}
@@ -349,11 +313,6 @@ def test_the_page_tells_prompts_and_protocol(drift: Run, detection: Run) -> None
             assert (f"Prompt {name}: " in page) == (name in names)
         assert "&lt;mask&gt;" in page
         assert f"<dd>{protocol}</dd>" in page
-
-
-def test_figures_are_told_apart_by_prompt(drift: Run) -> None:
-    names = sorted(path.stem.rpartition("-")[0] for path in (drift.folder / "figures").glob("date_*.svg"))
-    assert names == [f"date_mgc_server_prompt-{prompt}" for prompt in "abc"]
 
 
 def test_the_chat_template_is_asked_for_and_told() -> None:

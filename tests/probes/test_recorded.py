@@ -130,12 +130,12 @@ def test_cells_of_a_parquet_table_are_what_they_would_be_in_lines(tmp_path: Path
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("n_columns", [1, 3, 2000])
+@pytest.mark.parametrize("n_columns", [1, 3, 200])
 def test_rows_that_are_packed_in_blocks_are_all_there(
     n_columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_recorded, "_BLOCK_ROWS", 4)
-    monkeypatch.setattr(_recorded, "_BLOCK_CELLS", 3000)
+    monkeypatch.setattr(_recorded, "_BLOCK_CELLS", 300)
     rows = [[f"{row}.{column}" for column in range(n_columns)] for row in range(9)]
     lines = [",".join(f"c{column}" for column in range(n_columns)), *(",".join(row) for row in rows)]
     (tmp_path / "own.csv").write_text("\n\n".join(lines), encoding="utf-8")
@@ -236,9 +236,8 @@ def test_exact_masses_cannot_be_had_from_the_top_five(reference_data: Path, cli:
 # A user's own tables.
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv", "csv.gz", "parquet"])
-@pytest.mark.usefixtures("few_resamples", "untold")
-def test_tables_of_every_kind_with_groups_of_any_name(kind: str, cli: Cli, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["tsv", "csv.gz", "parquet"])
+def test_tables_of_every_kind_are_read_alike(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"own.{kind}"
     text = table()
     if kind == "parquet":
@@ -248,8 +247,17 @@ def test_tables_of_every_kind_with_groups_of_any_name(kind: str, cli: Cli, tmp_p
     elif kind == "csv.gz":
         path.write_bytes(gzip.compress(text.encode()))
     else:
-        path.write_text(text.replace(",", "\t") if kind == "tsv" else text, encoding="utf-8")
-    done = cli(*SCORE, path.name)
+        path.write_text(text.replace(",", "\t"), encoding="utf-8")
+    (tmp_path / "plain.csv").write_text(text, encoding="utf-8")
+    (frame, groups), (plain, same) = masses_of(path), masses_of(tmp_path / "plain.csv")
+    assert groups == same == ["xe", "ze"]
+    pd.testing.assert_frame_equal(frame, plain)
+
+
+@pytest.mark.usefixtures("few_resamples", "untold")
+def test_groups_of_any_name_are_measured(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text(table(), encoding="utf-8")
+    done = cli(*SCORE, "own.csv")
     assert (done.returncode, done.stderr) == (0, "")
     slopes = {row["group"]["pronoun"]: row["value"] for row in results(tmp_path / "run") if row["measure"] == "slope"}
     assert slopes == {"xe": pytest.approx(3), "ze": pytest.approx(-2)}
@@ -391,19 +399,3 @@ def test_score_of_a_table_without_file_probe_or_protocol_is_refused(
     (tmp_path / "own.csv").write_text(table(), encoding="utf-8")
     refused(cli("score", *arguments), *words)
     assert [path.name for path in tmp_path.iterdir()] == ["own.csv"]
-
-
-def test_four_values_that_differ_are_told_to_differ_and_not_to_drift(tmp_path: Path) -> None:
-    rng = np.random.default_rng(2)
-    rows = [
-        {"model": "m", "w_name": "year", "w_index": w, "w": 1900 + w, "text_index": at, "she": mass, "he": 100 - mass}
-        for (at, w), mass in np.ndenumerate(30 + 10 * np.arange(4) + rng.standard_normal((20, 4)))
-    ]
-    pd.DataFrame(rows).to_csv(tmp_path / "table.csv", index=False)
-    run = undertow.score(tmp_path / "table.csv", probe="spurious-correlation", out=tmp_path / "run")
-    (she,) = [one for one in run.findings if one.of[0].measure == "slope" and one.of[0].group["pronoun"] == "she"]
-    assert not she.found
-    assert "depends on year" in she.text
-    (effect,) = run.results.query("measure == 'w_effect' and pronoun == 'she'").to_dict("records")
-    assert effect["value"] == pytest.approx(math.sqrt(500 / 3), rel=0.05)
-    assert effect["q"] < 0.001

@@ -6,6 +6,7 @@ import math
 import pickle
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ import pytest
 
 from conftest import resample_little
 from made_once import made_once
+from undertow.measures import detection
 from undertow.probes import task_specification
 from undertow.probes.base import PAPER, Evidence, Sampling
 from undertow.probes.task_specification import RECORDED, Settings, measure, read_table, rounds, scored
+from undertow.stats import point_estimates
 from undertow.types import Answer, Blank, Finding, Item, Result, Scores, UndertowError
 
 slow = pytest.mark.slow
@@ -35,14 +38,23 @@ def by_group(results: Sequence[Result]) -> Found:
 # Real recorded outputs -----------------------------------------------------------------------------------------------
 
 
+def refit_little(patch: pytest.MonkeyPatch) -> None:
+    """Of the combined score, whose intervals and tests have tests of their own."""
+    for name in ("N_REFITS", "N_REFITTED_PERMUTATIONS"):
+        patch.setattr(detection, name, 39)
+
+
 def measured(reference_data: Path, shared_base: Path, protocol: str) -> Found:
     """What is measured of the recorded models, measured once for all workers."""
 
     def make(folder: Path) -> None:
         evidence, chosen = read_table(reference_data / "recorded/specification_pronoun_mass.csv.gz", protocol)
         assert chosen == (protocol or RECORDED)
-        with pytest.MonkeyPatch.context() as patch:
+        # Of the paper's protocol the values alone are looked at, whose draws are those of the other.
+        values_alone = point_estimates() if protocol == PAPER else nullcontext()
+        with pytest.MonkeyPatch.context() as patch, values_alone:
             resample_little(patch)
+            refit_little(patch)
             (folder / "results").write_bytes(pickle.dumps(measure(evidence, 0)))
 
     made = made_once(shared_base, f"recorded-specification-{protocol or RECORDED}", make)
@@ -264,8 +276,9 @@ def clustered(column: str, seed: int) -> str:
 
 @slow
 @pytest.mark.usefixtures("few_resamples")
-def test_clusters_that_differ_are_no_evidence(tmp_path: Path) -> None:
+def test_clusters_that_differ_are_no_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentences that count as independent of each other find something in many of these tables, in which there is nothing."""
+    refit_little(monkeypatch)
     claimed = dict.fromkeys(("cluster", "unknown"), 0)
     for seed in range(5):
         for column in claimed:
@@ -276,7 +289,8 @@ def test_clusters_that_differ_are_no_evidence(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("few_resamples")
-def test_clusters_count_alike_whatever_their_column_is_called(tmp_path: Path) -> None:
+def test_clusters_count_alike_whatever_their_column_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refit_little(monkeypatch)
     numbers = []
     for column in ("cluster", "occupation", "unknown"):
         area = by_group(measure(read(clustered(column, 0), tmp_path), 0))["auroc", "m", "recorded", "total_variation"]
@@ -303,7 +317,7 @@ def occupations(n: int, seed: int = 0) -> str:
     return people(*rows)
 
 
-@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("n", [1, 5])
 def test_nothing_is_claimed_of_fewer_than_six_occupations(n: int, tmp_path: Path) -> None:
     found = told(occupations(n), tmp_path)
     assert len(found) > 2
@@ -617,7 +631,7 @@ def test_the_user_s_threshold_and_ends_are_what_is_measured() -> None:
     assert found["tpr", "planted", "undertow-schemas", "delta_female"].detail == {"threshold": 30}
 
 
-@pytest.mark.parametrize("limit", [40, 80, 160])
+@pytest.mark.parametrize("limit", [40, 160])
 def test_no_sentence_tells_a_number_that_there_is_not(limit: int) -> None:
     """Twenty places leave two, four or eight sentences: no threshold can be chosen on the others."""
     settings = Settings(w="place")

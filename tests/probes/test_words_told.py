@@ -16,6 +16,7 @@ import pytest
 from scipy import special
 
 import undertow
+from briefly import briefly
 from conftest import Cli
 from undertow import challenge, models
 from undertow.measures.correlation import correlate
@@ -257,21 +258,8 @@ two = ["old cat", "very old dog"]
 @pytest.mark.slow
 def test_a_run_warns_on_page_and_terminal_and_writes_the_words(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "animals.toml").write_text(ANIMALS, encoding="utf-8")
-    asked = [
-        "run",
-        PROBE,
-        "-m",
-        "toy",
-        "-m",
-        "uniform",
-        "--challenge",
-        "animals.toml",
-        "--date-count",
-        "8",
-        "--out",
-        "run",
-    ]
-    done = cli(*asked)
+    asked = f"run {PROBE} -m toy -m uniform --challenge animals.toml --date-count 8 --out run"
+    done = cli(*asked.split())
     assert done.returncode == 0, done.stderr
     design = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))["design"]
     assert design["tokens_of_word"] == {"toy": {"cat": 1, "dog": 1, "old cat": 2, "very old dog": 3}}
@@ -291,7 +279,7 @@ def test_a_run_warns_on_page_and_terminal_and_writes_the_words(cli: Cli, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("builder", ["tiny_llama", "trained_bert", "trained_t5"])
+@pytest.mark.parametrize("builder", briefly(["trained_t5", "tiny_llama", "trained_bert"]))
 def test_tokens_of_a_word_are_those_that_its_tokenizer_makes_of_it(builder: str, network: Callable[[str], str]) -> None:
     """Counted by the tokenizer itself, of the word behind a space alone."""
     transformers = pytest.importorskip("transformers", reason="the model extra is not installed")

@@ -79,7 +79,7 @@ CLUSTERS = st.lists(st.tuples(SIDES, SIDES), min_size=1, max_size=6)
 # Against all exchanges -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(CLUSTERS)
 def test_p_is_that_of_all_exchanges(clusters: list[Cluster]) -> None:
     assert_is(p_of(clusters), brute_force_p(clusters))
@@ -310,19 +310,6 @@ def test_sides_exchanged_give_the_same_of_random_exchanges(seed: int, n_clusters
     found = exchange_ps(first, second, seed=7)
     assert exchange_ps(second, first, seed=7) == pytest.approx(found)
     assert ((found > 0) & (found <= 1)).all()
-
-
-@settings(max_examples=40)
-@given(CLUSTERS)
-def test_p_is_a_share_of_the_exchanges(clusters: list[Cluster]) -> None:
-    p = p_of(clusters)
-    if not math.isnan(p):
-        # None and all of the exchanges are as far as the observed one.
-        assert 2 / 2 ** len(clusters) <= p <= 1
-
-
-def test_lists_will_do() -> None:
-    assert exchange_ps(([[1], [1]], [[1], [1]]), ([[0], [0]], [[1], [1]])) == pytest.approx([0.5])
 
 
 # Crossed designs -----------------------------------------------------------------------------------------------------

@@ -50,15 +50,6 @@ def test_the_fit_is_the_least_penalised_loss(seed: int, share: float, penalty: f
     np.testing.assert_allclose(fit.log_odds(features), expected[0] + standard @ expected[1:], atol=1e-4)
 
 
-def test_a_penalty_of_one_is_the_default() -> None:
-    features, positive = sample(3)
-    assert fit_logistic(features, positive).slopes.tolist() == fit_logistic(features, positive, 1.0).slopes.tolist()
-    assert (
-        held_out_log_odds(features, positive, np.arange(60) % 5).tolist()
-        == held_out_log_odds(features, positive, np.arange(60) % 5, 1.0).tolist()
-    )
-
-
 def test_the_unit_of_a_feature_does_not_matter() -> None:
     features, positive = sample(4)
     scaled = features * [-1000, 0.5, 3] + [5, -2, 100]
@@ -149,11 +140,6 @@ def test_scores_that_nothing_could_be_learned_for_are_nan() -> None:
 def test_what_cannot_be_fitted_is_refused(features: list[list[float]], positive: list[bool], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         fit_logistic(features, positive)
-
-
-def test_held_out_scores_refuse_the_same() -> None:
-    with pytest.raises(ValueError, match="finite"):
-        held_out_log_odds([[1.0], [2.0], [math.nan], [4.0]], [True, False, True, False], [0, 0, 1, 2])
 
 
 # Held out in many draws -----------------------------------------------------------------------------------------------
