@@ -186,7 +186,7 @@ def trained_bert(folder: Path) -> str:
     """A BERT that has learned the mild corpus."""
     tokenizer = wordpiece_tokenizer()
     sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": POSITIONS}
-    return _trained(folder, lambda: network("Bert", "ForMaskedLM", **MASKED | sizes), tokenizer)
+    return _trained(folder, lambda: network("Bert", "ForMaskedLM", **MASKED | sizes), tokenizer, 240)
 
 
 def trained_roberta(folder: Path) -> str:

@@ -696,6 +696,7 @@ def test_labels_and_spans_of_the_real_server_are_within_their_limits(llama_serve
             assert all(letter in writing.passage for letter in answer.text)
 
 
+@pytest.mark.soak
 @pytest.mark.model
 @pytest.mark.slow
 def test_free_writing_of_the_real_server_is_no_longer_than_the_passage_and_ends_with_the_line(

@@ -104,13 +104,6 @@ def test_weights_that_were_mapped_from_a_file_leave_it(tmp_path: Path) -> None:
     assert (logits(network) - expected).abs().max() < TOLERANCE
 
 
-def test_an_embedding_that_is_the_head_too_stays_an_embedding() -> None:
-    network = tied().eval()
-    packing.pack(network)
-    assert network.get_input_embeddings().weight is network.get_output_embeddings().weight
-    assert not network.get_input_embeddings().weight.is_mkldnn
-
-
 @pytest.mark.parametrize("build", [tied, bert])
 def test_such_a_head_is_multiplied_with_in_blocks_of_columns(
     build: Callable[[], Any], monkeypatch: pytest.MonkeyPatch

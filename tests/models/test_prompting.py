@@ -280,12 +280,6 @@ def test_an_own_token_of_a_space_stays_in_its_passage() -> None:
         assert asked.tokenizer.convert_ids_to_tokens(list(spelled.tokens)) == ["\u0120the", "\u0120", "\u0120cats"]
 
 
-def test_tokens_that_do_not_stand_together_spell_no_span() -> None:
-    spelled = passage_of(prompted(prompter(tokenizer_of("byte-level")), Writing("Answer:", "the cats said")))
-    with pytest.raises(ValueError, match="do not stand next to each other"):
-        spelled.text_of_span((spelled.tokens[0], spelled.tokens[2]))
-
-
 # Examples that have no room.
 
 

@@ -17,7 +17,7 @@ from undertow import models
 from undertow.audit import Run
 from undertow.models import recorded, toy
 from undertow.models.base import EXACT, PAPER, Effort, Found, Request
-from undertow.types import BLANK, GENERATION, Answer, Blank, Continuations, ModelCard, Option, Query, UndertowError
+from undertow.types import BLANK, GENERATION, Answer, ModelCard, Query, UndertowError
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("untold", "few_resamples")]
 PROBE = "spurious-correlation"
@@ -215,17 +215,6 @@ def test_a_run_that_was_asked_by_prompts_is_asked_by_prompts(first: First) -> No
     again = run("recorded:first", "again")
     assert set(again.observations["prompt"]) == {"A", "B", "C"}
     assert again.manifest["counts"]["unscored"] == 0
-
-
-def test_only_what_was_asked_is_held(first: First) -> None:
-    first()
-    model: Any = models.find(Request("recorded:first")).open()
-    (answers,) = model.answer([Continuations("In 1801,", (" she", " he"))], EXACT)
-    assert not isinstance(answers[0], Answer)
-    row = pd.read_parquet("first/observations.parquet").iloc[0]
-    asked, other = (tuple(Option(one, (one,)) for one in words) for words in (row["options"], ("none", "of these")))
-    queries = [Blank(tuple(row["text"].split("___")), options) for options in (asked, other)]
-    assert model.effort(queries, EXACT).n_passes == 1
 
 
 # Refusals.

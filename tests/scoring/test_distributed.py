@@ -469,20 +469,6 @@ def test_address_is_a_host_and_a_port() -> None:
         assert_refused(("HOST:PORT",), check_address, address)
 
 
-RAY_PAGE = "The actor died unexpectedly.\n\tclass_name: Worker\nIt is dead. Worker exit detail: End of file. Some common causes"
-
-
-@pytest.mark.parametrize(
-    ("page", "reason"),
-    [(RAY_PAGE, "End of file"), ("It died.\n  at work\n\nImportError: no module.", "It died. ImportError: no module")],
-)
-def test_the_reason_that_ray_gives_is_found_on_its_page(crew: Any, page: str, reason: str, monkeypatch: Any) -> None:
-    crew(*STRIKES * [{"open": 1}])
-    monkeypatch.setattr(RayError, "__str__", lambda error: page)
-    with Cluster(n_workers=1) as cluster:
-        assert_refused((f"{reason})",), asked_of, cluster, sentences(30))
-
-
 # Choices that are refused before anything is asked.
 
 

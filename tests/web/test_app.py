@@ -307,7 +307,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     runs.mkdir()
     (runs / "link").symlink_to(folder)
     (folder / "secret").write_text(SECRET)
-    with serving(folder, "toy,toy:pause=2", str(runs), attacked=True) as address:
+    with serving(folder, "toy,toy:pause=1.3", str(runs), attacked=True) as address:
         yield address
 
 
@@ -489,9 +489,9 @@ def test_bytes_that_are_no_request_are_refused_or_dropped(n: int, visitor: Visit
 
 
 def slow_form(number: int) -> list[object]:
-    """A hundred years that nobody asked before, of a model that takes two seconds for each."""
+    """A hundred years that nobody asked before, of a model that takes more than a second for each."""
     years = ", ".join(str(1000 + 100 * number + place) for place in range(100))
-    return form(sentence=f"In DATE, she {'went on and ' * 29}slept.", values=years, model="toy:pause=2")
+    return form(sentence=f"In DATE, she {'went on and ' * 29}slept.", values=years, model="toy:pause=1.3")
 
 
 def test_flood_of_questions_is_turned_away_and_a_stop_or_a_closed_window_ends_them(visitor: Visitor) -> None:
