@@ -112,15 +112,9 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def roomy(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A small network with room for prompts."""
     pytest.importorskip("torch", reason="the model extra is not installed")
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from tiny import saved, tiny_llama
 
-    from tiny import saved
-
-    config = LlamaConfig(
-        vocab_size=320, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=1024, bos_token_id=0, eos_token_id=1,
-    )  # fmt: skip
-    return saved(tmp_path_factory.mktemp("network"), LlamaForCausalLM(config))
+    return saved(tmp_path_factory.mktemp("network"), tiny_llama(max_position_embeddings=1024))
 
 
 # Whole runs.
