@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "any AutoModelForCausalLM: a hub id, a folder, or a GGUF file; read by sentence likelihood"
 ARCHITECTURES = ("ForCausalLM", "LMHeadModel")
-ASKS = {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
+ASKS = {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
 CPU_BUDGET_TOKENS = 400
 """Beyond this the tree's attention, where it grows with the square, costs more than larger matrices save."""
 BLOCK_BUDGET_TOKENS, BLOCK_BUDGET_PRODUCTS = 1152, 3 * 10**11
@@ -278,7 +278,7 @@ class CausalModel:
             answers = (
                 self.decoder.answers(cast(Sequence[Generation], asked), protocol, self._tokens_of)
                 if by_decoder
-                else self.writer.answers(cast(Sequence[Choice | Writing], asked))
+                else self.writer.answers(cast(Sequence[Choice | Writing], asked), protocol)
             )
             for some in answers:
                 self.prompt_notes = tuple(self.decoder.notes_on(queries))

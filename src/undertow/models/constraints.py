@@ -161,18 +161,25 @@ Nexts = Mapping[tuple[int, ...], Mapping[int, float]]
 """Log-probabilities in nats of what may come next, `END` among it where it may, by what was written."""
 
 
-def greedy_label(trie: Trie, nexts: Nexts) -> int:
-    """The label that the most probable next token leads to, step by step; of equal ones the smaller token, the end last."""
+def greedy_label(trie: Trie, nexts: Nexts, *, ends_early: bool = False) -> tuple[tuple[int, ...], int | None]:
+    """What the most probable next token leads to, step by step; of equal ones the smaller token, the end last.
+
+    Args:
+        trie: of the labels.
+        nexts: as `label_nats` has them.
+        ends_early: whether an end competes from the second step on, after part of a label too; Bauer et al., section 3.2.
+
+    Returns:
+        The tokens that were written, and the place of the label that they are; None where they are part of one.
+    """
     written: tuple[int, ...] = ()
     state = trie
     while state.children:
-        token = best_of(state, nexts[written])
+        token = best_of(state, nexts[written], may_end=state.may_end or (ends_early and bool(written)))
         if token == END:
             break
         written, state = (*written, token), state.after(token)
-    if state.label is None:
-        raise ValueError("a trie's leaves are labels")
-    return state.label
+    return written, state.label
 
 
 def label_nats(trie: Trie, nexts: Nexts) -> list[float]:
@@ -189,9 +196,9 @@ def label_nats(trie: Trie, nexts: Nexts) -> list[float]:
     return [found[label] for label in sorted(found)]
 
 
-def best_of(state: Constraint, nats: Mapping[int, float]) -> int:
+def best_of(state: Constraint, nats: Mapping[int, float], *, may_end: bool) -> int:
     """The most probable of what may come next, or `END`."""
-    candidates = [*(state.allowed or ()), *([END] if state.may_end else [])]
+    candidates = [*(state.allowed or ()), *([END] if may_end else [])]
     return max(candidates, key=lambda token: nats[token])
 
 

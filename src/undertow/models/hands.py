@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.models.base import UnscorableError
+from undertow.models.base import PAPER, UnscorableError
 from undertow.models.constraints import (
     END,
     Constraint,
@@ -128,8 +128,8 @@ def end_nats(logits: torch.Tensor, norms: torch.Tensor, ends: frozenset[int]) ->
     return (logits[:, sorted(ends)].logsumexp(-1) - norms).double()
 
 
-def chosen(prompt: Prompted, nats: Nats) -> Answer | UnscorableError:
-    """The label that greedy decoding comes to, and the log-probabilities of all."""
+def chosen(prompt: Prompted, nats: Nats, tokenizer: Any, protocol: str) -> Answer | UnscorableError:
+    """The label that greedy decoding comes to, and the log-probabilities of all; under protocol paper it may be part of one."""
     trie, query = prompt.trie, prompt.query
     if trie is None or not isinstance(query, Choice):
         raise TypeError("what is written is not chosen")
@@ -138,8 +138,9 @@ def chosen(prompt: Prompted, nats: Nats) -> Answer | UnscorableError:
     if any(math.isnan(value) or value == math.inf for value in values):
         return UnscorableError("the model gave a probability that is not a number")
     claimed = sum(math.exp(by_prefix[()][token]) for token in trie.children)
-    label = query.labels[greedy_label(trie, by_prefix)].strip()
-    return Answer(tuple(values), max(0.0, 1.0 - claimed), text=label, n_dropped=prompt.n_dropped)
+    written, label = greedy_label(trie, by_prefix, ends_early=protocol == PAPER)
+    text = tokenizer.decode(list(written)) if label is None else query.labels[label]
+    return Answer(tuple(values), max(0.0, 1.0 - claimed), text=text.strip(), n_dropped=prompt.n_dropped)
 
 
 # Search.

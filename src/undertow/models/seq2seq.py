@@ -86,7 +86,7 @@ AUTO, NONE = "auto", "none"
 MODES = ("NLU", "NLG", "S2S")
 SENTINEL_FIRST = ("NLU", "NLG")
 """Modes in which UL2 writes the sentinel of a gap before what stands there; in the other it goes on with the text."""
-ASKS = {BLANK: (EXACT, PAPER), GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
+ASKS = {BLANK: (EXACT, PAPER), GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,7 +472,7 @@ class Seq2SeqModel:
         if any(getattr(query, "chat", False) for query in queries):
             self.prompt_notes = tuple(dict.fromkeys((*self.prompt_notes, *template_notes(self.tokenizer))))
         others = _others(queries)
-        for some in self.writer.answers([query for _, query in others]) if others else ():
+        for some in self.writer.answers([query for _, query in others], protocol) if others else ():
             yield {others[at][0]: answer for at, answer in some.items()}
         prompts, refused = self._prompts(queries)
         if refused:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from undertow.models.base import Effort, Ints, Limits, UnscorableError
+from undertow.models.base import EXACT, Effort, Ints, Limits, UnscorableError
 from undertow.models.hands import (
     MOST_WRITERS,
     Hand,
@@ -137,13 +137,15 @@ class SourceWriter:
     given: tuple[int, ...]
     ends: frozenset[int]
 
-    def answers(self, queries: Sequence[Choice | Writing]) -> Iterator[Mapping[int, Answer | UnscorableError]]:
+    def answers(
+        self, queries: Sequence[Choice | Writing], protocol: str = EXACT
+    ) -> Iterator[Mapping[int, Answer | UnscorableError]]:
         """Answers by their places, pack by pack; first those that cannot be asked."""
         prompts, refused = self.prompter.prompts(queries)
         if refused:
             yield refused
         for pack in self._packs(prompts):
-            yield self._answered(pack)
+            yield self._answered(pack, protocol)
 
     def packs(self, queries: Sequence[Choice | Writing]) -> list[list[int]]:
         """Places of the queries that are answered in one go; those that cannot be asked come first."""
@@ -183,7 +185,9 @@ class SourceWriter:
     def _n_written(self, row: Sequence[Prompted]) -> int:
         return sum(len(self.given) + prompt.own_tokens for prompt in row)
 
-    def _answered(self, pack: Sequence[Sequence[Prompted]]) -> dict[int, Answer | UnscorableError]:
+    def _answered(
+        self, pack: Sequence[Sequence[Prompted]], protocol: str = EXACT
+    ) -> dict[int, Answer | UnscorableError]:
         import torch
 
         sorts: dict[str, list[Prompted]] = {"choice": [], "writing": [], "search": []}
@@ -195,7 +199,9 @@ class SourceWriter:
                 self.reader.seen(np.array([row[0].tokens for row in pack], dtype=np.int64)),
             )
             nats = self._nexts(sorts["choice"], seen)
-            answers = {prompt.place: chosen(prompt, nats) for prompt in sorts["choice"]}
+            answers = {
+                prompt.place: chosen(prompt, nats, self.prompter.tokenizer, protocol) for prompt in sorts["choice"]
+            }
             hands = [Hand.of(prompt) for prompt in sorts["writing"]]
             for start in range(0, len(hands), MOST_WRITERS):
                 self._write(hands[start : start + MOST_WRITERS], seen)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.models.base import Branches, Effort, Ints, UnscorableError, shared_length
+from undertow.models.base import EXACT, Branches, Effort, Ints, UnscorableError, shared_length
 from undertow.models.decoding import Decoder
 from undertow.models.hands import (
     MOST_WRITERS,
@@ -94,13 +94,15 @@ class Writer:
     trunk: TreeCache | None = None
     _refusal: str | None = None
 
-    def answers(self, queries: Sequence[Choice | Writing]) -> Iterator[Mapping[int, Answer | UnscorableError]]:
+    def answers(
+        self, queries: Sequence[Choice | Writing], protocol: str = EXACT
+    ) -> Iterator[Mapping[int, Answer | UnscorableError]]:
         """Answers by their places, pack by pack; first those that cannot be asked."""
         prompts, refused = self.prompter.prompts(queries)
         if refused:
             yield refused
         for pack in self._packs(prompts, warm=True):
-            yield self._answered(pack)
+            yield self._answered(pack, protocol)
 
     def packs(self, queries: Sequence[Choice | Writing]) -> Iterator[list[int]]:
         """Places of the queries that are answered in one go, as they are found; those that cannot be asked come first.
@@ -189,14 +191,14 @@ class Writer:
     def _forward_tokens(self) -> int:
         return GPU_FORWARD_TOKENS if self.decoder.network.device.type == "cuda" else CPU_FORWARD_TOKENS
 
-    def _answered(self, pack: Sequence[Prompted]) -> dict[int, Answer | UnscorableError]:
+    def _answered(self, pack: Sequence[Prompted], protocol: str = EXACT) -> dict[int, Answer | UnscorableError]:
         import torch
 
         in_tree = not self.refusal and max(len(one.tokens) + one.most_tokens for one in pack) <= self.decoder.tree_depth
         with torch.inference_mode(), explain_memory():
             if pack[0].trie is not None:
                 nats = self._nexts(pack) if in_tree else self._nexts_plain(pack)
-                return {prompt.place: chosen(prompt, nats) for prompt in pack}
+                return {prompt.place: chosen(prompt, nats, self.prompter.tokenizer, protocol) for prompt in pack}
             if isinstance(pack[0].query, Writing) and pack[0].query.constraint == BEST_SPAN:
                 return self._searched(pack, in_tree=in_tree)
             hands = [Hand.of(prompt) for prompt in pack]

@@ -21,7 +21,7 @@ from undertow.challenge.document_sources import load_documents
 from undertow.challenge.documents import DIMENSIONS, Document, DocumentSet, distinct_texts
 from undertow.challenge.shots import SAMPLINGS, answer_prefix, draw_shots, prompt_of
 from undertow.probes._limit import FEWEST_SENTENCES, shares, spread, too_few
-from undertow.probes.base import EXACT, Evidence, Rounds, Sampling
+from undertow.probes.base import EXACT, PAPER, Evidence, Rounds, Sampling
 from undertow.types import (
     BEST_SPAN,
     FREE,
@@ -42,7 +42,7 @@ DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = (
     "bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing"
 )  # fmt: skip
 YES, NO = "Yes", "No"
-GREEDY, MOST_PROBABLE = "greedy", "exact"
+GREEDY, TRIE, MOST_PROBABLE = "greedy", "trie", "exact"
 """How a label is come to: step by step, or as the most probable of all."""
 CONSTRAINTS = (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)
 NO_SHOTS = "none"
@@ -240,9 +240,8 @@ class Task:
     def _cells(self, bank: Sequence[Wording], settings: Any, seed: int) -> Iterator[_Cell]:
         plain = chosen(bank, settings.wordings, seed)
         behind = chosen(plain, settings.shot_wordings, seed)
-        decodings = _names(
-            getattr(settings, "decoding", GREEDY), CONSTRAINTS if self.is_written else (GREEDY,), "decoding"
-        )
+        own = TRIE if self.name == IDENTIFICATION else GREEDY
+        decodings = _names(getattr(settings, "decoding", own), CONSTRAINTS if self.is_written else (own,), "decoding")
         samplings = _names(getattr(settings, "sampling", SAMPLINGS[0]), self.samplings, "sampling")
         for n in _numbers(settings.shots):
             drawn = [(s, d) for s in samplings for d in range(settings.draws)] if n else [(NO_SHOTS, 0)]
@@ -359,6 +358,8 @@ class Task:
         rows = []
         for item, answer in zip(items, scores.answers, strict=True):
             said = _said(item, answer, labels)
+            if self.name == IDENTIFICATION and design["protocol"] == PAPER:
+                said[PAPER] = said.pop("")
             rows += [
                 {
                     "item": f"{item.id}" if decoding == "" else f"{item.id}/{decoding}",

@@ -96,7 +96,10 @@ MEANINGS = {
     "levels": "how many levels the source has",
 }
 DECODINGS = {
-    "greedy": "the label that the most probable next token leads to, step by step, as in the paper",
+    "greedy": "the likelier of the two labels",
+    "paper": "the label that the most probable next token leads to, step by step, where an end competes from the second step on, as in "
+    "the paper; a part of a label is wrong",
+    "trie": "the label that the most probable next token leads to, step by step, and no part of one",
     "exact": "the most probable label of all, each with all its tokens",
     "unconstrained": "any tokens",
     "document": "tokens of the text, in any order",

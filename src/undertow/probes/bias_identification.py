@@ -1,7 +1,8 @@
 """Bias identification: whether a model names the dimension on which a text is biased.
 
-Labels are decoded along their trie, greedily as in the paper, with the most probable label beside it. Bauer et al. 2022,
-"Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), section 3.2.
+Labels are decoded along their trie, greedily, with the most probable label beside it. Under protocol paper an end of the answer
+competes after part of a label too, which is then wrong. Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias
+in Language" (Findings of EMNLP), section 3.2.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from undertow.challenge.shots import SAMPLINGS
-from undertow.probes._documents import IDENTIFICATION, PROTOCOLS, Task, TextSettings
+from undertow.probes._documents import IDENTIFICATION, Task, TextSettings
 from undertow.probes._documents_told import Telling
+from undertow.probes.base import EXACT, PAPER
 
-__all__ = ["PROTOCOLS"]
-
+PROTOCOLS = (EXACT, PAPER)
 SUMMARY = "does the model name the dimension on which a text is biased?"
 
 
