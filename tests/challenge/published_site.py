@@ -15,13 +15,10 @@ import pytest
 
 @dataclass
 class Site:
-    """Files by the last part of their address, the announced length, the status, and the requests so far."""
+    """Files by the last part of their address, the status, and the requests so far."""
 
     files: dict[str, bytes] = field(default_factory=dict)
-    length: int | None = None
     status: int = 200
-    raw: bytes | None = None
-    """What is said before the site hangs up, in place of HTTP."""
     asked: list[str] = field(default_factory=list)
 
 
@@ -33,15 +30,12 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         name = self.path.rpartition("/")[2]
         self.site.asked.append(name)
-        if self.site.raw is not None:
-            self.wfile.write(self.site.raw)
-            return
         if self.site.status != 200 or name not in self.site.files:
             self.send_error(self.site.status if self.site.status != 200 else 404)
             return
         content = self.site.files[name]
         self.send_response(200)
-        self.send_header("Content-Length", str(self.site.length or len(content)))
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
 

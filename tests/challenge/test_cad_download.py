@@ -279,23 +279,6 @@ def test_kept_files_that_no_longer_agree_say_which_folder_to_delete(files: dict[
     assert_cad_refused(folder / FULL, "6 of the 7", f"delete {folder}")
 
 
-def test_a_site_that_refuses_breaks_off_or_is_no_web_site_is_named(site: Site, cache: Path) -> None:
-    site.status = 403
-    assert_cad_refused(download.SOURCE_URL, "403", "cad_v1_1.tsv")
-    site.status, site.length = 200, len(site.files[ARCHIVE]) + 100
-    assert_cad_refused(download.SOURCE_URL)
-    site.raw = b"220 mail.example"
-    assert_cad_refused(download.SOURCE_URL, "data.zip", "cad_v1_1.tsv")
-    assert kept(cache) == {}
-
-
-@pytest.mark.usefixtures("site")
-def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("here", encoding="utf-8")
-    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "file"))
-    assert_cad_refused(tmp_path / "file" / FOLDER, "UNDERTOW_CACHE")
-
-
 def test_the_real_split_files_are_those_whose_hashes_are_known(reference_data: Path) -> None:
     assert download.SOURCE_URL == "https://zenodo.org/records/4881008/files/data.zip?download=1"
     packed_files = {name: reference_data / "cad" / f"{name}.gz" for name in SPLITS}

@@ -10,7 +10,7 @@ import pytest
 
 from refusals import assert_refused
 from undertow import challenge
-from undertow.challenge.scales import direction, evenly_spaced, numbers_of
+from undertow.challenge.scales import evenly_spaced, numbers_of
 from undertow.challenge.spectra import published_order
 
 SHUFFLED = ["2015", "1800", "2005", "1990", "2010", "2000"]
@@ -61,10 +61,6 @@ def test_every_evenly_spaced_list_of_years_is_even_and_a_part_of_it_at_its_place
         assert evenly_spaced([years.values[at] for at in kept], kept)
     assert not evenly_spaced(["1801", "1808", "1823"])
     assert evenly_spaced(["1801", "1808", "1823"], [0, 1, 3])
-
-
-def test_the_direction_of_numbers() -> None:
-    assert [direction(x) for x in ([1, 2, 3], [3, 2, 1], [1, 3, 2], [1, 1, 2])] == [1, -1, 0, 0]
 
 
 @pytest.mark.parametrize("how", ["file", "toml", "table"])

@@ -147,21 +147,6 @@ def test_section_of_a_graph_says_what_follows_from_it(text: str, title: str, wor
     assert len(lines) == 31 or text != MANY
 
 
-@pytest.mark.parametrize(
-    ("text", "hint"),
-    [
-        ("X -> Y; X -> selected; Y -> in_corpus", "[selected] or [in_corpus]"),
-        ("X -> Y; Y -> (S)", ""),
-        ("X -> S; S -> Y", ""),
-    ],
-)
-def test_selection_without_brackets_is_asked_about(text: str, hint: str) -> None:
-    for said_of in (sections(text)[DOES][0], assumptions(read_graph(f"{text}; W"), DRIFT)[3].because):
-        assert "othing is selected" in said_of
-        assert ("write [" in said_of) is bool(hint)
-        assert hint in said_of
-
-
 def test_assumptions_are_granted_by_the_graphs_they_were_made_for() -> None:
     texts = {name: one.graph.text() for name, one in published().items()}
     assert granted(texts["unspecified"], DRIFT) == [True] * 6

@@ -127,15 +127,12 @@ def test_what_the_command_says(bench: Bench, made: dict[str, Any]) -> None:
     ("arguments", "words"),
     [
         (("base", "broken.jsonl"), ("broken.jsonl, line 2",)),
-        (("base", "lives.jsonl", "--text", "body"), ("lives.jsonl, line 1", "'body'")),
         (("toy", "lives.jsonl"), ("toy: is no masked model",)),
         (("base", "lives.jsonl", "--out", "base"), ("base: holds something else",)),
-        (("base", "lives.jsonl", "--words", "twice.toml"), ("'They'",)),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], words: tuple[str, ...], bench: Bench) -> None:
     (bench.folder / "broken.jsonl").write_text('{"text": "She was."}\n{"text": "He was"\n')
-    (bench.folder / "twice.toml").write_text('a = ["she", "they"]\nb = ["he", "They"]\n')
     out = () if "--out" in arguments else ("--out", "new")
     refused(bench.run("finetune", *arguments, *out, *SHORT), *words)
     assert not (bench.folder / "new").exists()

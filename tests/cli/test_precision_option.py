@@ -12,7 +12,6 @@ import pytest
 
 from conftest import Cli
 from planted_precision import Planted, moved, unit, year_of
-from test_checking import planted_table
 from undertow import models
 from undertow.types import Answer, Blank, Query
 
@@ -69,20 +68,6 @@ def test_auto_is_kept_in_the_command_and_not_in_the_card(tmp_path: Path, cli: Cl
     assert "dtype='auto'" in manifest["python"]
     assert "precision" not in manifest
     assert "float32" not in done.stdout
-
-
-@pytest.mark.usefixtures("planted")
-def test_verdicts_on_sentences_say_that_nobody_checked_them(tmp_path: Path, cli: Cli) -> None:
-    text = "The cook said that {blank} was late."
-    lines, challenge = tmp_path / "s.jsonl", planted_table(tmp_path)
-    lines.write_text(f"{json.dumps({'text': text})}\n" * 2, encoding="utf-8")
-    asked = ["check-text", "-m", "planted", "--challenge", str(challenge), "--dtype"]
-    note = cli(*asked, "bfloat16", text).stdout.splitlines()[-1]
-    assert "planted was asked in bfloat16" in note
-    of_file = cli(*asked, "bfloat16", "--file", str(lines))
-    assert of_file.stderr.count(note) == 1
-    assert [json.loads(line)["verdict"]["notes"] for line in of_file.stdout.splitlines()] == [[note]] * 2
-    assert "float32" not in cli(*asked, "float32", text).stdout
 
 
 @pytest.mark.soak

@@ -248,8 +248,8 @@ OF_ANSWERS = (
 OFTEN: Mapping[str, Sequence[str]] = {
     "answers": OF_ANSWERS,
     "cad": (
-        "reset in the body", "chunks that are cut", "trickle", "silence", "503", "404", "redirect to itself", "a page", "wrong bytes",
-        "endless body",
+        "reset in the body", "chunks that are cut", "trickle", "silence", "503", "404", "redirect to itself", "a page", "no HTTP",
+        "wrong bytes", "endless body",
     ),
     "wheel": ("reset in the body",),
 }  # fmt: skip

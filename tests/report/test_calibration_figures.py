@@ -6,7 +6,6 @@ import math
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
@@ -76,20 +75,6 @@ def test_each_reading_stands_at_what_was_planted_and_what_was_measured() -> None
     own = frame[frame["architecture"] == "masked"]
     expected = {(round(x, 6), round(y, 6)) for x, y in zip(own["planted_slope"], own["measured_slope"], strict=True)}
     assert dots(masked) == expected
-
-
-def test_both_intervals_are_drawn_the_one_with_the_seed_longer_and_thinner() -> None:
-    table = intervals(lab())
-    masked: Any = panels(usual())[0]
-    lengths: dict[float, list[float]] = {}
-    for bars in masked.collections:
-        for segment in getattr(bars, "get_segments", list)():
-            lengths.setdefault(float(bars.get_linewidth()[0]), []).append(float(np.ptp(segment[:, 1])))
-    thin, thick = (lengths[width] for width in sorted(lengths))
-    own = table[table["architecture"] == "masked"]
-    assert sorted(thin) == pytest.approx(sorted(own["seed_high"] - own["seed_low"]))
-    assert thick == pytest.approx([0.2] * 24)
-    assert min(thin) > 0.2
 
 
 def test_models_that_did_not_converge_are_crosses_and_counted() -> None:

@@ -115,7 +115,6 @@ OTHER_LOSS = lab([0, 1], 1, ["masked"]).assign(
 )
 ODD: dict[str, Callable[[], Made]] = {
     "a calibration that did not converge": lambda: calibration(failed(mirrored(lab([1, 2], 2)), "masked-2-0")),
-    "power without bias": lambda: power(lab([0], 1, ["masked"])),
     "a loss for each W": lambda: training(OTHER_LOSS),
     "areas of which some do not count": lambda: detectors(
         failed(lab([0, 2], 2, ["masked"]), "masked-2-0", "masked-2-1")
@@ -133,9 +132,6 @@ ODD: dict[str, Callable[[], Made]] = {
     ),
     "sentences of unknown kind": lambda: over_w(
         followed(SENTENCES, DATES).drop(columns="well_specified"), "female", title="t"
-    ),
-    "a very long sentence": lambda: over_w(
-        followed({"one": (f"The doctor {'told the old man ' * 20}that ___ ran.", True)}), "female", title="t"
     ),
     "a confusion of many labels": lambda: draw_confusion(
         np.arange(72).reshape(8, 9) % 17 * 40, [f"label {n}" for n in range(8)], [f"label {n}" for n in range(9)], "T"

@@ -236,8 +236,6 @@ def test_finding_says_why_a_number_is_missing_and_leaves_many_results_to_the_tab
     [
         (RESTING, "Survives the correction for 12 tests: q = .040."),
         (dataclasses.replace(RESTING, found=False, of=(result(q=0.05),)), "Does not survive the correction"),
-        (dataclasses.replace(RESTING, found=False), "Survives the correction for 12 tests (q = .040), but"),
-        (dataclasses.replace(RESTING, of=(result(q=0.4),)), "Does not survive the correction for 12 tests (q = "),
         (dataclasses.replace(RESTING, n_tests=1), "The only test of the run"),
         (Finding("it was said", True, 1.0, decided="Not tested."), "Not tested."),
     ],
