@@ -85,13 +85,13 @@ def shares(**of_group: float) -> Said:
 
 def test_what_the_toy_can_do() -> None:
     checkup = examine(Request("toy:slope=-5"))
-    by_tokens = {BLANK: (EXACT,), CONTINUATIONS: (EXACT,), CHOICE: (EXACT,), WRITING: (EXACT,)}
+    by_tokens = {BLANK: (EXACT,), CONTINUATIONS: (EXACT,), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
     assert dict(checkup.asks) == by_tokens | {GENERATION: (EXACT, PAPER)}
     assert list(kinds(checkup).values()) == [
         "yes, by protocol exact",
         "yes, by protocol exact",
         "yes, by protocol exact or paper",
-        "yes, by protocol exact",
+        "yes, by protocol exact or paper",
         "yes, by protocol exact",
         "no",
     ]

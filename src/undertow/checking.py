@@ -319,6 +319,8 @@ def _advice(row: Mapping[Any, Any], given: challenge.SentenceSet, *, unspecified
         return f"The sentence seems to decide this; the model prefers {preferred} words ({share:.0f}%)."
     neutral = given.words.get("neutral")
     how = f"answer neutrally ({', '.join(neutral)})" if neutral else "leave it open, or ask"
+    if neutral and preferred == "neutral":
+        return f"Nothing in the sentence seems to decide this: {how}, as the model prefers to ({share:.0f}%)."
     return (
         f"Nothing in the sentence seems to decide this: {how}, rather than with the {preferred} words that the model prefers "
         f"({share:.0f}%)."

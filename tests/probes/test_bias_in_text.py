@@ -645,11 +645,11 @@ def test_greedy_and_exact_labels_are_rows_of_their_own(
     assert len(frame) == 2 * 3 * 2
     assert frame["item"].is_unique
     old = frame[frame["document"] == "old"]
-    assert set(zip(old["decoding"], old["answer"], strict=True)) == {("greedy", "profession"), ("exact", "age")}
+    assert set(zip(old["decoding"], old["answer"], strict=True)) == {("trie", "profession"), ("exact", "age")}
     nats = old.groupby("decoding")["nats"].first()
     assert nats["exact"] == pytest.approx(math.log(0.5))
-    assert nats["greedy"] == pytest.approx(math.log(0.3 / 10))
-    for decoding, score in (("greedy", 50.0), ("exact", 100.0)):
+    assert nats["trie"] == pytest.approx(math.log(0.3 / 10))
+    for decoding, score in (("trie", 50.0), ("exact", 100.0)):
         assert values(run, "exact_match", model="scripted", decoding=decoding)["all"] == score
         by_dimension = {
             one.group["dimension"]: one.value
@@ -659,7 +659,7 @@ def test_greedy_and_exact_labels_are_rows_of_their_own(
         }
         assert by_dimension == {"all": score, "age": 2 * score - 100, "profession": 100.0}
     # Greedy: profession has precision 1/2 and recall 1, age nothing; the labels that do not occur do not count.
-    assert values(run, "f1_macro", model="scripted", decoding="greedy")["null"] == pytest.approx(100 * (2 / 3) / 2)
+    assert values(run, "f1_macro", model="scripted", decoding="trie")["null"] == pytest.approx(100 * (2 / 3) / 2)
     # Two documents are too few to tell all from one in eleven, and of two labels one text says nothing of the other.
     (exact,) = [one for one in run.record.results if one.measure == "exact_match" and one.group["decoding"] == "exact"
                 and one.group["description_class"] == one.group["dimension"] == "all"]  # fmt: skip
@@ -673,9 +673,9 @@ def test_a_server_that_shows_no_probabilities_has_greedy_labels_only(
     script(lambda query: Answer((math.nan,) * 11, math.nan, text="age"))
     run = undertow.run(IDENTIFICATION, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
     frame = run.observations.set_index("decoding")
-    assert set(frame.loc[["greedy"], "unscored"]) == {""}
+    assert set(frame.loc[["trie"], "unscored"]) == {""}
     assert set(frame.loc[["exact"], "unscored"]) == {"the server does not show how probable each label is"}
-    assert values(run, "exact_match", decoding="greedy", model="scripted") == {"null": 50.0}
+    assert values(run, "exact_match", decoding="trie", model="scripted") == {"null": 50.0}
     assert math.isnan(values(run, "exact_match", decoding="exact", model="scripted")["null"])
 
 

@@ -155,10 +155,11 @@ def test_typed_model_is_a_hub_id_and_nothing_else(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     menu = replace(MENU, any_model=True)
     assert menu.chosen("toy", " FacebookAI/roberta-base ") == "FacebookAI/roberta-base"
+    assert menu.chosen("toy", "bert-base-uncased") == "bert-base-uncased"
     assert menu.chosen("toy", "") == "toy"
-    names = ["/etc/passwd", "../x/y", "a/../b", "openai:gpt", "toy", "a/b/c", "a\\b", "~/m", "a/b?x", "ä/b"]
+    names = ["/etc/passwd", "../x/y", "a/../b", "openai:gpt", "a/b/c", "a\\b", "~/m", "a/b?x", "ä/b"]
     (tmp_path / "owner" / "model").mkdir(parents=True)
-    for name in [*names, EVIL, "a/b\n/", "x/" + "y" * 200, "owner/model"]:
+    for name in [*names, EVIL, "a/b\n/", "x/" + "y" * 200, "owner/model", "owner"]:
         with pytest.raises(UndertowError):
             menu.chosen("toy", name)
 

@@ -44,10 +44,14 @@ def app(  # noqa: PLR0913 - an option each
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
     """Serve a page to try a sentence of your own on, and to look at runs and compare them."""
+    from undertow.models import find
+    from undertow.models.base import Request
     from undertow.web import app as served
     from undertow.web.asking import Menu
 
     served.check_gradio()
+    for name in _names(models):
+        find(Request(name))  # one that nobody finds is said now, not to each visitor
     menu = Menu.of(_names(models) or list(served.default_models()), any_model=allow_any_model)
     if runs is None and DEFAULT_RUNS.is_dir():
         runs = DEFAULT_RUNS

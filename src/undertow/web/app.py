@@ -123,12 +123,14 @@ class Served:
         name = f"[{named}]" if ":" in named else named
         self.address = f"http://{name}:{self.port}/?{TOKEN}={self.token}"
         hosts = frozenset(f"{host}:{self.port}" for host in ("127.0.0.1", "localhost", "[::1]"))
+        mounted = _mounted(self.page, files)
         self.app: App = Door(
-            _mounted(self.page, files),
+            mounted,
             hosts=hosts if offer.host in LOOPBACK else frozenset(),
             token=self.token,
             cookie=f"undertow-{self.port}",
             files=files,
+            n_functions=self.page.n_functions,
         )
         hurried: Any = _hurried  # uvicorn asks for a class, and only calls it
         self._server = uvicorn.Server(

@@ -30,7 +30,7 @@ MOST_NAME_SIGNS = 120
 DRIFT, SPECIFICATION = "spurious-correlation", "task-specification"
 IN_FRONT = ("In ", ": ")
 """What stands around a value that a sentence has no place for, as for the sentences of known kind."""
-_HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*")
+_HUB_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*/)?[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SAMPLES = 3
 LIST_NAME = "value"
 """What the results call the list of a form."""
@@ -132,7 +132,7 @@ class Menu:
             )
         if len(typed) > MOST_NAME_SIGNS or not _HUB_ID.fullmatch(typed) or ".." in typed:
             raise UndertowError(
-                "A model is named by its hub id, owner/name, with letters, digits, dots, dashes and underscores."
+                "A model is named by its hub id (bert-base-uncased, owner/name), with letters, digits, dots, dashes and underscores."
             )
         # The same words may be the path of a folder, and visitors reach no files.
         if Path(typed).exists():

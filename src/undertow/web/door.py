@@ -26,6 +26,7 @@ TOKEN = "token"  # noqa: S105 - the name under which an address carries it
 API = "/gradio_api"
 FILE = f"{API}/file="
 FIELDS = "data"
+FUNCTION = "fn_index"
 """Where a question holds what stands in the fields."""
 READ = (
     "/",
@@ -84,14 +85,11 @@ class Door:
         files: the folder that downloads lie in.
     """
 
-    def __init__(self, inside: App, *, hosts: frozenset[str], token: str, cookie: str, files: Path) -> None:
-        self._inside, self._hosts, self._token, self._cookie, self._files = (
-            inside,
-            hosts,
-            token,
-            cookie,
-            files.resolve(),
-        )
+    def __init__(  # noqa: PLR0913 - what is behind it, and who gets in
+        self, inside: App, *, hosts: frozenset[str], token: str, cookie: str, files: Path, n_functions: int
+    ) -> None:
+        self._inside, self._hosts, self._token, self._cookie = inside, hosts, token, cookie
+        self._files, self._n_functions = files.resolve(), n_functions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Grant a request, or refuse it."""
@@ -108,7 +106,7 @@ class Door:
                 return
             self._check_cookie(headers)
             self._check_asked(scope)
-            body = await _body(scope, headers, receive)
+            body = await _body(scope, headers, receive, self._n_functions)
         except _RefusalError as refusal:
             await _say(send, refusal.status, str(refusal).encode())
             return
@@ -174,7 +172,7 @@ def _headers(scope: Scope) -> dict[str, list[str]]:
     return found
 
 
-async def _body(scope: Scope, headers: dict[str, list[str]], receive: Receive) -> bytes:
+async def _body(scope: Scope, headers: dict[str, list[str]], receive: Receive, n_functions: int) -> bytes:
     """All of a request's body, which is small and comes soon."""
     if scope["method"] != "POST":
         return b""
@@ -199,11 +197,11 @@ async def _body(scope: Scope, headers: dict[str, list[str]], receive: Receive) -
                     raise too_large
     except TimeoutError as error:
         raise _RefusalError(HTTPStatus.REQUEST_TIMEOUT, "The question took too long to arrive.") from error
-    _check_said(body)
+    _check_said(body, n_functions)
     return body
 
 
-def _check_said(body: bytes) -> None:
+def _check_said(body: bytes, n_functions: int) -> None:
     """Only texts, numbers and truth values: of an object that says it is a file, Gradio fetches what it names into the downloads."""
     try:
         said = json.loads(body, object_pairs_hook=_once)
@@ -214,6 +212,9 @@ def _check_said(body: bytes) -> None:
         raise _RefusalError(
             HTTPStatus.BAD_REQUEST, "A question is an object whose fields are texts, numbers and truth values."
         )
+    function = said.get(FUNCTION, 0)
+    if not isinstance(function, int) or not 0 <= function < n_functions:
+        raise _RefusalError(HTTPStatus.BAD_REQUEST, "This page has no such function.")
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -104,6 +104,7 @@ class Page:
         self.turns = Turns()
         self._menu, self._shelves, self._files = menu, shelves, Files(files)
         self._shelf = Shelf()
+        self.n_functions = 0
 
     def build(self) -> Any:
         """The page, as Gradio has it."""
@@ -130,6 +131,7 @@ class Page:
                     _RunsTab(self).build(blocks)
             blocks.unload(self.leave)
         blocks.queue(max_size=MOST_EVENTS, api_open=False, default_concurrency_limit=8)
+        self.n_functions = len(blocks.fns)
         return blocks
 
     @property
@@ -368,7 +370,7 @@ class _AskTab:
         self.other = gr.Textbox(
             value="",  # a field that is not shown sends what it began with
             label="Or another model",
-            info="By its hub id, owner/name. It may have to be fetched.",
+            info="By its hub id, such as bert-base-uncased or owner/name. It may have to be fetched.",
             visible=self._page.any_model,
             max_length=MOST_NAME_SIGNS,
         )
