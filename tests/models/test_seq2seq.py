@@ -64,7 +64,7 @@ from undertow.types import (
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 
 KINDS = ("t5", "bart")
-ASKS = {BLANK: (EXACT, PAPER), GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
+ASKS = {BLANK: (EXACT, PAPER), GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
 
 
 @dataclass(frozen=True, slots=True)

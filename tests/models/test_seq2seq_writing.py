@@ -410,7 +410,7 @@ def test_answers_of_every_sort_are_stored_and_given_back(one: Built, tmp_path: P
     assert not read
     assert repr(again) == repr(found)
     with pytest.raises(UndertowError, match="protocol"):
-        answers(one.model, choices(), tmp_path / "p", "paper")
+        answers(one.model, queries, tmp_path / "p", "paper")
 
 
 def test_a_dry_run_estimates(one: Built, tmp_path: Path) -> None:

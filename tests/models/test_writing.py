@@ -672,11 +672,11 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     answered: list[Tokens] = []
     plain = writing.Writer._answered
 
-    def watched(self: Any, pack: Any) -> Any:
+    def watched(self: Any, pack: Any, protocol: str) -> Any:
         if len(answered) == stop_at:
             raise KeyboardInterrupt
         answered.append(tuple(prompt.tokens for prompt in pack))
-        return plain(self, pack)
+        return plain(self, pack, protocol)
 
     monkeypatch.setattr(writing.Writer, "_answered", watched)
     stop_at = -1
