@@ -16,6 +16,7 @@ import io
 import json
 import math
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -97,6 +98,10 @@ _NEVER_MASSES = ("item", "model", "challenge", "prompt", "w_name", "w_index", "w
 """Columns that no word group of any version could be called by and still be measured."""
 _OFTEN_EMPTY = ("prompt", "unscored", "text", "expected", "passage", "wording", "sampling", "answer", "dimension")
 """Columns of text that may be empty in every row, which other tools write as a column without a type."""
+FORMULA_SIGNS = (
+    "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
+)
+"""What a spreadsheet may take for the beginning of a formula; the last four where it is used in East Asia."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +147,7 @@ def write_record(record: Record, folder: Path, tell: Callable[[Path], None], *, 
         _write_results(record, draft)
         record.observations.to_parquet(draft / OBSERVATIONS, index=False)
         if record.precision is not None:
-            record.precision.to_csv(draft / PRECISION, index=False, lineterminator="\n")
+            (draft / PRECISION).write_text(csv_of(record.precision), encoding="utf-8", newline="")
         tell(draft)
         write_json(draft / MANIFEST, dict(record.manifest))
 
@@ -509,7 +514,23 @@ def _write_results(record: Record, folder: Path) -> None:
     ]
     head = {"schema_version": SCHEMA_VERSION, "probe": record.manifest["probe"], "model": record.manifest["model"]}
     write_json(folder / RESULTS, head | {"results": results})
-    record.results_table().to_csv(folder / "results.csv", index=False)
+    (folder / "results.csv").write_text(csv_of(record.results_table()), encoding="utf-8", newline="")
+
+
+def csv_of(table: pd.DataFrame, float_format: str | None = None) -> str:
+    """A table as CSV that a spreadsheet takes for text: what looks like a formula gets an apostrophe in front."""
+    text = table.rename(columns=_harmless).map(_harmless)
+    written: str = text.to_csv(index=False, lineterminator="\n", float_format=float_format)
+    return written
+
+
+def _harmless(cell: object) -> object:
+    if not isinstance(cell, str):
+        return cell
+    line = re.sub(r"[\r\n\t]+", " ", cell)  # one of these alone ends a row, for some readers
+    return (
+        f"'{line}" if line.lstrip()[:1] in FORMULA_SIGNS and not re.fullmatch(r"[+-]?\d+(\.\d+)?|\s*", line) else line
+    )
 
 
 def _row(result: Result) -> dict[str, Any]:

@@ -479,6 +479,10 @@ class Finding:
     n_tests: int = field(default=0, compare=False)
     decided: str = field(default="", compare=False)
 
+    def __post_init__(self) -> None:
+        # Names of models, words and values may hold anything, and a sentence stays one wherever it is shown.
+        object.__setattr__(self, "text", _on_one_line(self.text))
+
 
 @dataclass(frozen=True, slots=True)
 class Shown:

@@ -23,11 +23,12 @@ import pytest
 from faulty_proxy import wait_until
 from undertow.models import find
 from undertow.models.base import Request
+from undertow.records import csv_of
 from undertow.types import UndertowError
 from undertow.web.asking import DRIFT, SPECIFICATION, Form, Menu, Shelf, presets, read_form
 from undertow.web.curve import draw_curve, labelled, top_percent
 from undertow.web.files import MOST_FILES, Files
-from undertow.web.replies import answer_drift, answer_specification, csv_of
+from undertow.web.replies import answer_drift, answer_specification
 from undertow.web.runs import MOST_RUNS, Shelves
 from undertow.web.sentence import MOST_SENTENCE_SIGNS, MOST_VALUES, read_sentence, read_values
 from undertow.web.turns import StoppedError, Turns, Work

@@ -37,8 +37,8 @@ def annotate(
         return
     if as_json:
         raise UndertowError("--json goes with --summary; leave it out to judge")
-    annotation.serve(run, who or _account(), port, lambda url: typer.echo(f"Open {url} (Ctrl-C ends it)"))
-    typer.echo(f"Judgements: {(run / annotation.ANNOTATIONS).resolve()}")
+    annotation.serve(run, who or _account(), port, lambda url: say(f"Open {url} (Ctrl-C ends it)"))
+    say(f"Judgements: {(run / annotation.ANNOTATIONS).resolve()}")
 
 
 def _account() -> str:

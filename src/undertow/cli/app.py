@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from undertow.cli.terminal import say, warn
 from undertow.types import UndertowError
 
 DEFAULT_RUNS = Path("runs")
@@ -56,14 +57,13 @@ def app(  # noqa: PLR0913 - an option each
     if runs is None and DEFAULT_RUNS.is_dir():
         runs = DEFAULT_RUNS
     if host not in served.LOOPBACK:
-        typer.echo(
+        warn(
             f"undertow: {host} can be reached by other machines, without encryption; whoever sees the address below can use the models of "
-            "this one",
-            err=True,
+            "this one"
         )
 
     def opened(address: str) -> None:
-        typer.echo(f"Open {address} (Ctrl-C ends it)")
+        say(f"Open {address} (Ctrl-C ends it)")
         if browser:
             import webbrowser
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from undertow.cli.terminal import Json, one_line, say, say_list, say_table
+from undertow.cli.terminal import Json, one_line, say, say_list, say_table, warn
 from undertow.types import UndertowError
 
 
@@ -102,14 +102,16 @@ def show_challenge(  # noqa: PLR0913 - an option each
     elif as_csv:
         import pandas as pd
 
-        pd.DataFrame(rows).to_csv(sys.stdout, index=False)
+        from undertow.records import csv_of
+
+        sys.stdout.write(csv_of(pd.DataFrame(rows)))
     else:
         shown = [{"w_name": row["w_name"], "w": row["w"], "text": row["text"]} for row in rows]
         say_table(shown)
         words_shown = "; ".join(f"{group}: {', '.join(forms)}" for group, forms in groups.items())
         for line in (*(spectrum.told() for spectrum in spectra), *notes):
             say(one_line(line))
-        typer.echo(f"{len(rows):,} texts; the blank takes {words_shown}")
+        say(f"{len(rows):,} texts; the blank takes {words_shown}")
 
 
 def _without_blank(name: str, description_file: str, *, descriptions: bool) -> tuple[list[dict[str, str]], str]:
@@ -125,7 +127,7 @@ def _without_blank(name: str, description_file: str, *, descriptions: bool) -> t
     chosen = "undertow-statements" if name in challenge.TASKS else name
     documents = challenge.documents_table(chosen)
     if challenge.may_offend(chosen):
-        typer.echo("These texts may be offensive.", err=True)
+        warn("These texts may be offensive.")
     return documents, f"{len(documents):,} documents"
 
 
@@ -133,11 +135,13 @@ def _print_rows(rows: list[dict[str, str]], summary: str, *, as_json: bool, as_c
     if as_csv:
         import pandas as pd
 
-        pd.DataFrame(rows).to_csv(sys.stdout, index=False)
+        from undertow.records import csv_of
+
+        sys.stdout.write(csv_of(pd.DataFrame(rows)))
         return
     say_list(rows, as_json=as_json)
     if not as_json:
-        typer.echo(summary)
+        say(summary)
 
 
 def _numbered(rows: list[dict[str, str]]) -> str:

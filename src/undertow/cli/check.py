@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from undertow.cli.terminal import Json, StoppedError, progress_bar, stoppable
+from undertow.cli.terminal import Json, StoppedError, progress_bar, say, stoppable, warn
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def check(
     else:
         _say(gate)
         if junit is not None:
-            typer.echo(f"JUnit: {junit}")
+            say(f"JUnit: {junit}")
     if gate.status:
         raise typer.Exit(gate.status)
 
@@ -78,7 +78,7 @@ def _refusing(junit: Path | None = None) -> Iterator[None]:
                 write_refusal(sentence, junit)
             except UndertowError as unwritten:
                 sentence = f"{sentence}; and {unwritten}"
-        typer.echo(f"undertow: {printable(sentence)}", err=True)
+        warn(f"undertow: {printable(sentence)}")
         raise typer.Exit(CANNOT_JUDGE) from error
 
 
@@ -89,13 +89,13 @@ def _say(gate: Gate) -> None:
 
     for run in gate.runs:
         for note in run.unable:
-            typer.echo(f"note: {printable(f'{run.folder}: ') if len(gate.runs) > 1 else ''}{note}")
+            say(f"note: {printable(f'{run.folder}: ') if len(gate.runs) > 1 else ''}{note}")
         for line in _lines(run, several=len(gate.runs) > 1):
-            typer.echo(line)
+            say(line)
     n_rules, n_runs = len(gate.rules.rules), len(gate.runs)
     counted = ", ".join(f"{n:,} {outcome}" for outcome, n in gate.counts.items() if n or outcome == PASSED)
     of_runs = f", {n_runs} runs" if n_runs > 1 else ""
-    typer.echo(f"{counted} ({n_rules} rule{'s' if n_rules > 1 else ''}{of_runs})")
+    say(f"{counted} ({n_rules} rule{'s' if n_rules > 1 else ''}{of_runs})")
 
 
 def _lines(run: JudgedRun, *, several: bool) -> Iterator[str]:

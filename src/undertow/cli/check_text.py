@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from undertow.cli.options import Dtype
-from undertow.cli.terminal import Json, progress_bar, stoppable
+from undertow.cli.terminal import Json, progress_bar, say, stoppable, warn
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def check_text(  # noqa: PLR0913 - an option each
             _say_verdict(guard(text, options), as_json=as_json)
         else:
             for note in guard.notes:
-                typer.echo(note, err=True)
+                warn(note)
             write_verdicts(guard, lines, out)
 
 
@@ -90,13 +90,13 @@ def _say_verdict(verdict: Verdict, *, as_json: bool) -> None:
         typer.echo(json.dumps(verdict.as_json(), ensure_ascii=False))
         return
     if verdict.unspecified is None:
-        typer.echo(f"no verdict: {verdict.unscored}")
+        say(f"no verdict: {verdict.unscored}")
         return
     chance = f" (chance {verdict.chance_percent:.0f}%)" if math.isfinite(verdict.chance_percent) else ""
-    typer.echo(f"{'unspecified' if verdict.unspecified else 'well specified'}{chance}: {verdict.text}")
-    typer.echo(verdict.advice)
+    say(f"{'unspecified' if verdict.unspecified else 'well specified'}{chance}: {verdict.text}")
+    say(verdict.advice)
     for value, shares in verdict.percent.items():
-        typer.echo(f"  {value}: {', '.join(f'{group} {share:.1f}%' for group, share in shares.items())}")
+        say(f"  {value}: {', '.join(f'{group} {share:.1f}%' for group, share in shares.items())}")
     for name, standing in verdict.scores.items():
         beside = (
             f": above {100 * standing.above_unspecified:.0f}% of the undecided and {100 * standing.above_specified:.0f}% of the "
@@ -105,8 +105,8 @@ def _say_verdict(verdict: Verdict, *, as_json: bool) -> None:
             else ""
         )
         unit = "%" if name in ("entropy", "jensen_shannon") else " points"
-        typer.echo(f"  {name.replace('_', ' ')} {standing.value:.1f}{unit}{beside}")
-    typer.echo(f"  at most {verdict.unclaimed_percent:.0f}% went to words that were not asked for")
-    typer.echo(f"Rests on: {verdict.rests_on}.")
+        say(f"  {name.replace('_', ' ')} {standing.value:.1f}{unit}{beside}")
+    say(f"  at most {verdict.unclaimed_percent:.0f}% went to words that were not asked for")
+    say(f"Rests on: {verdict.rests_on}.")
     for note in verdict.notes:
-        typer.echo(note)
+        say(note)

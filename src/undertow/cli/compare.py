@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from undertow.cli.terminal import Json, progress_bar, say_table, stoppable
+from undertow.cli.terminal import Json, progress_bar, say, say_table, stoppable
 
 if TYPE_CHECKING:
     from undertow.comparing.runs import Compared
@@ -57,7 +57,7 @@ def compare(  # noqa: PLR0913 - an option for each choice
         typer.echo(json.dumps(answer, ensure_ascii=False))
         return
     _say(compared)
-    typer.echo(f"Report: {page.resolve()}")
+    say(f"Report: {page.resolve()}")
 
 
 def _say(compared: Compared) -> None:
@@ -67,20 +67,22 @@ def _say(compared: Compared) -> None:
     told = compared.findings
     found, others = [one.text for one in told if one.found], [one.text for one in told if not one.found]
     for text in found[:SHOWN_ROWS]:
-        typer.echo(f"* {text}")
+        say(f"* {text}")
     if len(found) > SHOWN_ROWS:
         more = len(found) - SHOWN_ROWS
-        typer.echo(f"* And {more:,} more {'difference' if more == 1 else 'differences'}; the page has all of them.")
+        say(f"* And {more:,} more {'difference' if more == 1 else 'differences'}; the page has all of them.")
     for text in others:
-        typer.echo(f"- {text}")
+        say(f"- {text}")
     for note in compared.notes:
-        typer.echo(note)
+        say(note)
     several = [one for one in compared.comparisons if not one.identical]
     if len(compared.comparisons) > 1:
-        typer.echo("\nEvery pair")
+        say("")
+        say("Every pair")
         say_table(counts_of(compared.comparisons))
     rows = rows_of(compared.comparisons)[:SHOWN_ROWS] if several else []
     if rows:
         names = " and ".join(dict.fromkeys((several[0].candidate, several[0].baseline)))
-        typer.echo(f"\nThe strongest differences{'' if len(compared.comparisons) > 1 else f' of {names}'}")
+        say("")
+        say(f"The strongest differences{'' if len(compared.comparisons) > 1 else f' of {names}'}")
         say_table(rows)

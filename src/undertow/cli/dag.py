@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from undertow.cli.terminal import Json
+from undertow.cli.terminal import Json, say, warn
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def dag(
         return
     typer.echo("\n\n".join([*([] if asked else [_head(found)]), *map(_told, sections)]))
     if out is not None:
-        typer.echo(f"Drawn: {out.resolve()}")
+        say(f"Drawn: {out.resolve()}")
 
 
 def _plain(graph: Graph, asked: Sequence[tuple[str, str, tuple[str, ...]]]) -> str:
@@ -91,10 +91,9 @@ def _draw(graph: Graph, title: str, out: Path) -> None:
     is_png = out.suffix.lower() == ".png"
     out.write_bytes(png_bytes(drawing) if is_png else svg_text(drawing).encode())
     if lacking := signs_as_boxes(drawing) if is_png else "":
-        typer.echo(
+        warn(
             f"undertow: {out} shows boxes for {', '.join(lacking)}, which no font of this machine has; install one that has them, or "
-            "draw an .svg",
-            err=True,
+            "draw an .svg"
         )
 
 

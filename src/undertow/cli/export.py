@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from undertow.cli.options import parameters_of
-from undertow.cli.terminal import Json
+from undertow.cli.terminal import Json, say
 
 FORMATS = ("datasets", "inspect", "lm-eval")
 """As `undertow.exports.names()`, which takes long to import; a test compares them."""
@@ -114,10 +114,10 @@ def _export(format_name: str, probe: str, common: ExportOptions, options: dict[s
         plain = dataclasses.asdict(exported) | {"folder": str(exported.folder)}
         typer.echo(json.dumps(plain, ensure_ascii=False))
         return
-    typer.echo(f"{exported.n_items:,} items of {probe} for {format_name}, named {', '.join(exported.names)}")
+    say(f"{exported.n_items:,} items of {probe} for {format_name}, named {', '.join(exported.names)}")
     for step in exported.next_steps:
-        typer.echo(f"  {step}")
-    typer.echo(f"Written to {exported.folder}")
+        say(f"  {step}")
+    say(f"Written to {exported.folder}")
 
 
 export_app = typer.Typer(cls=Formats, help=HELP, no_args_is_help=True)

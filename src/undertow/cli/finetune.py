@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undertow.cli.terminal import Json, say_table, stoppable
+from undertow.cli.terminal import Json, say, say_table, stoppable
 
 if TYPE_CHECKING:
     from undertow.models.finetune import Finetuned, Fit, Progress
@@ -110,20 +110,20 @@ def _say(made: Finetuned) -> None:
     record = made.record
     data, places = record["data"], record["data"]["n_places"]
     total = sum(places.values())
-    typer.echo(
+    say(
         f"{data['n_texts']:,} texts with {total:,} masked words "
         f"({', '.join(f'{label} {100 * n / total:.1f}%' for label, n in places.items())}); left out: {data['n_without_words']:,} "
         f"without such words, {data['n_without_metadata']:,} without metadata, {data['n_unread']:,} with a mask of their own."
     )
     said = f" ({made.resumed_at:,} of them before)" if made.resumed_at else ""
-    typer.echo(f"{record['n_steps']:,} steps{said}; loss in nats and accuracy at masked words:")
+    say(f"{record['n_steps']:,} steps{said}; loss in nats and accuracy at masked words:")
     fits = {"training texts": made.training, "held-out texts": made.held_out}
     say_table([_row(name, fit) for name, fit in fits.items() if fit is not None])
-    typer.echo(f"Model: {made.folder.resolve()}")
-    typer.echo(f"Audit it: undertow run spurious-correlation -m {made.folder} --challenge mgt-icml")
+    say(f"Model: {made.folder.resolve()}")
+    say(f"Audit it: undertow run spurious-correlation -m {made.folder} --challenge mgt-icml")
     if metadata := data["fields"]["metadata"]:
         template = ', such as "{w}. {blank} was a painter."' if len(metadata) == 1 else ""
-        typer.echo(
+        say(
             f"First ask it in the layout of its training, {data['layout']}, by a challenge file with such templates{template}: "
             "in another one, as mgt-icml has, it may read a flat line whatever it learned."
         )

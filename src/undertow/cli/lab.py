@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undertow.cli.terminal import Json, progress_bar, say_list, say_table, stoppable, without_nan
+from undertow.cli.terminal import Json, progress_bar, say, say_list, say_table, stoppable, without_nan
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
@@ -63,13 +63,9 @@ def build(  # noqa: PLR0913 - an option each
         return
     say_table([_in_words(one) for one in built])
     n_learned = sum(one.converged for one in built)
-    typer.echo(
-        f"{len(built)} models, {n_learned} of which have learned their corpus; audit them with undertow lab verify"
-    )
+    say(f"{len(built)} models, {n_learned} of which have learned their corpus; audit them with undertow lab verify")
     if n_learned < len(built):
-        typer.echo(
-            "Models that have not would tell of their training and not of the audit; they are listed and not counted."
-        )
+        say("Models that have not would tell of their training and not of the audit; they are listed and not counted.")
 
 
 def _in_words(built: Built) -> dict[str, str]:
@@ -109,8 +105,8 @@ def verify(*, out: Folder = DEFAULT_FOLDER, jobs: Jobs = 0, as_json: Json = Fals
         as_json=False,
     )
     for sentence in verified.notes:
-        typer.echo(sentence)
-    typer.echo(f"Report: {verified.report.resolve()}")
+        say(sentence)
+    say(f"Report: {verified.report.resolve()}")
 
 
 @lab_app.command("corpus")
@@ -153,8 +149,8 @@ def corpus(  # noqa: PLR0913 - an option each
         return
     say_table([{"known": name, "value": _in_digits(value)} for name, value in written.rows()])
     for sentence in written.notes:
-        typer.echo(sentence)
-    typer.echo(f"Written to {file}")
+        say(sentence)
+    say(f"Written to {file}")
 
 
 def _in_digits(value: float) -> str:
@@ -200,9 +196,9 @@ def finetune(
         ]
     )
     for row in over_seeds(frame):
-        typer.echo(
+        say(
             f"Taught on {_TAUGHT[str(row['taught on'])]}, asked {row['asked']}: over {row['seeds']} seeds the female slope is "
             f"{row['female']:+.2f} points a step "
             f"(95% interval {row['low']:+.2f} to {row['high']:+.2f}); planted were {row['planted']:+.2f}"
         )
-    typer.echo(f"Written to {results_file(out, strength)}")
+    say(f"Written to {results_file(out, strength)}")

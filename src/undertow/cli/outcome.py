@@ -55,7 +55,8 @@ def say_run(run: Run, *, as_json: bool, asked: bool = True) -> None:
     if grounds is not None:
         say_grounds(grounds)
     for shown in run.shown:
-        say(f"\n{shown.title}")
+        say("")
+        say(shown.title)
         say_table([dict(zip(shown.columns, row, strict=True)) for row in shown.rows])
         if shown.about:
             say(shown.about)
@@ -73,7 +74,8 @@ def say_grounds(grounds: Grounds) -> None:
     from undertow.causal.in_words import GRANTED
 
     name = f" {grounds.named.name}" if grounds.named.name else ""
-    say(f"\nGraph{name}: {grounds.named.graph.text().partition(chr(10))[0]}")
+    say("")
+    say(f"Graph{name}: {grounds.named.graph.text().partition(chr(10))[0]}")
     say(grounds.tally)
     for row in grounds.assumptions:
         if not row.holds:

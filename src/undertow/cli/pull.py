@@ -12,7 +12,7 @@ import typer
 
 from undertow.cli.options import Out
 from undertow.cli.outcome import say_run
-from undertow.cli.terminal import Json, progress_bar, stoppable
+from undertow.cli.terminal import Json, progress_bar, say, stoppable, warn
 
 NOTHING_FETCHED = "nothing was fetched"
 
@@ -23,7 +23,7 @@ def pull(name: Annotated[str, typer.Argument(help="smollm2, the default model: 9
 
     with stoppable(NOTHING_FETCHED), progress_bar(as_json=False, doing="MB fetched", starting="") as progress:
         path, fetched = pull(name, progress)
-    typer.echo(f"{name}: {'fetched, checked and put at' if fetched else 'is there already, at'} {path}")
+    say(f"{name}: {'fetched, checked and put at' if fetched else 'is there already, at'} {path}")
 
 
 def demo(
@@ -38,13 +38,9 @@ def demo(
     began = time.monotonic()
     with stoppable(NOTHING_FETCHED), progress_bar(as_json, "MB fetched", "") as progress:
         _, fetched = pull("smollm2", progress)
-    typer.echo(
-        f"  default model {'fetched (93 MB)' if fetched else 'found'}: {time.monotonic() - began:.0f} s", err=True
-    )
+    warn(f"  default model {'fetched (93 MB)' if fetched else 'found'}: {time.monotonic() - began:.0f} s")
     began = time.monotonic()
     with stoppable(), progress_bar(as_json) as progress:
         run = audit.run("spurious-correlation", "smollm2", out=out, progress=progress)
-    typer.echo(
-        f"  audit of {run.manifest['counts']['items']:,} sentences, report: {time.monotonic() - began:.0f} s", err=True
-    )
+    warn(f"  audit of {run.manifest['counts']['items']:,} sentences, report: {time.monotonic() - began:.0f} s")
     say_run(run, as_json=as_json)

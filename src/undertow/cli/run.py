@@ -172,23 +172,23 @@ def _say_estimate(estimate: Estimate, *, as_json: bool) -> None:
             numbers["seconds"] = None
         typer.echo(json.dumps(numbers))
         return
-    typer.echo(
+    say(
         f"{estimate.n_queries:,} queries, {estimate.n_distinct:,} of them different, {estimate.n_stored:,} answered already."
     )
     n_left = estimate.n_distinct - estimate.n_stored
     if estimate.n_passes:
-        typer.echo(
+        say(
             f"To ask: about {estimate.n_tokens:,} tokens in {estimate.n_passes:,} {estimate.passes}."
             if math.isnan(estimate.seconds)
             else f"To ask: {estimate.n_tokens:,} tokens in {estimate.n_passes:,} {estimate.passes}, "
             f"about {estimate.seconds:,.0f} seconds and {estimate.memory_bytes / 2**20:,.0f} MiB."
         )
     elif n_left:
-        typer.echo(f"The {n_left:,} that are left cannot be asked, and stay unscored; the run says why.")
+        say(f"The {n_left:,} that are left cannot be asked, and stay unscored; the run says why.")
     else:
-        typer.echo("Nothing is left to ask; the run takes no model, only seconds.")
+        say("Nothing is left to ask; the run takes no model, only seconds.")
     if estimate.n_controls:
-        typer.echo(f"Besides, {estimate.n_controls:,} sentences that decide their answer are asked for comparison.")
+        say(f"Besides, {estimate.n_controls:,} sentences that decide their answer are asked for comparison.")
     for note in estimate.notes:
         say(one_line(note))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from undertow.cli.terminal import Json, progress_bar, say_table, stoppable, without_nan
+from undertow.cli.terminal import Json, progress_bar, say, say_table, stoppable, without_nan
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
@@ -89,9 +89,9 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
         typer.echo(json.dumps(_plain(drawn, written), ensure_ascii=False))
         return
     say_table([row for one in drawn for row in _shown(one)])
-    typer.echo(f"{drawn[0].result.n_draws:,} people drawn for each case, seed {seed}; brackets are 95% intervals.")
+    say(f"{drawn[0].result.n_draws:,} people drawn for each case, seed {seed}; brackets are 95% intervals.")
     for path in written:
-        typer.echo(f"Written: {path.resolve()}")
+        say(f"Written: {path.resolve()}")
 
 
 def _models(file: str) -> dict[str, Model]:
@@ -156,7 +156,7 @@ def _say_graphs(models: Mapping[str, Model], changed: Mapping[str, float], *, as
     for row in rows:
         # Of several, each line says in a comment of graphs whose it is, and can be read alone.
         whose = f"  # {row['model']}{', ' if row['case'] else ''}{row['case']}" if len(rows) > 1 else ""
-        typer.echo(f"{row['graph']}{whose}")
+        say(f"{row['graph']}{whose}")
 
 
 def _drawn(

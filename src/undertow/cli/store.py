@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from undertow.cli.terminal import Json, say_list
+from undertow.cli.terminal import Json, say, say_list
 from undertow.types import UndertowError
 
 store_app = typer.Typer(help="What models said before, and forgetting it.", no_args_is_help=True)
@@ -38,7 +38,7 @@ def store_info(*, as_json: Json = False) -> None:
     ]
     if not as_json:
         size = sum(file.stat().st_size for file in store_file().parent.glob(f"{store_file().name}*"))
-        typer.echo(f"{store_file()} ({size / 2**20:.1f} MiB)")
+        say(f"{store_file()} ({size / 2**20:.1f} MiB)")
     say_list(rows, as_json=as_json)
 
 
@@ -65,4 +65,4 @@ def store_prune(
             known = ", ".join(dict.fromkeys(shelf.model for shelf in shelves)) or "none at all"
             raise UndertowError(f"no answers of {model!r} are stored; there are those of {known}")
         n_answers = store.prune(keys)
-    typer.echo(f"forgot {n_answers:,} answers of {len(keys)} model{'s' if len(keys) != 1 else ''}")
+    say(f"forgot {n_answers:,} answers of {len(keys)} model{'s' if len(keys) != 1 else ''}")

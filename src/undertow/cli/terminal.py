@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
-_OBEYED = {*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - set(map(ord, "\t\n"))
+_OBEYED = {*range(32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A)} - set(map(ord, "\t\n"))
 _WRITTEN_OUT = {number: ascii(chr(number))[1:-1] for number in _OBEYED}
 """Signs that a terminal obeys or turns a line around for, each as it is written in Python."""
 
@@ -37,8 +37,13 @@ def one_line(text: object) -> str:
 
 
 def say(text: object) -> None:
-    """A line on standard output, for people."""
-    typer.echo(plain(text))
+    """A line on standard output, for people: whatever files and names hold, it stays one."""
+    typer.echo(one_line(text))
+
+
+def warn(text: object) -> None:
+    """The same on standard error."""
+    typer.echo(one_line(text), err=True)
 
 
 class StoppedError(UndertowError):
@@ -105,7 +110,7 @@ def say_table(rows: list[dict[str, Any]]) -> None:
         return
     if not sys.stdout.isatty():
         for row in [dict(zip(rows[0], rows[0], strict=True)), *rows]:
-            say("\t".join(map(str, row.values())))
+            say("\t".join(str(cell).replace("\t", r"\t") for cell in row.values()))
         return
     from rich.table import Table
     from rich.text import Text
@@ -114,7 +119,7 @@ def say_table(rows: list[dict[str, Any]]) -> None:
     for name in rows[0]:
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(plain(cell)) for cell in row.values()))
+        table.add_row(*(Text(one_line(cell)) for cell in row.values()))
     console().print(table)
 
 

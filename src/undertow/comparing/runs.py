@@ -23,7 +23,7 @@ from undertow.comparing.differences import compare as compare_records
 from undertow.comparing.pairing import Matched, matchings, models_of
 from undertow.comparing.told import drawings, findings, notes_of, page_of, pair_name, strongest_first, told_of
 from undertow.comparing.verdicts import MARGIN, Margins, is_found, verdict
-from undertow.records import Kind, Record, check_place, read_json, read_record, write_folder
+from undertow.records import Kind, Record, check_place, csv_of, read_json, read_record, write_folder
 from undertow.types import Finding, Result, UndertowError, digest
 
 if TYPE_CHECKING:
@@ -383,7 +383,7 @@ COMPARISON = Kind(noun="comparison", last=JSON, parts=(PAGE, TABLE, JSON), key=_
 def _write(compared: Compared, folder: Path) -> Path:
     def fill(draft: Path) -> None:
         (draft / PAGE).write_text(_page(compared), encoding="utf-8")
-        table = compared.table().to_csv(index=False, lineterminator="\n")
+        table = csv_of(compared.table())
         (draft / TABLE).write_text(_writable(table), encoding="utf-8", newline="")
         text = json.dumps(plain_of(compared), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         (draft / JSON).write_text(_writable(text), encoding="utf-8")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow.records import Record
+from undertow.records import Record, csv_of
 from undertow.report.page import Page, PageFigure, PageGrounds, PagePrecision, render_page
 from undertow.report.words import NOTES, number
 from undertow.types import Finding, Result, Told
@@ -30,7 +30,7 @@ def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
     if tables:
         place.mkdir()
     for name, table in tables.items():
-        table.to_csv(place / f"{name}.csv", index=False, lineterminator="\n")
+        (place / f"{name}.csv").write_text(csv_of(table), encoding="utf-8", newline="")
 
 
 def tell_run(  # noqa: PLR0913 - each is a part of the page

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from undertow.records import Record
+from undertow.records import Record, csv_of
 from undertow.report.page import Page, PageFigure, render_page
 from undertow.report.words import (
     MISSING,
@@ -119,8 +119,9 @@ def _draft(folder: Path, told: Verification) -> None:
         save_drawing(drawing, figures)
     pictures = [PageFigure(drawing.name, svg_text(drawing), drawing.caption, drawing.alt) for drawing in drawings]
     models, numbers = TABLES
-    told.models.to_csv(folder / models, index=False, lineterminator="\n")
-    Record({}, told.models, told.results).results_table().to_csv(folder / numbers, index=False, lineterminator="\n")
+    of_results = Record({}, told.models, told.results).results_table()
+    for name, table in ((models, told.models), (numbers, of_results)):
+        (folder / name).write_text(csv_of(table), encoding="utf-8", newline="")
     (folder / PAGE).write_text(render_page(page_of(told, pictures)), encoding="utf-8")
 
 

@@ -457,9 +457,9 @@ class _AskTab:
             }
 
     def _replied(self, reply: Reply) -> Updates:
-        from undertow.web.replies import csv_of
+        from undertow.records import csv_of
 
-        table = self._page.keep(f"undertow-{self._audit}.csv", csv_of(reply.table).encode())
+        table = self._page.keep(f"undertow-{self._audit}.csv", csv_of(reply.table, "%.6g").encode())
         updates = {
             **self._course.done(reply.sentence),
             self.notes: gr.Textbox("\n".join(reply.notes), visible=True),
@@ -571,7 +571,7 @@ class _RunsTab:
 
     def show(self, name: object) -> Updates:
         """One run."""
-        from undertow.web.replies import csv_of
+        from undertow.records import csv_of
 
         try:
             shown = self._page.shelves.show(name)
@@ -585,7 +585,7 @@ class _RunsTab:
             self.findings: gr.Textbox("\n\n".join(shown.findings) or "This audit states no findings.", visible=True),
             self.results: gr.Dataframe(**_plain_table(shown.results), visible=True),
             self.table: gr.DownloadButton(
-                value=self._page.keep("results.csv", csv_of(shown.results).encode()), visible=True
+                value=self._page.keep("results.csv", csv_of(shown.results, "%.6g").encode()), visible=True
             ),
             self.report: gr.DownloadButton(value=self._page.keep("report.html", report), visible=True)
             if report
@@ -606,7 +606,7 @@ class _RunsTab:
 
     async def beside(self, baseline: object, candidate: object, request: gr.Request) -> AsyncIterator[Updates]:
         """Two runs beside each other."""
-        from undertow.web.replies import csv_of
+        from undertow.records import csv_of
 
         yield self._course.begun("Reading both runs ...")
         job = lambda work: self._page.shelves.compare(baseline, candidate, work.step("comparing"))  # noqa: E731
@@ -620,7 +620,7 @@ class _RunsTab:
                     **self._course.done(sentence),
                     self.differences: gr.Dataframe(**_plain_table(table), visible=True),
                     self.saved: gr.DownloadButton(
-                        value=self._page.keep("differences.csv", csv_of(table).encode()), visible=True
+                        value=self._page.keep("differences.csv", csv_of(table, "%.6g").encode()), visible=True
                     ),
                 }
         except UndertowError as error:

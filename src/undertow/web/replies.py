@@ -6,7 +6,6 @@ Knows probes, how questions are asked and how fits are tested; knows nothing abo
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -45,11 +44,6 @@ OPEN_PERCENT = 10.0
 OTHER = "other words"
 NOTHING, SMALL, LARGE = 1e-9, 0.0001, 9999.5
 """What rounding leaves of a number that is zero; what a reader need not know more exactly; and where four digits end."""
-FORMULA_SIGNS = (
-    "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
-)
-"""What a spreadsheet may take for the beginning of a formula; the last four where it is used in East Asia."""
-
 Steps = Callable[[str], Progress]
 """Begins a step by its name, and gives what is told how far it is; see `undertow.web.turns.Work.step`."""
 
@@ -408,7 +402,7 @@ class _Judged:
         return pd.DataFrame(rows, columns=["score", "here", "% below that do not decide", "% below that decide"])
 
 
-# The table as it is shown, and as a file.
+# The table as it is shown.
 
 
 def cells_of(table: pd.DataFrame) -> list[list[str]]:
@@ -424,19 +418,3 @@ def _cell(cell: object) -> str:
     if NOTHING <= abs(cell) < SMALL:
         return f"below {SMALL}" if cell > 0 else f"above -{SMALL}"
     return f"{cell:.0f}" if abs(cell) >= LARGE else f"{0.0 if abs(cell) < NOTHING else cell:.4g}"
-
-
-def csv_of(table: pd.DataFrame) -> str:
-    """The table as CSV that a spreadsheet takes for text: what looks like a formula gets an apostrophe in front."""
-    text = table.rename(columns=_harmless).map(_harmless)
-    written: str = text.to_csv(index=False, lineterminator="\n", float_format="%.6g")
-    return written
-
-
-def _harmless(cell: object) -> object:
-    if not isinstance(cell, str):
-        return cell
-    line = re.sub(r"[\r\n\t]+", " ", cell)  # one of these alone ends a row, for some readers
-    return (
-        f"'{line}" if line.lstrip()[:1] in FORMULA_SIGNS and not re.fullmatch(r"[+-]?\d+(\.\d+)?|\s*", line) else line
-    )
