@@ -354,7 +354,7 @@ def test_a_head_that_was_never_trained_is_refused(folders: dict[str, str], tmp_p
     weights = copied(folders[BERT], tmp_path) / "model.safetensors"
     kept = {name: tensor for name, tensor in load_file(weights).items() if not name.startswith("qa_outputs")}
     save_file(kept, weights, metadata={"format": "pt"})
-    with pytest.raises(UndertowError, match="qa_outputs.*its head was not saved"):
+    with pytest.raises(UndertowError, match=r"qa_outputs.*its head was not saved"):
         opened(str(tmp_path))
 
 

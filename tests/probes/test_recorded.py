@@ -20,7 +20,7 @@ from conftest import Cli
 from refusal import refused
 from undertow import records
 from undertow.probes import _recorded, spurious_correlation, task_specification
-from undertow.probes._recorded import NEEDED, OPTIONAL, read_cells
+from undertow.probes._recorded import NEEDED, OPTIONAL, read_cells, read_recorded
 from undertow.probes._recorded_answers import text_table
 from undertow.types import UndertowError
 
@@ -265,6 +265,51 @@ def test_groups_of_any_name_are_measured(cli: Cli, tmp_path: Path) -> None:
     assert gaps == {"xe-ze": pytest.approx(5)}
 
 
+def years_of(tmp_path: Path, **columns: Any) -> tuple[pd.DataFrame, list[str], list[str]]:
+    """What is read of a table of three years with these columns."""
+    rows = {"model": "m", "w_name": "year", "w_index": range(3), "w": ["1900", "1950", "2000"], **columns}
+    path = tmp_path / "own.csv"
+    pd.DataFrame(rows).to_csv(path, index=False)
+    return read_recorded(path)
+
+
+def test_a_column_that_is_no_word_group_is_left_out_and_named(tmp_path: Path) -> None:
+    frame, groups, notes = years_of(tmp_path, step=[1, 2, 3], female=[10, 20, 30], male=40, remark="x", **{"": 7})
+    assert groups == ["female", "male"]
+    assert frame["unclaimed"].tolist() == [50, 40, 30]
+    assert notes == [
+        "Read as word groups, in percent: female, male.",
+        "Columns that were not read: 'step', 'remark', one without a name.",
+    ]
+    _, groups, notes = years_of(tmp_path, step=[1, 2, 3], female=10, **{"group:elders": 20})
+    assert groups == ["female", "elders"]
+    assert "'step'" in notes[1]
+    _, groups, (note,) = years_of(tmp_path, xe=10, ze=20)
+    assert groups == ["xe", "ze"]
+    assert "group:NAME" in note
+    with pytest.raises(UndertowError, match="two columns of the word group 'male'"):
+        years_of(tmp_path, female=1, male=2, **{"group:male": 3})
+
+
+def test_probabilities_are_recognised_or_refused(tmp_path: Path) -> None:
+    frame, _, notes = years_of(tmp_path, female=[0.1, 0.2, 0.3], male=0.6)
+    assert frame["female"].tolist() == pytest.approx([10, 20, 30])
+    assert frame["unclaimed"].tolist() == pytest.approx([30, 20, 10])
+    assert notes == ["Read as word groups, as probabilities, which were multiplied by 100: female, male."]
+    small = {"female": [0.01, 0.02, 0.03], "male": 0.1}
+    with pytest.raises(UndertowError, match=r"percents or probabilities; add a column unit"):
+        years_of(tmp_path, **small)
+    for unit, factor in (("percent", 1), ("probability", 100)):
+        frame, _, _ = years_of(tmp_path, unit=unit, **small)
+        assert frame["male"].tolist() == pytest.approx([0.1 * factor] * 3)
+    frame, _, _ = years_of(tmp_path, unclaimed=[0.89, 0.88, 0.87], **small)
+    assert (frame["male"].iloc[0], frame["unclaimed"].iloc[0]) == pytest.approx((10, 89))
+    with pytest.raises(UndertowError, match=r"line 4: unit is 'percents'; write percent or probability"):
+        years_of(tmp_path, unit=["percent", "percent", "percents"], **small)
+    with pytest.raises(UndertowError, match=r"line 2: female is 20; a probability is a number from 0 to 1"):
+        years_of(tmp_path, unit="probability", female=20, male=0.5)
+
+
 def recorded_list(
     path: Path, name: str, values: list[str], **columns: list[str]
 ) -> tuple[list[float], dict[str, Any], int]:
@@ -276,7 +321,7 @@ def recorded_list(
     return (
         evidence.frame["w_value"].tolist(),
         covariate,
-        sum("can be found with" not in note for note in evidence.design["w_notes"]),
+        sum("can be found with" not in note for note in evidence.design["w_notes"][1:]),
     )
 
 

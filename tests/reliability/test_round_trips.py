@@ -171,13 +171,13 @@ MASS = st.integers(0, 330).map(lambda tenths: tenths / 10)
 )
 def test_recorded_masses(rows: list[tuple[str, float, float]], ending: str) -> None:
     table = pd.DataFrame(rows, columns=["w", "he", "she"])
-    table = table.assign(model="m", w_name="date", w_index=range(len(rows)), text="one")
+    table = table.assign(model="m", w_name="date", w_index=range(len(rows)), text="one", unit="percent")
     path = scratch() / f"masses.{ending}"
     if ending == "parquet":
         table.to_parquet(path)
     else:
         table.to_csv(path, index=False)
-    frame, groups = read_recorded(path)
+    frame, groups, _ = read_recorded(path)
     assert groups == ["he", "she"]
     assert frame["w"].tolist() == table["w"].tolist()
     assert frame[["he", "she"]].to_numpy().tolist() == table[["he", "she"]].to_numpy().tolist()

@@ -166,7 +166,7 @@ def _columns(path: Path, key: str, value: Any) -> tuple[str, ...]:
 
 def _renamed(table: Table, names: Names) -> dict[str, list[str]]:
     """Our columns, with the table's cells in them; without word groups, the table's other columns too."""
-    from undertow.probes._recorded import NEEDED, OPTIONAL, refuse_index
+    from undertow.probes._recorded import MARK, NEEDED, OPTIONAL, refuse_index
 
     own = (*NEEDED, *OPTIONAL)
     cells = {name: list(map(str, table.cells[name])) for name in table.cells.columns}
@@ -185,9 +185,11 @@ def _renamed(table: Table, names: Names) -> dict[str, list[str]]:
         found["unclaimed"] = _percents(table, names.columns.get("unclaimed", "unclaimed"), names)
     found |= {name: [value] * len(table.places) for name, value in names.constants.items()}
     for group, columns in names.groups.items():
-        called = [f"w_first_{group}", f"w_last_{group}"] if len(columns) > 1 else [group]
+        called = [f"w_first_{group}", f"w_last_{group}"] if len(columns) > 1 else [f"{MARK}{group}"]
         for name, column in zip(called, columns, strict=True):
             found[name] = _percents(table, column, names)
+    if names.groups:
+        found["unit"] = [PERCENT] * len(table.places)
     if names.groups and not names.at_ends:
         _add_w(found, names)
         _check_needed(found, names, list(cells), NEEDED)

@@ -1,6 +1,8 @@
 """Recorded tables of word-group masses, as published with the papers or written by anyone.
 
-Needed: model, w_name, w_index, w, and one numeric column for each word group, in percent. Optional: prompt, challenge, text,
+Needed: model, w_name, w_index, w, and one numeric column for each word group, in percent or as probabilities. Word groups are the
+columns female, male and neutral, and each column `group:NAME`; where these are fewer than two, every column that is none of ours is one.
+Optional: unit (percent or probability; without it, it follows from the sums of the rows), prompt, challenge, text,
 cluster or text_index, which says which rows are the same sentence at another W (with both, a cluster may hold several sentences, told
 apart by text_index, or without it by text), and w_value, where each W value stands on its axis; without it that is the number that w is,
 or w_index where w is a word. A row whose masses are empty is unscored; a row of
@@ -33,7 +35,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NEEDED = ("model", "w_name", "w_index", "w")
-OPTIONAL = ("prompt", "challenge", "text", "cluster", "text_index", "item", "unclaimed", "unscored", "w_value")
+OPTIONAL = ("prompt", "challenge", "text", "cluster", "text_index", "item", "unclaimed", "unscored", "w_value", "unit")
+KNOWN_GROUPS = ("female", "male", "neutral")
+MARK = "group:"
+"""Begins the column of a word group of any name."""
+PERCENT, PROBABILITY = "percent", "probability"
+ROUNDING_PROB = 6e-3
+"""Probabilities are rounded too."""
+LEAST_PROB = 0.5
+"""Up to 1, the largest sum of a row must be this much to say that a table holds probabilities: percents are rarely so small."""
 NO_VALUE = ("", "nan", "NaN", "NA", "None")
 """What an empty cell of masses looks like in the files of common tools."""
 ROUNDING_PERCENT = 0.6
@@ -51,6 +61,7 @@ NUMBER_BYTES = 32
 """What a number takes as text."""
 _BLOCK_CELLS, _BLOCK_ROWS = 2**20, 2**16
 """Kept as Python texts until they are packed."""
+MOST_NAMED = 8
 TOO_MANY = "leave out columns that are not used"
 
 
@@ -77,8 +88,8 @@ class Table:
             raise UndertowError(f"{self.path}, {self.places[row]}: {what(row)}")
 
 
-def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str]]:
-    """The table with every column that the measures expect, and the names of its word groups.
+def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
+    """The table with every column that the measures expect, the names of its word groups, and notes on how it was read.
 
     Raises:
         UndertowError: the file cannot be read, or a column or value is not what it must be; names column and line.
@@ -88,28 +99,57 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str]]:
     missing = [name for name in NEEDED if name not in columns]
     if missing:
         raise UndertowError(
-            f"{path}: has no column {missing[0]!r}; a recorded table needs {', '.join(NEEDED)} and a column of percent for each word group"
+            f"{path}: has no column {missing[0]!r}; a recorded table needs {', '.join(NEEDED)} and a column for each word group"
         )
     if table.cells.empty:
         raise UndertowError(f"{path}: holds no rows; there is nothing to measure")
-    groups = [name for name in columns if name not in NEEDED + OPTIONAL]
-    refuse_index(table, groups)
+    others = [name for name in columns if name not in NEEDED + OPTIONAL]
+    listed = [name for name in others if name in KNOWN_GROUPS or name.startswith(MARK)]
+    read = listed if len(listed) > 1 else others
+    column_of = {name.removeprefix(MARK): name for name in read}
+    if not column_of:
+        raise UndertowError(f"{path}: has no column of masses; add one for each word group")
+    if len(column_of) < len(read):
+        twice = repeated([name.removeprefix(MARK) for name in read])
+        raise UndertowError(f"{path}: has two columns of the word group {twice!r}; leave one out")
+    groups = list(column_of)
+    refuse_index(table, read)
     refuse_taken(path, groups)
-    if not groups:
-        raise UndertowError(f"{path}: has no column of masses; add one column of percent for each word group")
     frame = _factors(table)
-    for group in groups:
-        frame[group] = percent_column(table, group)
-    check_sums(table, frame[groups])
+    given = {name: column for name, column in [*column_of.items(), ("unclaimed", "unclaimed")] if column in columns}
+    masses = pd.DataFrame({name: mass_column(table, column) for name, column in given.items()})
+    percents, unit = in_percent(table, masses)
+    check_sums(table, percents[groups])
+    frame[groups] = percents[groups]
     # A group that was never recorded takes nothing from the others; a row without any number is unscored.
     empty = frame[groups].isna().all(axis=1).to_numpy()
     left = (100 - frame[groups].sum(axis=1, skipna=False)).clip(lower=0)
-    frame["unclaimed"] = percent_column(table, "unclaimed") if "unclaimed" in columns else left
-    given = table.cells["unscored"].str.strip() if "unscored" in columns else pd.Series("", index=frame.index)
-    said = given.mask(given.isin(NO_VALUE), "")
+    frame["unclaimed"] = percents["unclaimed"] if "unclaimed" in columns else left
+    unscored = table.cells["unscored"].str.strip() if "unscored" in columns else pd.Series("", index=frame.index)
+    said = unscored.mask(unscored.isin(NO_VALUE), "")
     frame["unscored"] = np.where((said == "") & empty, "the recorded table has no value", said)
     frame.loc[frame["unscored"] != "", [*groups, "unclaimed"]] = np.nan
-    return frame, groups
+    notes = [how_read(groups, unit), *left_out([name for name in others if name not in read])]
+    if len(listed) < 2:
+        notes[0] += (
+            f" Each column that is none of a recorded table's was taken for a word group; mark them as {MARK}NAME to read these alone."
+        )
+    return frame, groups, notes
+
+
+def how_read(groups: Sequence[str], unit: str) -> str:
+    """A sentence: which word groups were read, and in which unit."""
+    units = {PERCENT: "in percent", PROBABILITY: "as probabilities, which were multiplied by 100"}
+    return f"Read as word groups, {units[unit]}: {', '.join(groups)}."
+
+
+def left_out(columns: Sequence[str]) -> list[str]:
+    """A sentence on columns that were not read; none if all were."""
+    if not columns:
+        return []
+    shown = [repr(name) if name.strip() else "one without a name" for name in columns[:MOST_NAMED]]
+    more = [f"{len(columns) - MOST_NAMED} more"] if len(columns) > MOST_NAMED else []
+    return [f"Columns that were not read: {', '.join([*shown, *more])}."]
 
 
 def refuse_index(table: Table, groups: Iterable[str]) -> None:
@@ -476,20 +516,54 @@ def _check_repeats(table: Table, frame: pd.DataFrame, keys: list[str]) -> None:
     table.refuse_first(frame.duplicated(keys), repeats)
 
 
-def percent_column(table: Table, group: str) -> pd.Series[float]:
-    """A column of masses; NaN where a cell is empty.
+def mass_column(table: Table, column: str) -> pd.Series[float]:
+    """A column of masses, in the unit that it has; NaN where a cell is empty.
 
     Raises:
         UndertowError: a cell is no number from 0 to 100; names its line.
     """
-    text = table.cells[group].str.strip()
+    text = table.cells[column].str.strip()
     empty = text.isin(NO_VALUE)
     values = pd.to_numeric(text.mask(empty), errors="coerce").astype(np.float64)
     table.refuse_first(
         ~empty & ~values.between(0, 100 + ROUNDING_PERCENT),
-        lambda row: f"{group} is {table.cells[group].iloc[row]!r}; a mass must be a number from 0 to 100, in percent",
+        lambda row: (
+            f"{column.removeprefix(MARK)} is {text.iloc[row]!r}; a mass must be a number from 0 to 100, in percent"
+        ),
     )
     return values
+
+
+def in_percent(table: Table, *ends: pd.DataFrame) -> tuple[Any, str]:
+    """Masses in percent, and the unit that they had: that of the column `unit`, or else that which the sums of the rows tell.
+
+    Raises:
+        UndertowError: the unit is not known, is not the same in all rows, or cannot be told from the masses.
+    """
+    if "unit" in table.cells.columns:
+        text = table.cells["unit"].str.strip()
+        table.refuse_first(
+            ~text.isin((PERCENT, PROBABILITY)) | (text != text.iloc[0]),
+            lambda row: f"unit is {text.iloc[row]!r}; write {PERCENT} or {PROBABILITY}, the same in every row",
+        )
+        unit = str(text.iloc[0])
+        for column in (masses[name] for masses in ends if unit == PROBABILITY for name in masses):
+            wrong = column > 1 + ROUNDING_PROB
+            if wrong.any():
+                first = int(np.flatnonzero(wrong.to_numpy())[0])
+                raise UndertowError(
+                    f"{table.path}, {table.places[first]}: {column.name} is {column.iloc[first]:g}; a {PROBABILITY} is a number from 0 to 1"
+                )
+    else:
+        largest = max(float(masses.sum(axis=1).max()) for masses in ends)
+        unit = PROBABILITY if LEAST_PROB <= largest <= 1 + ROUNDING_PROB else PERCENT
+        if 0 < largest < LEAST_PROB:
+            raise UndertowError(
+                f"{table.path}: no row has masses of more than {largest:.2g} in all, which may be percents or probabilities; add a "
+                f"column unit that says {PERCENT} or {PROBABILITY}"
+            )
+    percents = [masses * 100 if unit == PROBABILITY else masses for masses in ends]
+    return (percents[0] if len(percents) == 1 else percents), unit
 
 
 def check_sums(table: Table, masses: pd.DataFrame) -> None:

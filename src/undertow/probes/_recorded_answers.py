@@ -18,7 +18,7 @@ from undertow.challenge.documents import DIMENSIONS, is_kept_name
 from undertow.challenge.shots import SAMPLINGS
 from undertow.outside import first_line, plain_size
 from undertow.probes._documents import EXTRACTION, IDENTIFICATION, NO_SHOTS, REPHRASING
-from undertow.probes._recorded import MOST_COLUMNS, TOO_MANY, Columns, open_text, rows_of
+from undertow.probes._recorded import MOST_COLUMNS, TOO_MANY, Columns, left_out, open_text, rows_of
 from undertow.probes.base import EXACT, PAPER, Evidence
 from undertow.types import UndertowError
 
@@ -68,6 +68,8 @@ def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) 
         raise UndertowError(f"{path}: has no column {', '.join(missing)}; it has {', '.join(frame.columns) or 'none'}")
     if frame.empty:
         raise UndertowError(f"{path}: has no rows; give an answer for at least one document")
+    ours = {*NEEDED, *DEFAULTS, *COUNTS, *NUMBERS, "passage", "span", "cluster", "item"}
+    unread = [name for name in frame.columns if name not in ours and not name.startswith("slot_")]
     has_dimension = "dimension" in frame
     for name, default in DEFAULTS.items():
         if name not in frame:
@@ -95,7 +97,8 @@ def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) 
     frame["item"] = [f"row {at}" for at in range(len(frame))]
     design = {
         "task": task, "labels": right, "title": f"recorded answers ({path.name})", "source": path.name,
-        "document_notes": [*_not_crossed(frame), *_clustered(frame)], "protocol": EXACT, "sampled": False,
+        "document_notes": [*_not_crossed(frame), *_clustered(frame)],
+        "w_notes": left_out(unread), "protocol": EXACT, "sampled": False,
     }  # fmt: skip
     return Evidence(frame, design), EXACT
 

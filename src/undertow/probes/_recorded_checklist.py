@@ -26,6 +26,7 @@ from undertow.measures.checklist_answers import (
     WITHOUT,
 )
 from undertow.probes._checklist_items import codes_of
+from undertow.probes._recorded import left_out
 from undertow.probes._recorded_answers import text_table
 from undertow.probes.base import EXACT, Evidence
 from undertow.types import UndertowError
@@ -79,9 +80,10 @@ def read_log(path: Path, protocol: str) -> tuple[Evidence, str]:
         raise UndertowError(f"{path}: has no column {', '.join(missing)}; it has {', '.join(frame.columns) or 'none'}")
     if frame.empty:
         raise UndertowError(f"{path}: has no rows; give the answers to one item at least")
+    unread = [name for name in frame.columns if name not in (*NEEDED, *DEFAULTS, *SHARES)]
     rows = [_Row(path, number, row).read() for number, row in enumerate(frame.to_dict("records"), 2)]
     frame = _framed(path, rows)
-    return Evidence(frame, _design(path, rows) | {"w_notes": list(_clustered(frame))}), EXACT
+    return Evidence(frame, _design(path, rows) | {"w_notes": [*left_out(unread), *_clustered(frame)]}), EXACT
 
 
 def _framed(path: Path, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

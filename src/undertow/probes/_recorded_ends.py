@@ -1,10 +1,10 @@
 """Recorded tables of one row per sentence, with the masses at the first and at the last W value.
 
-Needed: model, and `w_first_<group>` and `w_last_<group>` in percent for every word group. What the sentence is: occupation,
-participant, participant_class and coreferent, or `sentence`; whether it decides its blank follows from these, or is said
-in `well_specified`. Optional: set, prompt, and `cluster`, which says which sentences are not independent of each other; without it
-those of one occupation go together, and without occupations each sentence stands for itself. The table published with McMilin 2024
-is such a one.
+Needed: model, and `w_first_<group>` and `w_last_<group>` for every word group, in percent or as probabilities (`unit`). What the
+sentence is: occupation, participant, participant_class and coreferent, or `sentence`; whether it decides its blank follows from
+these, or is said in `well_specified`. Optional: set, prompt, `w_name` (date, if it is left out), and `cluster`, which says which
+sentences are not independent of each other; without it those of one occupation go together, and without occupations each sentence
+stands for itself. The table published with McMilin 2024 is such a one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,17 @@ import pandas as pd
 
 from undertow.challenge.schemas import own_shares
 from undertow.challenge.tables import decided_group, is_decided
-from undertow.probes._recorded import Table, check_sums, percent_column, read_cells, refuse_taken
+from undertow.probes._recorded import (
+    NO_VALUE,
+    Table,
+    check_sums,
+    how_read,
+    in_percent,
+    left_out,
+    mass_column,
+    read_cells,
+    refuse_taken,
+)
 from undertow.types import UndertowError
 
 FIRST, LAST = "w_first_", "w_last_"
@@ -24,10 +34,11 @@ PEOPLE = ("occupation", "participant", "participant_class", "coreferent")
 ALL_ZERO = "none of the listed words was among what was recorded at one of the W values"
 NOTHING_RECORDED = "the recorded table has no value"
 W_NAME = "date"
+OTHERS = ("model", "set", "prompt", "sentence", "cluster", "w_name", "unit", "well_specified", *PEOPLE)
 
 
-def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str]]:
-    """Two rows of observations for each row of the table, and the names of the word groups.
+def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str], list[str]]:
+    """Two rows of observations for each row of the table, the names of the word groups, and notes on how it was read.
 
     Args:
         path: CSV, TSV or Parquet.
@@ -52,26 +63,32 @@ def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str]
     if cells.empty:
         raise UndertowError(f"{path}: holds no rows; there is nothing to measure")
     factors = _factors(table)
-    ends = [_masses(table, prefix, groups) for prefix in (FIRST, LAST)]
+    names = cells["w_name"].str.strip() if "w_name" in cells.columns else pd.Series(W_NAME, index=cells.index)
+    table.refuse_first(
+        (names == "") | (names != names.iloc[0]),
+        lambda row: f"w_name is {names.iloc[row]!r}; write one name of W, the same in every row",
+    )
+    recorded = [
+        pd.DataFrame({group: mass_column(table, f"{prefix}{group}") for group in groups}) for prefix in (FIRST, LAST)
+    ]
+    ends, unit = in_percent(table, *recorded)
+    for masses in ends:
+        check_sums(table, masses)
     unscored = np.where(ends[0].isna().any(axis=1) | ends[1].isna().any(axis=1), NOTHING_RECORDED, "")
     if not zeros_count:
         zero = (ends[0].sum(axis=1, skipna=False) == 0) | (ends[1].sum(axis=1, skipna=False) == 0)
         unscored = np.where((unscored == "") & zero, ALL_ZERO, unscored)
     frames = []
     for index, (name, masses) in enumerate(zip(("first", "last"), ends, strict=True)):
-        frame = factors.assign(part="detect", w_name=W_NAME, w_index=index, w=name, **masses)
+        frame = factors.assign(part="detect", w_name=names, w_index=index, w=name, **masses)
         frame["unclaimed"] = np.nan  # what the groups left was not recorded: the masses are shares between them
         frame["unscored"] = unscored
         frame.loc[frame["unscored"] != "", groups] = np.nan
         frame.insert(0, "item", frame[["challenge", "model", "prompt", "w", "sentence"]].agg("/".join, axis=1))
         frames.append(frame)
-    return pd.concat(frames, ignore_index=True), groups
-
-
-def _masses(table: Table, prefix: str, groups: list[str]) -> pd.DataFrame:
-    masses = pd.DataFrame({group: percent_column(table, f"{prefix}{group}") for group in groups})
-    check_sums(table, masses)
-    return masses
+    of_groups = [f"{prefix}{group}" for prefix in (FIRST, LAST) for group in groups]
+    unread = [name for name in cells.columns if name not in of_groups and name not in OTHERS]
+    return pd.concat(frames, ignore_index=True), groups, [how_read(groups, unit), *left_out(unread)]
 
 
 def _factors(table: Table) -> pd.DataFrame:
@@ -112,9 +129,14 @@ def _factors(table: Table) -> pd.DataFrame:
         frame["well_specified"] = [bool(one) for one in decided]
         frame["expected"] = [decided_group(row) if one else "" for row, one in zip(rows, decided, strict=True)]
     if "coreferent" in given:
-        frame["coreferent"] = (
-            frame["coreferent"].astype(int) if frame["coreferent"].str.fullmatch("[01]").all() else np.nan
+        text = frame["coreferent"].str.strip()
+        table.refuse_first(
+            ~text.isin(("0", "1", *NO_VALUE)),
+            lambda row: (
+                f"coreferent is {text.iloc[row]!r}; write 1 (the occupation), 0 (the other person), or leave it empty"
+            ),
         )
+        frame["coreferent"] = pd.to_numeric(text.mask(text.isin(NO_VALUE)))
     if "occupation" in given:
         frame["percent_female"] = [own_shares().get(name, np.nan) for name in frame["occupation"]]
     return frame

@@ -341,10 +341,10 @@ def read_table(path: Path, protocol: str) -> tuple[Evidence, str]:
     from undertow.probes._recorded import read_recorded
     from undertow.probes._recorded_lists import covariates_of
 
-    frame, groups = read_recorded(path)
+    frame, groups, how_read = read_recorded(path)
     covariates, notes = covariates_of(frame)
     unable = _unable(frame, covariates)
-    notes = [*notes, *unable]
+    notes = [*how_read, *notes, *unable]
     for model, rows in frame.groupby("model", sort=False):
         notes = [*notes, *_words_told.notes_on_words(_words_told.mean_masses(rows, groups), {}, {}, str(model))]
     design = {

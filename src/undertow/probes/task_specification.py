@@ -69,13 +69,14 @@ def read_table(path: Path, protocol: str) -> tuple[Evidence, str]:
     from undertow.probes._recorded_ends import read_ends
 
     chosen = protocol or RECORDED
-    frame, groups = read_ends(path, zeros_count=chosen == PAPER)
+    frame, groups, notes = read_ends(path, zeros_count=chosen == PAPER)
     design = {
         "groups": groups,
         "words": {},
         "title": f"recorded outputs ({path.name})",
         "source": path.name,
         "notes": [],
+        "w_notes": notes,
         "inject": "",
         "ends": 1,
         "threshold": 0.5,
