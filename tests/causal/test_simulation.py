@@ -309,3 +309,15 @@ def test_what_is_constant_among_the_selected_alone_is_named_there_alone() -> Non
 )
 def test_draws_and_seed_have_their_limits(draws: int, seed: int, word: str) -> None:
     assert_refused((word,), simulate, Model.read(SIMPLE), draws, seed)
+
+
+def test_heavy_tails_are_warned_of() -> None:
+    heavy = "A := exp(2*normal())\nB := A*A + normal()\nS := A > 0.1\nselect S\ncompare A, B\n"
+    light = heavy.replace("exp(2*normal())", "1 + normal()")
+    for seed in range(4):
+        found = simulate(Model.read(heavy, "heavy.scm"), 20_000, seed)
+        assert [one.partition(":")[0] for one in found.warnings] == [
+            "A and B before selection",
+            "A and B after selection",
+        ]
+        assert simulate(Model.read(light, "light.scm"), 20_000, seed).warnings == []

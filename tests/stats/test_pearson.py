@@ -102,3 +102,16 @@ def test_what_the_pairs_cannot_say_is_not_said() -> None:
 def test_vectors_of_two_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="one length"):
         RunningPearson().add([1.0, 2.0], [1.0])
+
+
+def test_the_share_of_the_heaviest_pair_is_that_of_its_influence() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_t(3, 500)
+    y = x + rng.standard_t(3, 500)
+    running = RunningPearson()
+    for piece in np.split(np.arange(500), [200, 350]):
+        running.add(x[piece], y[piece])
+    by_x, by_y = (x - x.mean()) / x.std(), (y - y.mean()) / y.std()
+    influences = by_x * by_y - running.result().r * (by_x**2 + by_y**2) / 2
+    assert running.heaviest_share() == pytest.approx((influences**2).max() / (influences**2).sum())
+    assert math.isnan(RunningPearson().heaviest_share())

@@ -25,6 +25,8 @@ MIN_SELECTED = 30
 """Fewer selected people say nothing about a correlation."""
 N_SAMPLED = 2000
 """So many people of either kind are kept, to be drawn as dots."""
+HEAVY_SHARE, HEAVY_PEOPLE = 0.1, 100
+"""An interval is in doubt where one person makes this much of its variance, and more than so many times an equal share."""
 _PIECE = 2**16
 
 Progress = Callable[[int, int], None]
@@ -41,6 +43,7 @@ class Correlation:
         low, high: its 95% interval, which does not take the variables for normal.
         n: people.
         constant: what does not vary, where r is NaN.
+        heaviest_share: of one person in the variance of r, in 0 to 1; NaN where there is no r.
     """
 
     x: str
@@ -51,6 +54,7 @@ class Correlation:
     high: float
     n: int
     constant: tuple[str, ...] = ()
+    heaviest_share: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,17 @@ class Simulation:
             if (found.x, found.y, found.selected) == (x, y, selected):
                 return found
         raise KeyError((x, y))
+
+    @property
+    def warnings(self) -> list[str]:
+        """A sentence for each interval that tails make unreliable."""
+        return [
+            f"{found.x} and {found.y} {'after' if found.selected else 'before'} selection: one person of {found.n:,} makes "
+            f"{found.heaviest_share:.0%} of the variance of r, so that heavy tails make its interval unreliable; correlate logarithms "
+            "or ranks, or bound the variable"
+            for found in self.correlations
+            if found.heaviest_share > max(HEAVY_SHARE, HEAVY_PEOPLE / found.n)
+        ]
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for every correlation, with the share of people that it is of."""
@@ -264,7 +279,7 @@ class _Tally:
         for ((x, y), selected), running in self._running.items():
             r, low, high, n = running.result()
             constant = tuple(name for name in (x, y) if self._is_constant(name, selected)) if math.isnan(r) else ()
-            yield Correlation(x, y, selected, r, low, high, n, constant)
+            yield Correlation(x, y, selected, r, low, high, n, constant, running.heaviest_share())
 
     def _is_constant(self, name: str, selected: bool) -> bool:
         values = np.concatenate(self._samples[selected][name])

@@ -90,6 +90,9 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
         return
     say_table([row for one in drawn for row in _shown(one)])
     say(f"{drawn[0].result.n_draws:,} people drawn for each case, seed {seed}; brackets are 95% intervals.")
+    for one in drawn:
+        for warning in one.result.warnings:
+            say(f"Warning: {one.model}{', ' if one.case else ''}{one.case}: {warning}.")
     for path in written:
         say(f"Written: {path.resolve()}")
 
@@ -229,6 +232,7 @@ def _plain(drawn: Sequence[_Drawn], written: Sequence[Path]) -> Any:
                         "low": one.result.share_low,
                         "high": one.result.share_high,
                     },
+                    "warnings": one.result.warnings,
                     "correlations": [
                         {name: cell for name, cell in row.items() if not name.startswith("share")}
                         for row in one.result.rows()

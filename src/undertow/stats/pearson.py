@@ -86,6 +86,7 @@ class RunningPearson:
         self._scale = (1.0, 1.0)
         self._moments: _Moments | None = None
         self._kept: list[Floats] = []  # each [x and y, pair]
+        self._farthest: list[Floats] = []  # the same, of the pairs at the ends of x and of y
 
     def add(self, x: ArrayLike, y: ArrayLike) -> None:
         """Add pairs x [pair] and y [pair]; one that is not finite leaves no r.
@@ -103,6 +104,8 @@ class RunningPearson:
         if self._moments is None:  # fourth powers of very large and very small numbers are no floats
             self._scale = (float(np.abs(xs).max()) or 1.0, float(np.abs(ys).max()) or 1.0)
         xs, ys = xs / self._scale[0], ys / self._scale[1]
+        ends = [int(pick(one)) for one in (xs, ys) for pick in (np.argmin, np.argmax)]
+        self._farthest.append(np.stack([xs[ends], ys[ends]]))
         new = _moments(xs, ys)
         self._moments = new if self._moments is None else self._moments.with_more(new)
         if self._moments.n <= MAX_KEPT:
@@ -133,6 +136,20 @@ class RunningPearson:
         half = float(special.stdtrit(found.n - 2, (1 + level) / 2)) * error
         return Pearson(r, math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half), found.n)
 
+    def heaviest_share(self) -> float:
+        """How much of the variance of r comes from one pair, in 0 to 1: the largest squared influence of all, over their sum.
+
+        Near 0 where an interval of fourth moments can be trusted; NaN where there is no r.
+        """
+        found, r = self._moments, self.result().r
+        if found is None or not math.isfinite(r) or abs(r) >= _NEARLY_ONE:
+            return math.nan
+        weights = _influence(found, r)
+        x, y = np.concatenate(self._farthest, axis=1) - np.array([[found.x], [found.y]])
+        influences = weights[3] * x * x + weights[4] * x * y + weights[5] * y * y
+        whole = float(weights @ found.products @ weights)
+        return float((influences**2).max() / whole) if whole > 0 else math.nan
+
 
 def _moments(xs: Floats, ys: Floats) -> _Moments:
     x, y = float(xs.mean()), float(ys.mean())
@@ -142,14 +159,16 @@ def _moments(xs: Floats, ys: Floats) -> _Moments:
 
 
 def _moment_error(found: _Moments, r: float) -> float:
-    """Standard error of Fisher's z from fourth moments.
-
-    What one pair adds to r is, with x and y in standard units, xy - r (x^2 + y^2) / 2: a sum of three of the terms.
-    """
-    square_x, square_y = found.products[1, 1] / found.n, found.products[2, 2] / found.n
-    weights = np.array([0, 0, 0, -r / 2 / square_x, 1 / math.sqrt(square_x * square_y), -r / 2 / square_y])
+    """Standard error of Fisher's z from fourth moments."""
+    weights = _influence(found, r)
     variance = float(weights @ found.products @ weights) / found.n
     return math.sqrt(max(variance, 0.0) / found.n) / (1 - r * r)
+
+
+def _influence(found: _Moments, r: float) -> Floats:
+    """What one pair adds to r, as weights of the terms: with x and y in standard units, xy - r (x^2 + y^2) / 2."""
+    square_x, square_y = found.products[1, 1] / found.n, found.products[2, 2] / found.n
+    return np.array([0, 0, 0, -r / 2 / square_x, 1 / math.sqrt(square_x * square_y), -r / 2 / square_y])
 
 
 def _jackknife_error(pairs: Floats) -> float:
