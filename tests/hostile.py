@@ -68,7 +68,7 @@ def page_of(text: str) -> Page:
         shown=[table, Shown(text, (text,), [(text,)], text, warning=text)],
         matrices=[Matrix(text, (text,), (text,), {(text, text): [check]}, text)],
         grounds=PageGrounds(text, text, [text], text, rows, text, figure),
-        precision=PagePrecision([text], [text], table),
-        basis={text: {text: text}},
+        precision=PagePrecision([text], [findings[0].text], table),
+        basis={findings[0].text: {text: text}},
         nothing=text,
     )

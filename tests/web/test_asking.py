@@ -281,7 +281,7 @@ def test_specification_of_a_model_that_decides_nothing_is_not_claimed() -> None:
 
 def test_the_table_is_harmless_in_a_spreadsheet() -> None:
     table = pd.DataFrame({"value": ["=1+1", "@x", "-5", "+3.5", "-x", EVIL], "n": [1.0, 2.0, -3.0, 4.0, 5.0, math.nan]})
-    lines = csv_of(table).splitlines()
+    lines = csv_of(table, "%.6g").splitlines()
     assert [line.split(",")[0] for line in lines[1:6]] == ["'=1+1", "'@x", "-5", "+3.5", "'-x"]
     assert lines[3] == "-5,-3"
     signs = ["\t=1", "\r=1", " =1", "\uff1d1+1", "\uff201"]
