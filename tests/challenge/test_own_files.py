@@ -156,3 +156,13 @@ def test_a_w_list_that_is_named_twice_or_that_no_template_serves_is_refused() ->
     assert chosen.items([challenge.spectrum("subreddit")])
     only = replace(chosen, templates=chosen.templates[:2])
     assert_refused(("'subreddit'",), only.items, [challenge.spectrum("subreddit")])
+
+
+def test_no_group_is_called_like_the_bounds_of_another(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(
+        'templates = ["In {w}, {blank} ran."]\nw = ["date"]\n[groups]\nze = ["ze"]\n"ze.low" = ["xe"]\n',
+        encoding="utf-8",
+    )
+    with pytest.raises(UndertowError, match=r"group 'ze\.low' is called like the bounds"):
+        challenge.load(str(path))

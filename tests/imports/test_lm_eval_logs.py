@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,42 @@ def test_capitals_that_a_model_does_not_see_count_once(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_damaged_log_is_refused_by_its_line(edit: Edit, named: str, log: Log) -> None:
     assert_refused(("samples_undertow_mgc_date_", ".jsonl, line 4", named), read_log, log(edit))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("groups", ["female", "male", "neutral", 7]), ("groups", {"female": 1, "male": 2, "neutral": 3}), ("words", "x"),
+        ("words", {"female": 3}), ("gaps", [["female"]]), ("gaps", 4), ("covariates", [1]), ("w_notes", {"a": 1}), ("title", 5),
+    ],
+)  # fmt: skip
+def test_a_damaged_field_of_the_design_is_refused_by_its_name(name: str, value: Any, log: Log) -> None:
+    def edit(sample: dict[str, Any]) -> dict[str, Any]:
+        carried = json.loads(sample["doc"]["undertow"])
+        carried["design"][name] = value
+        sample["doc"]["undertow"] = json.dumps(carried)
+        return sample
+
+    named = "question" if isinstance(value, dict) and name == "groups" else name
+    assert_refused(("samples_undertow_mgc_date_", named), read_log, log(edit))
+
+
+def test_numbers_of_any_length_are_read_or_left_out(log: Log) -> None:
+    folder = log(changed("filtered_resps", [[-(10**400), False]] * 3), config={"model_num_parameters": 10**400})
+    logged = read_log(folder)
+    assert [place for place, reason in enumerate(logged.evidence.frame["unscored"]) if reason] == [3]
+    assert logged.evidence.design["models"] == {"toy": {}}
+
+
+def test_a_pipe_in_place_of_the_results_is_refused_at_once(log: Log) -> None:
+    folder = log()
+    (results,) = folder.glob("results_*.json")
+    results.unlink()
+    os.mkfifo(results)
+    assert_refused((results.name,), read_log, folder)
+    results.unlink()
+    results.symlink_to("/dev/zero")
+    assert_refused((results.name,), read_log, folder)
 
 
 def test_a_log_that_was_cut_off_is_refused_until_the_line_is_gone(log: Log) -> None:

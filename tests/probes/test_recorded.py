@@ -70,7 +70,13 @@ def test_a_column_that_pandas_calls_rows_by_is_not_lost(tmp_path: Path) -> None:
 
 
 NAMES = sorted(
-    {*records.CELLS[("spurious-correlation",)], *records.CELLS[("task-specification",)], "options", "occupation"}
+    {
+        *records.CELLS[("spurious-correlation",)],
+        *records.CELLS[("task-specification",)],
+        "options",
+        "occupation",
+        "xe.low",
+    }
 )
 
 

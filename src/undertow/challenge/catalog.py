@@ -14,6 +14,7 @@ from typing import Any
 
 from undertow.challenge.design import ChallengeSet, Words
 from undertow.challenge.reading import closest, read_toml, repeated
+from undertow.challenge.sentences import BOUNDS
 from undertow.challenge.spectra import Listed, Spectrum, check_values, spectrum
 from undertow.challenge.template import Template
 from undertow.outside import is_plain_file
@@ -205,6 +206,10 @@ def _check_names(words: Words, slots: Mapping[str, Any], templates: tuple[Templa
                 raise UndertowError(f"{where}: {kind} {name!r} has the name of {owners[name]}; call it something else")
             if kind != "group" and not name.isidentifier():
                 raise UndertowError(f"{where}: {kind} {name!r} must be a plain name, of letters, digits and _")
+            if kind == "group" and name.endswith(BOUNDS):
+                raise UndertowError(
+                    f"{where}: group {name!r} is called like the bounds of another's mass; call it something else"
+                )
             owners[name] = f"a {kind}"
 
 

@@ -36,6 +36,8 @@ TAKEN = frozenset(
     }
 )  # fmt: skip
 """Columns of every observation table, so that neither a factor nor a word group can be called so."""
+BOUNDS = (".low", ".high")
+"""End the columns with the bounds of a group's mass, so that no word group can end so."""
 MOST_SENTENCES = 1_000_000
 """A set that comes to more is a mistake: every slot and list multiplies it."""
 _VERB = re.compile(r"\{verb:([^{}|]+)\|([^{}|]+)\}")
@@ -84,7 +86,8 @@ class SentenceSet:
         if twice is not None:
             raise UndertowError(f"{self.name}: has two sentences called {twice!r}; give each once")
         for name in self.words:
-            if name in TAKEN | KNOWN_FACTORS or any(name in sentence.factors for sentence in self.sentences):
+            of_sentences = any(name in sentence.factors for sentence in self.sentences)
+            if name in TAKEN | KNOWN_FACTORS or name.endswith(BOUNDS) or of_sentences:
                 raise UndertowError(
                     f"{self.name}: a word group cannot be called {name!r}, as a column is; choose another name"
                 )

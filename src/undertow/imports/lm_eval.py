@@ -23,7 +23,7 @@ from undertow.audit import Job, prepared
 from undertow.exports.base import named_files
 from undertow.exports.carried import COLUMN, Carried, Origin, read_carried
 from undertow.exports.lm_eval import CHOICES, CONTEXT, context_and_choices
-from undertow.outside import plain_size
+from undertow.outside import plain_size, whole_file
 from undertow.probes.base import EXACT, Evidence, Sampling
 from undertow.records import MANIFEST
 from undertow.types import LIKELIHOOD, Answer, Blank, Item, Scores, UndertowError
@@ -31,6 +31,8 @@ from undertow.types import LIKELIHOOD, Answer, Blank, Item, Scores, UndertowErro
 SAMPLES = "samples_*.jsonl"
 _DATE = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl$")
 NO_ANSWER = "the log holds no answer to it"
+MOST_PARAMETERS = 10**18
+MOST_RESULT_BYTES = 64 * 2**20
 ABOVE_ONE_NATS = 1e-3
 """A log-likelihood that is above 0 by more than rounding is none."""
 OWN = ("undertow-schemas", "simplified")
@@ -164,7 +166,7 @@ class _Found:
         config = said.get("config")
         if isinstance(config, Mapping):
             parameters = config.get("model_num_parameters")
-            if isinstance(parameters, int) and parameters > 0:
+            if isinstance(parameters, int) and 0 < parameters < MOST_PARAMETERS:
                 self.facts[model] = {"parameters": float(parameters)}
             self.dtypes[model] = str(config.get("model_dtype") or "")
         return model
@@ -269,15 +271,16 @@ def _number(logged: Any) -> float:
         logged = logged[0]
     try:
         return float(logged)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan
 
 
 def _read_results(path: Path) -> Mapping[str, Any]:
-    """What the harness says of the run; nothing where that cannot be read, since the samples hold all that is measured."""
+    """What the harness says of the run; nothing where that is damaged, since the samples hold all that is measured."""
+    content = whole_file(path, MOST_RESULT_BYTES, "results of lm-evaluation-harness")
     try:
-        said = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        said = json.loads(content)
+    except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, Mapping) else {}
 
@@ -292,6 +295,7 @@ def _evidence(found: _Found, origin: Origin) -> Evidence:
         raise UndertowError(
             f"{found.first_file}: its questions do not say what {origin.probe} needs to know ({lacking[0]}); export and run the task again"
         )
+    _check_design(design, f"{found.first_file}: its questions' design")
     frames, last = [], None
     for model, answered in found.answers.items():
         items, answers = _in_order(answered, _known(origin))
@@ -302,6 +306,32 @@ def _evidence(found: _Found, origin: Origin) -> Evidence:
     known = {model: found.facts.get(model, {}) for model in found.answers}
     more = {"models": known, "readouts": dict.fromkeys(found.answers, LIKELIHOOD)}
     return Evidence(pd.concat(frames, ignore_index=True), {**last.design, **more})
+
+
+def _check_design(design: Mapping[str, Any], where: str) -> None:
+    """Refuse a field that is not what every design of ours holds; names it."""
+
+    def is_texts(value: Any) -> bool:
+        return isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value)
+
+    groups, words, gaps = design.get("groups"), design.get("words", {}), design.get("gaps", [])
+    fits = {
+        "groups": is_texts(groups) and len(set(groups or ())) == len(groups or ()) > 0,
+        "words": isinstance(words, Mapping)
+        and all(one in (groups or ()) and is_texts(fills) for one, fills in words.items()),
+        "gaps": isinstance(gaps, (list, tuple))
+        and all(is_texts(pair) and len(pair) == 2 and set(pair) <= set(groups or ()) for pair in gaps),
+        "w_notes": is_texts(design.get("w_notes", [])),
+        "title": isinstance(design.get("title", ""), str),
+        "covariates": isinstance(design.get("covariates", {}), Mapping)
+        and all(isinstance(one, Mapping) for one in design.get("covariates", {}).values()),
+    }
+    # A field that rests on damaged groups is not blamed for them.
+    wrong = next((name for name, is_right in fits.items() if not is_right), None)
+    if wrong is not None:
+        raise UndertowError(
+            f"{where} has damaged {wrong} ({str(design.get(wrong))[:60]}); export and run the task again"
+        )
 
 
 def _in_order(

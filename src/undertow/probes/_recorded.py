@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from undertow.challenge.reading import repeated
-from undertow.challenge.sentences import KNOWN_FACTORS, TAKEN
+from undertow.challenge.sentences import BOUNDS, KNOWN_FACTORS, TAKEN
 from undertow.outside import TooLargeError, first_line, is_plain_file, json_of, parquet_table
 from undertow.probes._recorded_lists import axis_of
 from undertow.types import UndertowError
@@ -171,7 +171,7 @@ def refuse_taken(path: Path, groups: Iterable[str]) -> None:
     Raises:
         UndertowError: there is one; names it.
     """
-    taken = next((name for name in groups if name in TAKEN | KNOWN_FACTORS), None)
+    taken = next((name for name in groups if name in TAKEN | KNOWN_FACTORS or name.endswith(BOUNDS)), None)
     if taken is not None:
         raise UndertowError(
             f"{path}: a word group cannot be called {taken!r}, as a column of every run is; rename that column, or leave it out"
