@@ -9,7 +9,7 @@ import pytest
 
 from refusals import assert_refused
 from undertow import challenge
-from undertow.types import Blank
+from undertow.types import Blank, UndertowError
 
 GOOD = """
 title = "Own"
