@@ -428,9 +428,9 @@ def test_fields_of_wrong_kinds_are_answered_everywhere_and_nothing_is_told(visit
         told = visitor.answer("show", [run], f"run{number}")
         assert "process_completed" in told
         assert SECRET not in told, run
-    for number in (-1, 999, 10**30, 1.5, "0"):
-        unknown = visitor.ask(JOIN, {"data": [], "fn_index": number, "session_hash": "mine"})
-        assert unknown.status == 400, number
+    for out_of_range in (-1, 999, 10**30, 1.5, "0"):
+        unknown = visitor.ask(JOIN, {"data": [], "fn_index": out_of_range, "session_hash": "mine"})
+        assert unknown.status == 400, out_of_range
         assert b"Traceback" not in unknown.body
     # Fewer fields than it reads: Gradio prints what came instead, on a terminal that must not obey it.
     visitor.answer("answer", ["\x1b[2J\x9b2J"], "few")
