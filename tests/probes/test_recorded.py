@@ -450,3 +450,50 @@ def test_score_of_a_table_without_file_probe_or_protocol_is_refused(
     (tmp_path / "own.csv").write_text(table(), encoding="utf-8")
     refused(cli("score", *arguments), *words)
     assert [path.name for path in tmp_path.iterdir()] == ["own.csv"]
+
+
+def test_ends_have_a_name_of_w_a_unit_and_columns_that_are_named(tmp_path: Path) -> None:
+    def read(**columns: Any) -> tuple[pd.DataFrame, list[str]]:
+        rows = {
+            "model": "m",
+            "sentence": ["a", "b"],
+            "w_first_xe": [0.5, 0.4],
+            "w_last_xe": 0.3,
+            "w_first_ze": 0.5,
+            "w_last_ze": 0.7,
+        }
+        path = tmp_path / "ends.csv"
+        pd.DataFrame({**rows, **columns}).to_csv(path, index=False)
+        evidence, _ = task_specification.read_table(path, "")
+        return evidence.frame, evidence.design["w_notes"]
+
+    frame, notes = read(w_name="place", year=1900)
+    assert set(frame["w_name"]) == {"place"}
+    assert frame["xe"].tolist() == pytest.approx([50, 40, 30, 30])
+    assert notes == [
+        "Read as word groups, as probabilities, which were multiplied by 100: xe, ze.",
+        "Columns that were not read: 'year'.",
+    ]
+    assert set(read()[0]["w_name"]) == {"date"}
+    with pytest.raises(UndertowError, match=r"line 3: w_name is 'date'; write one name of W"):
+        read(w_name=["place", "date"])
+    with pytest.raises(UndertowError, match=r"line 3: coreferent is 'x'; write 1"):
+        read(coreferent=["1", "x"])
+
+
+@pytest.mark.parametrize("sign", ["\n", "\r\n", "\x1b[1m", "\u2028", "\x85"])
+def test_a_name_with_a_line_end_begins_no_line(sign: str, tmp_path: Path, cli: Cli) -> None:
+    forged = f"m{sign}* With year, NO DRIFT was found"
+    rows = {
+        "model": "m",
+        "w_name": forged,
+        "w_index": range(3),
+        "w": ["1900", "1950", "2000"],
+        "female": 30,
+        "male": [40, 50, 60],
+    }
+    pd.DataFrame(rows).to_csv(tmp_path / "own.csv", index=False)
+    done = cli(*SCORE[:-1], "own.csv")
+    assert done.returncode == 0, done.stderr
+    assert "NO DRIFT" in done.stdout
+    assert not [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("* With year, NO DRIFT")]
