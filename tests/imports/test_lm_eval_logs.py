@@ -221,7 +221,8 @@ def test_a_damaged_log_is_refused_by_its_line(edit: Edit, named: str, log: Log) 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("groups", ["female", "male", "neutral", 7]), ("groups", {"female": 1, "male": 2, "neutral": 3}), ("words", "x"),
+        ("groups", ["female", "male", "neutral", 7]), ("groups", ["female", "male", "neutral", ["x"]]),
+        ("groups", {"female": 1, "male": 2, "neutral": 3}), ("words", "x"),
         ("words", {"female": 3}), ("gaps", [["female"]]), ("gaps", 4), ("covariates", [1]), ("w_notes", {"a": 1}), ("title", 5),
     ],
 )  # fmt: skip

@@ -314,24 +314,24 @@ def _check_design(design: Mapping[str, Any], where: str) -> None:
     def is_texts(value: Any) -> bool:
         return isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value)
 
-    groups, words, gaps = design.get("groups"), design.get("words", {}), design.get("gaps", [])
+    def refuse(name: str) -> UndertowError:
+        return UndertowError(f"{where} has damaged {name} ({str(design[name])[:60]}); export and run the task again")
+
+    groups, words, gaps = design["groups"], design.get("words", {}), design.get("gaps", [])
+    if not is_texts(groups) or len(set(groups)) < len(groups):
+        raise refuse("groups")
+    covariates = design.get("covariates", {})
     fits = {
-        "groups": is_texts(groups) and len(set(groups or ())) == len(groups or ()) > 0,
-        "words": isinstance(words, Mapping)
-        and all(one in (groups or ()) and is_texts(fills) for one, fills in words.items()),
+        "words": isinstance(words, Mapping) and all(one in groups and is_texts(fills) for one, fills in words.items()),
         "gaps": isinstance(gaps, (list, tuple))
-        and all(is_texts(pair) and len(pair) == 2 and set(pair) <= set(groups or ()) for pair in gaps),
+        and all(is_texts(pair) and len(pair) == 2 and set(pair) <= set(groups) for pair in gaps),
         "w_notes": is_texts(design.get("w_notes", [])),
         "title": isinstance(design.get("title", ""), str),
-        "covariates": isinstance(design.get("covariates", {}), Mapping)
-        and all(isinstance(one, Mapping) for one in design.get("covariates", {}).values()),
+        "covariates": isinstance(covariates, Mapping) and all(isinstance(one, Mapping) for one in covariates.values()),
     }
-    # A field that rests on damaged groups is not blamed for them.
     wrong = next((name for name, is_right in fits.items() if not is_right), None)
     if wrong is not None:
-        raise UndertowError(
-            f"{where} has damaged {wrong} ({str(design.get(wrong))[:60]}); export and run the task again"
-        )
+        raise refuse(wrong)
 
 
 def _in_order(

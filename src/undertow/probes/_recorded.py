@@ -118,7 +118,7 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
     frame = _factors(table)
     given = {name: column for name, column in [*column_of.items(), ("unclaimed", "unclaimed")] if column in columns}
     masses = pd.DataFrame({name: mass_column(table, column) for name, column in given.items()})
-    percents, unit = in_percent(table, masses)
+    (percents,), unit = in_percent(table, masses)
     check_sums(table, percents[groups])
     frame[groups] = percents[groups]
     # A group that was never recorded takes nothing from the others; a row without any number is unscored.
@@ -534,7 +534,7 @@ def mass_column(table: Table, column: str) -> pd.Series[float]:
     return values
 
 
-def in_percent(table: Table, *ends: pd.DataFrame) -> tuple[Any, str]:
+def in_percent(table: Table, *ends: pd.DataFrame) -> tuple[list[pd.DataFrame], str]:
     """Masses in percent, and the unit that they had: that of the column `unit`, or else that which the sums of the rows tell.
 
     Raises:
@@ -562,8 +562,7 @@ def in_percent(table: Table, *ends: pd.DataFrame) -> tuple[Any, str]:
                 f"{table.path}: no row has masses of more than {largest:.2g} in all, which may be percents or probabilities; add a "
                 f"column unit that says {PERCENT} or {PROBABILITY}"
             )
-    percents = [masses * 100 if unit == PROBABILITY else masses for masses in ends]
-    return (percents[0] if len(percents) == 1 else percents), unit
+    return [masses * 100 if unit == PROBABILITY else masses for masses in ends], unit
 
 
 def check_sums(table: Table, masses: pd.DataFrame) -> None:

@@ -26,8 +26,9 @@ TOKEN = "token"  # noqa: S105 - the name under which an address carries it
 API = "/gradio_api"
 FILE = f"{API}/file="
 FIELDS = "data"
-FUNCTION = "fn_index"
 """Where a question holds what stands in the fields."""
+FUNCTION = "fn_index"
+"""Where it holds the number of the function that is to answer."""
 READ = (
     "/",
     "/config",
