@@ -27,9 +27,12 @@ PAYLOADS = {
 
 
 def as_shown(payload: str) -> str:
-    """What of a text a page can show: signs that HTML has no place for are replaced, and the others stay."""
-    kept = "".join("\N{REPLACEMENT CHARACTER}" if sign in "\x00\x1b\x85\ufffe" else sign for sign in payload)
-    return " ".join(kept.encode("utf-8", "replace").decode().split())
+    """What of a text a page can show: signs that nobody can see are written out."""
+    kept = "".join(
+        " " if sign.isspace() else sign if sign.isprintable() or sign == "\u200f" else ascii(sign)[1:-1]
+        for sign in payload
+    )
+    return " ".join(kept.split())
 
 
 def page_of(text: str) -> Page:

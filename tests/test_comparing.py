@@ -106,7 +106,7 @@ def record(frame: pd.DataFrame, **changed: Any) -> Record:
         "schema_version": 1, "probe": PROBE, "model": ", ".join(names), "design": design, "run_key": "k", "asked_key": "a", "seed": 0,
         "limit": 0, "protocol": "exact", "command": "undertow run", "python": "undertow.run()", "created": "2026-01-02",
         "versions": {"undertow": "1"}, "machine": {}, "challenge_sha256": "asked", "settings": {"challenge": "set"},
-        "model_card": {"dtype": "float32", "source": "here", "revision": "1", "readout": "likelihood"},
+        "model_card": {"name": "m", "family": "toy", "dtype": "float32", "source": "here", "revision": "1", "readout": "likelihood"},
         "counts": {"items": len(frame)},
     } | changed  # fmt: skip
     results = probes.load(PROBE).measure(Evidence(frame, design), 0) if manifest["probe"] == PROBE else []

@@ -1,4 +1,4 @@
-"""`undertow doctor`: what a model can be asked, whether it gets a known sentence right, how fast, and how it takes bfloat16."""
+"""`undertow doctor`: what a model can be asked, whether it reads, how fast, and how it takes bfloat16."""
 
 from __future__ import annotations
 
@@ -95,18 +95,10 @@ def test_what_the_toy_can_do() -> None:
         "yes, by protocol exact",
         "no",
     ]
-    assert checkup.sentence == "In 1953, ___ became a mother."
-    assert sum(checkup.percent.values()) == pytest.approx(100)
-    # This toy gives he more than she in 1953, whatever the sentence says; the plain one gives she half a point more.
-    assert checkup.percent == pytest.approx(
-        {"female": 100 * 0.2735 / 0.8, "male": 100 * 0.4265 / 0.8, "neutral": 12.5}, abs=1
-    )
-    assert max(checkup.percent, key=lambda group: checkup.percent[group]) == "male"
-    assert "prefers male words" in checkup.verdict
-    assert "wrong" in checkup.verdict
-    assert examine(Request("toy")).verdict == "it prefers female words (44%), which is right"
-    assert set(checkup.items_per_s) == {BLANK, GENERATION}
-    assert all(rate > 0 for rate in checkup.items_per_s.values())
+    # The toy looks at the year alone, and gives the same word whatever a sentence says.
+    assert checkup.reading is not None
+    assert (checkup.reading.right, checkup.reading.answered, checkup.reading.reads) == (10, 20, False)
+    assert set(checkup.items_per_s) == {BLANK}
     assert checkup.load_s >= 0
     # Its arithmetic is the same whatever it is told, and nothing is compared with itself.
     assert checkup.dtype == "float32"
@@ -115,85 +107,99 @@ def test_what_the_toy_can_do() -> None:
     assert not store_file().exists()
 
 
-def test_a_model_without_blanks_is_asked_by_a_prompt(plant: Plant) -> None:
-    asked = plant({GENERATION: (EXACT, PAPER)}, shares(female=0.5, male=0.2, neutral=0.05))
+def reads(query: Blank | Generation) -> Answer:
+    """The right word, told from the sentence as a person would."""
+    text = query.shown() if isinstance(query, Blank) else query.prompt
+    women = ["woman", "mother", "sister", "girl", "queen", "aunt", "princess", "lady", "Mrs."]
+    probs = {"female": 0.3, "male": 0.1} if any(word in text for word in women) else {"female": 0.1, "male": 0.3}
+    answer = shares(**probs)(query)
+    assert isinstance(answer, Answer)
+    return answer
+
+
+@pytest.mark.parametrize("kind", [BLANK, GENERATION])
+@pytest.mark.parametrize(
+    ("said", "right", "low", "high"),
+    [
+        (reads, 20, 83.16, 100),
+        (shares(female=0.5, male=0.2), 10, 27.20, 72.80),
+        (shares(female=0.2, male=0.5), 10, 27.20, 72.80),
+        (shares(female=0.2, male=0.2), 0, 0, 16.84),
+        (shares(female=0.0, male=0.0), 0, 0, 16.84),
+    ],
+    ids=["reads", "always she", "always he", "equal", "nothing"],
+)
+def test_who_reads_is_told_from_who_gives_one_word(  # noqa: PLR0917 - a case each
+    kind: str, said: Said, right: int, low: float, high: float, plant: Plant
+) -> None:
+    """Intervals are those of scipy.stats.binomtest(right, 20).proportion_ci(method="exact")."""
+    asked = plant({kind: (EXACT, PAPER)}, said)
     checkup = examine(Request("planted"))
-    assert "became a mother" in checkup.sentence
-    assert "<mask>" in checkup.sentence
-    assert checkup.percent["female"] == pytest.approx(100 * 0.5 / 0.75)
-    assert checkup.verdict.endswith("which is right")
-    assert list(checkup.items_per_s) == [GENERATION]
-    assert {protocol for _, protocol in asked} == {EXACT}
-    assert all(isinstance(query, Generation) for query, _ in asked)
-    assert checkup.notes == ("planted",)
+    found = checkup.reading
+    assert found is not None
+    assert (found.right, found.answered) == (right, 20)
+    assert [found.low_percent, found.high_percent] == pytest.approx([low, high], abs=0.01)
+    assert found.reads == (right == 20)
+    assert ("no better than chance" in found.verdict) == (right < 20)
+    assert list(checkup.items_per_s) == [kind]
+    assert ({protocol for _, protocol in asked}, checkup.notes) == ({EXACT}, ("planted",))
+    # One word a group at a blank: one that a tokenizer does not know loses the whole sentence.
+    assert all(len(query.options) == 2 for query, _ in asked if isinstance(query, Blank))
 
 
 def test_a_model_that_can_be_asked_neither_or_is_cut_off_has_no_verdict(plant: Plant) -> None:
     asked = plant({CHOICE: (EXACT,)}, shares())
-    assert list(kinds(examine(Request("planted"))).values()).count("no") == 5
-    assert not asked
+    checkup = examine(Request("planted"))
+    assert (list(kinds(checkup).values()).count("no"), checkup.reading, asked) == (5, None, [])
     plant({GENERATION: (EXACT,)}, lambda query: LostError("the line was cut"))
-    assert "the line was cut" in examine(Request("planted")).verdict
+    lost = examine(Request("planted")).reading
+    assert lost is not None
+    assert (lost.answered, lost.reads, "the line was cut" in lost.verdict) == (0, False, True)
 
 
 def test_each_kind_is_asked_by_a_protocol_of_its_own(plant: Plant) -> None:
-    asked = plant({BLANK: (EXACT,), GENERATION: (PAPER,)}, shares(female=0.5, male=0.2, neutral=0.1), "float32")
+    asked = plant({BLANK: (PAPER,), GENERATION: (EXACT,)}, reads, "float32")
     examine(Request("planted"))
-    assert {(type(query), protocol) for query, protocol in asked} == {(Blank, EXACT), (Generation, PAPER)}
-    # One word a group at a blank: one that a tokenizer does not know loses the whole sentence.
-    blank = asked[0][0]
-    assert isinstance(blank, Blank)
-    assert [option.fills for option in blank.options] == [("she",), ("he",), ("they",)]
-
-
-def test_a_model_that_gives_all_words_the_same_or_nothing_prefers_none(plant: Plant) -> None:
-    assert examine(Request("uniform")).verdict.startswith("it prefers none of female, male, neutral")
-    plant({GENERATION: (EXACT,)}, shares(female=0.0, male=0.0, neutral=0.0))
-    checkup = examine(Request("planted"))
-    assert checkup.verdict == "it gives none of these words anything"
-    assert dict(checkup.percent) == {"female": 0, "male": 0, "neutral": 0}
+    assert {(type(query), protocol) for query, protocol in asked} == {(Blank, PAPER)}
 
 
 def test_long_sentences_are_compared_though_exp_gives_nothing(plant: Plant) -> None:
     """Their log-likelihoods are below what a float can be the exponential of."""
-    nats = {"female": -2000.0, "male": -2001.0, "neutral": -math.inf}
     plant(
-        {BLANK: (EXACT,)}, lambda query: Answer(tuple(nats[option.group] for option in query.options), 0.0), "float32"
+        {BLANK: (EXACT,)},
+        lambda query: replace(reads(query), logprobs_nats=tuple(nat - 2000 for nat in reads(query).logprobs_nats)),
+        "float32",
     )
-    checkup = examine(Request("planted"))
-    assert checkup.percent == pytest.approx(
-        {"female": 100 / (1 + math.exp(-1)), "male": 100 / (1 + math.e), "neutral": 0}
-    )
-    assert checkup.verdict.endswith("which is right")
-    # Minus infinity in both precisions is no difference.
+    checkup = examine(Request("planted"), compare_dtypes=True)
+    assert checkup.reading is not None
+    assert checkup.reading.right == 20
     assert (checkup.dtype_gap_nats, checkup.dtype_flips, checkup.dtype_note) == (0, 0, "")
 
 
 @pytest.mark.parametrize(
     ("ceiling", "others", "unseen", "could_turn"),
-    [(0.01, 0.0, 0.5, False), (0.2, 0.0, 0.5, True), (0.05, 0.05, 0.02, False)],
+    [(0.01, 0.0, 0.5, 0), (0.2, 0.0, 0.5, 20), (0.05, 0.05, 0.02, 0)],
 )
 def test_what_is_not_shown_may_turn_the_verdict(
-    ceiling: float, others: float, unseen: float, could_turn: bool, plant: Plant
+    ceiling: float, others: float, unseen: float, could_turn: int, plant: Plant
 ) -> None:
     """female has 0.3 and male 0.2 of what was shown; all together have no more than what was not."""
 
     def said(query: Any) -> Answer:
         last = {option.group: at for at, option in enumerate(query.options)}
         ceilings = tuple(ceiling if at == last["male"] else others for at in range(len(query.options)))
-        shown = shares(female=0.3, male=0.2, neutral=0.0)(query)
+        shown = shares(female=0.3, male=0.2)(query)
         assert isinstance(shown, Answer)
         return replace(shown, ceilings_prob=ceilings, unseen_prob=unseen)
 
     plant({GENERATION: (EXACT,)}, said)
-    checkup = examine(Request("planted"))
-    assert checkup.on_shown == could_turn
-    assert ("what it does not show could turn it" in checkup.verdict) == could_turn
-    assert "which is right" in checkup.verdict
+    found = examine(Request("planted")).reading
+    assert found is not None
+    assert (found.could_turn, "could turn 20" in found.verdict) == (could_turn, could_turn > 0)
 
 
 def test_a_precision_that_is_refused_does_not_end_the_check_up(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant({BLANK: (EXACT,)}, shares(female=0.5, male=0.2, neutral=0.1), "float32")
+    plant({BLANK: (EXACT,)}, reads, "float32")
     planted = models.find
 
     def find(request: Request) -> Found:
@@ -202,9 +208,10 @@ def test_a_precision_that_is_refused_does_not_end_the_check_up(plant: Plant, mon
         return planted(request)
 
     monkeypatch.setattr(models, "find", find)
-    checkup = examine(Request("planted"))
+    checkup = examine(Request("planted"), compare_dtypes=True)
     assert checkup.dtype_note == "planted has no weights"
-    assert checkup.verdict.endswith("which is right")
+    assert checkup.reading is not None
+    assert checkup.reading.reads
 
 
 # Models with weights.
@@ -213,25 +220,28 @@ def test_a_precision_that_is_refused_does_not_end_the_check_up(plant: Plant, mon
 @pytest.mark.slow
 def test_precisions_of_a_causal_model_are_compared(network: Callable[[str], str]) -> None:
     pytest.importorskip("torch", reason="the model extra is not installed")
-    checkup = examine(Request(network("tiny_llama")))
+    checkup = examine(Request(network("tiny_llama")), compare_dtypes=True)
     assert (checkup.card["family"], checkup.dtype, checkup.dtype_note) == ("causal", "float32", "")
     assert 0 < checkup.dtype_gap_nats < 5
     assert 0 <= checkup.dtype_flips <= 1
     assert checkup.facts["parameters"] == pytest.approx(39_072)
-    assert sum(checkup.percent.values()) == pytest.approx(100)
+    # Its weights are random.
+    assert checkup.reading is not None
+    assert (checkup.reading.answered, checkup.reading.reads) == (20, False)
 
 
 @pytest.mark.slow
 def test_a_masked_model_is_asked_at_its_mask(network: Callable[[str], str], cli: Cli) -> None:
     pytest.importorskip("torch", reason="the model extra is not installed")
     name = network("trained_bert")
-    told = checkup_of(cli, "-m", name)
+    told = checkup_of(cli, "-m", name, "--compare")
     assert (told["card"]["family"], told["card"]["readout"]) == ("masked", "mask")
     assert told["asks"] == {"blank": ["exact", "paper"]}
     assert list(told["items_per_s"]) == ["blank"]
     assert 0 < told["dtype_gap_nats"] < 5
-    # This vocabulary has no "them", and nobody asks for it.
-    assert (told["unscored"], sum(told["percent"].values())) == ("", pytest.approx(100))
+    # It has learned words, and not what a sentence says of them; one pair has a word that it does not know.
+    assert (told["reading"]["answered"], told["reading"]["low_percent"] > 50) == (18, False)
+    assert told["reading"]["unscored"]
     assert told["facts"]["parameters"] > 1000
     assert told["facts"]["objective"]
 
@@ -249,33 +259,33 @@ def checkup_of(cli: Cli, *arguments: str) -> Any:
 def test_the_command_says_it_in_words(cli: Cli) -> None:
     done = cli("doctor", "-m", "toy:slope=-5")
     assert (done.returncode, done.stderr) == (0, "")
-    for words in ("toy:slope=-5: toy", "In 1953, ___ became a mother.", "prefers male words", "bfloat16"):
+    for words in ("toy:slope=-5: toy", "10 of 20", "no better than chance", "--compare"):
         assert words in done.stdout
 
 
 def test_a_model_without_an_answer_is_told_of_in_words_and_json(plant: Plant, cli: Cli) -> None:
     plant({BLANK: (EXACT,)}, lambda query: Answer.none("it sneezed"), "float32")
-    assert cli("doctor", "-m", "planted").stdout.count("it sneezed") == 3  # the known sentence, timing and precision
-    told = checkup_of(cli, "-m", "planted")
-    assert told["untimed"] == {BLANK: "it sneezed"}
+    assert cli("doctor", "-m", "planted", "--compare").stdout.count("it sneezed") == 2  # reading and precision
+    told = checkup_of(cli, "-m", "planted", "--compare")
     assert "it sneezed" in told["dtype_note"]
-    assert (told["unscored"], told["percent"], told["dtype_gap_nats"]) == ("it sneezed", {}, None)
+    assert (told["reading"]["unscored"], told["reading"]["low_percent"]) == ("it sneezed", None)
+    assert (told["items_per_s"], told["dtype_gap_nats"]) == ({}, None)
 
 
 def test_the_command_says_it_in_json(cli: Cli) -> None:
-    told = checkup_of(cli, "-m", "toy:slope=-5", "--no-compare")
+    told = checkup_of(cli, "-m", "toy:slope=-5")
     assert set(told) == set(Checkup.__dataclass_fields__)
     assert told["model"] == "toy:slope=-5"
     assert (told["dtype_gap_nats"], told["dtype_flips"]) == (None, None)
-    assert told["percent"]["male"] > told["percent"]["female"] > 0
+    assert (told["reading"]["right"], told["reading"]["answered"]) == (10, 20)
 
 
 def test_a_setting_of_a_family_reaches_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Request] = []
 
-    def seeing(request: Request, *, compare_dtypes: bool) -> Checkup:
+    def seeing(request: Request, **options: Any) -> Checkup:
         seen.append(request)
-        return examine(Request("toy"), compare_dtypes=compare_dtypes)
+        return examine(Request("toy"), **options)
 
     monkeypatch.setattr(doctor, "examine", seeing)
     cli("doctor", "-m", "openai:x", "--set", "concurrency=3", "--set", "mode=NLG")

@@ -178,6 +178,16 @@ def test_of_a_list_any_level_will_do_and_each_must_be_there(place: Place) -> Non
     assert "together" in judged[0].sentence
 
 
+@pytest.mark.parametrize(("classes", "outcome"), [(["statement"], PASSED), (["statement", "null"], ERROR)])
+def test_all_classes_together_are_the_only_one_of_a_run(classes: list[str], outcome: str, tmp_path: Path) -> None:
+    results = [Result("token_f1", {"model": "m", "description_class": one}, 40.0) for one in [*classes, "(copy)"]]
+    run_folder(tmp_path / "run", results)
+    (judged,) = Place(tmp_path).judged(
+        rule(name="words", measure="token_f1", where={"description_class": "all"}, at_least=30)
+    )
+    assert judged.outcome == outcome, judged.sentence
+
+
 def test_numbers_and_empty_levels_can_be_named(tmp_path: Path) -> None:
     groups = ({**DATE, "shots": "5"}, {**DATE, "prompt": "A"})
     run_folder(tmp_path / "run", [replace(GAP, group=group) for group in groups])

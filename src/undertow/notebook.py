@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 
 from undertow.report.words import MinusSigns, number
-from undertow.types import Finding, Result
+from undertow.types import Finding, Result, on_one_line
 
 FINDINGS_SHOWN, RESULTS_SHOWN = 10, 40
 """More are told in the report, which is named below them."""
@@ -33,9 +33,9 @@ def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], 
     left = [_left(len(findings), FINDINGS_SHOWN, "findings"), _left(len(results), RESULTS_SHOWN, "results")]
     more = f"{', '.join(filter(None, left))}; the whole" if any(left) else "The whole"
     return (
-        f"<div><p><b>{escape(head)}</b></p><ul>{told}</ul>"
+        f"<div><p><b>{escape(on_one_line(head))}</b></p><ul>{told}</ul>"
         f"<table><thead><tr>{_cells(heads, 'th')}</tr></thead><tbody>{table}</tbody></table>"
-        f"<p>{escape(f'{more} report: {report}')}</p></div>"
+        f"<p>{escape(on_one_line(f'{more} report: {report}'))}</p></div>"
     )
 
 
@@ -59,7 +59,7 @@ def _row(result: Result, keys: Sequence[str]) -> str:
 
 
 def _cells(texts: Iterable[str], tag: str) -> str:
-    return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)
+    return "".join(f"<{tag}>{escape(on_one_line(text))}</{tag}>" for text in texts)
 
 
 def _left(n_all: int, n_shown: int, what: str) -> str:

@@ -12,8 +12,8 @@ kind, as of a comparison, are checked and written in the same way (`Kind`).
 
 from __future__ import annotations
 
+import hashlib
 import io
-import json
 import math
 import os
 import re
@@ -36,7 +36,7 @@ from undertow.outside import (
     whole_file,
 )
 from undertow.sharing import DRAFT_PREFIX, draft_folder, locked, remove_forsaken
-from undertow.types import Result, UndertowError
+from undertow.types import Result, UndertowError, as_json, on_one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 MANIFEST, OBSERVATIONS, RESULTS = "manifest.json", "observations.parquet", "results.json"
 PRECISION = "precision.csv"
+RESULTS_SHA256 = "results_sha256"
+"""Field of the manifest by which results that were changed are known."""
 PRECISION_NUMBERS = ("reduced", "float32", "error", "low", "high", "of_half_interval")
 PRECISION_FLAG = "could_change"
 """Columns of the table that hold numbers, and one that holds True or False; the others but `measure` are of the group."""
@@ -58,13 +60,6 @@ MOST_VALUE_BYTES, MOST_VALUES_OF_A_BYTE = 2**30, 32
 """Of the values of the observations, or so many times what their file takes if that is more: a text that every row repeats takes
 next to nothing in a file."""
 PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", PRECISION, "report.html", "figures", "tables")
-NEEDED: Mapping[str, type] = {
-    "schema_version": int, "probe": str, "model": str, "design": dict, "run_key": str, "asked_key": str, "seed": int,
-    "protocol": str, "command": str, "python": str, "created": str, "versions": dict, "machine": dict,
-}  # fmt: skip
-"""What every manifest holds, so that a run can be measured and told anew."""
-LATER = ("asked_key",)
-"""Of these, what the first manifests of their version did not hold."""
 TEXT, NUMBER, WHOLE, TRUTH = "text", "numbers", "whole numbers", "true or false"
 OF_DOCUMENTS = ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing")
 _OF_SENTENCES: Mapping[str, str] = {
@@ -104,12 +99,36 @@ FORMULA_SIGNS = (
 """What a spreadsheet may take for the beginning of a formula; the last four where it is used in East Asia."""
 
 
+class DamagedRunError(UndertowError):
+    """A run does not hold what its audit needs, or holds something else."""
+
+
+class Said(dict[str, Any]):
+    """What a file of a run folder says; what it does not say is refused where it is asked for.
+
+    Args:
+        held: what it says.
+        where: the file.
+        what: is lacking where it is, for the message.
+
+    Raises:
+        DamagedRunError: when something is asked for that it lacks.
+    """
+
+    def __init__(self, held: Mapping[str, Any], where: str, what: str) -> None:
+        super().__init__(held)
+        self._where, self._what = where, what
+
+    def __missing__(self, name: str) -> Any:
+        raise DamagedRunError(f"{self._where}: is damaged ({self._what} does not say {name}); run the audit again")
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """A finished audit.
 
     Attributes:
-        manifest: JSON-serialisable facts; holds at least what `NEEDED` names.
+        manifest: JSON-serialisable facts; holds at least what `run_schema.Manifest` names.
         observations: a row per item, factors as columns.
         results: the measures.
         precision: of a run in reduced precision, a row for each result of the sample that was read again: model, measure and
@@ -149,7 +168,7 @@ def write_record(record: Record, folder: Path, tell: Callable[[Path], None], *, 
         if record.precision is not None:
             (draft / PRECISION).write_text(csv_of(record.precision), encoding="utf-8", newline="")
         tell(draft)
-        write_json(draft / MANIFEST, dict(record.manifest))
+        write_json(draft / MANIFEST, {**record.manifest, RESULTS_SHA256: _sha256(draft / RESULTS)})
 
     write_folder(folder, str(record.manifest["run_key"]), fill, overwrite=overwrite)
 
@@ -324,6 +343,7 @@ def read_record(folder: Path) -> Record:
     from pyarrow import ArrowException
 
     manifest = _read_manifest(folder)
+    results_sha256 = manifest.pop(RESULTS_SHA256, "")
     path = folder / OBSERVATIONS
     if not is_there(path):
         raise UndertowError(f"{folder}: has no {OBSERVATIONS}; the run folder is incomplete, run the audit again")
@@ -341,7 +361,30 @@ def read_record(folder: Path) -> Record:
         ) from error
     except (ArrowException, OSError, ValueError) as error:
         raise UndertowError(f"{path}: is damaged ({first_line(error)}); run the audit again") from error
-    return Record(manifest, observations, _read_results(folder), _read_precision(folder))
+    results = _read_results(folder)
+    if results_sha256 and results_sha256 != _sha256(folder / RESULTS):
+        _refuse_wrong(folder / RESULTS, "its numbers are not those that were measured: it was changed afterwards")
+    _refuse_wrong(folder / MANIFEST, _unnamed(manifest["design"], observations, results))
+    return Record(manifest, observations, results, _read_precision(folder))
+
+
+def _unnamed(design: Mapping[str, Any], observations: pd.DataFrame, results: Sequence[Result]) -> str:
+    """Which word group or label the design leaves out, though other places of the run name it; "" if none."""
+    named = {
+        *design.get("words", ()),
+        *(
+            result.group["score"].removeprefix("delta_")
+            for result in results
+            if result.group.get("score", "").startswith("delta_")
+        ),
+    }
+    gaps = {group for pair in design.get("gaps", ()) for group in pair}
+    lacking = sorted((named | gaps) - set(design["groups"])) if "groups" in design else []
+    if lacking:
+        return f"design.groups lacks {lacking[0]!r}, which other fields name"
+    known = {label.casefold() for label in design.get("labels", ())}
+    gold = sorted(set(observations["gold"].dropna().str.casefold()) - known) if known and "gold" in observations else []
+    return f"design.labels lacks {gold[0]!r}, which documents have" if gold else ""
 
 
 def _table_in(file: IO[bytes], n_bytes: int, cells: Mapping[str, str]) -> pd.DataFrame:
@@ -449,47 +492,52 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise UndertowError(f"{folder}: there is no such run folder; check the path")
     if not is_there(path):
         raise UndertowError(f"{folder}: has no {MANIFEST}, so it is no run folder, or one that was not finished")
+    from undertow.run_schema import wrong_in_manifest
+
     manifest = read_json(path, MOST_MANIFEST_BYTES)
     version = manifest.get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise UndertowError(f"{path}: was written by a newer Undertow (schema {version}); update to read it")
-    wrong = [name for name, kind in NEEDED.items() if not isinstance(manifest.get(name), kind)]
-    if wrong and all(name in LATER and name not in manifest for name in wrong):
-        raise UndertowError(
-            f"{path}: was written by an older Undertow, before manifests had {wrong[0]}; run the audit again"
-        )
-    if wrong:
-        raise UndertowError(f"{path}: is damaged (it has no {wrong[0]}, or a wrong one); run the audit again")
+    _refuse_wrong(path, wrong_in_manifest(manifest))
     return manifest
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _refuse_wrong(path: Path, wrong: str) -> None:
+    if wrong:
+        raise DamagedRunError(f"{path}: is damaged ({wrong}); run the audit again")
 
 
 def _read_results(folder: Path) -> list[Result]:
     path = folder / RESULTS
     if not is_there(path):
         raise UndertowError(f"{folder}: has no {RESULTS}; the run folder is incomplete, run the audit again")
-    try:
-        return [_result(row) for row in read_json(path)["results"]]
-    except KeyError as error:
-        raise UndertowError(f"{path}: is damaged (it lacks {first_line(error)}); run the audit again") from error
-    except (TypeError, AttributeError, ValueError, OverflowError) as error:
-        raise UndertowError(f"{path}: is damaged ({first_line(error)}); run the audit again") from error
+    from undertow.run_schema import wrong_in_results
+
+    results = read_json(path)
+    _refuse_wrong(path, wrong_in_results(results))
+    return [_result(row, str(path)) for row in results["results"]]
 
 
-def _result(row: Mapping[str, Any]) -> Result:
-    numbers = {
-        name: math.nan if row[name] is None else float(row[name])
-        for name in ("value", "low", "high", "neutral", "p", "q")
-    }
-    detail = {name: math.nan if value is None else float(value) for name, value in row.get("detail", {}).items()}
+def _result(row: Mapping[str, Any], where: str) -> Result:
+    def numbers(held: Mapping[str, Any]) -> dict[str, float]:
+        return {name: math.nan if value is None else float(value) for name, value in held.items()}
+
+    what = f"a result of {row['measure']}"
+    detail = Said(numbers(row.get("detail", {})), where, f"the detail of {what}")
     return Result(
-        measure=str(row["measure"]),
-        group={str(key): str(value) for key, value in row["group"].items()},
-        n=int(row["n"]),
-        n_unscored=int(row["n_unscored"]),
-        unit=str(row["unit"]),
+        measure=row["measure"],
+        n=row["n"],
+        n_unscored=row["n_unscored"],
+        unit=row["unit"],
+        group=Said(row["group"], where, f"the group of {what}"),
         detail=detail,
-        note=str(row.get("note", "")),
-        **numbers,
+        note=row.get("note", ""),
+        **numbers({name: row[name] for name in ("value", "low", "high", "neutral", "p", "q")}),
     )
 
 
@@ -527,7 +575,7 @@ def csv_of(table: pd.DataFrame, float_format: str | None = None) -> str:
 def _harmless(cell: object) -> object:
     if not isinstance(cell, str):
         return cell
-    line = re.sub(r"[\r\n\t]+", " ", cell)  # one of these alone ends a row, for some readers
+    line = on_one_line(cell)
     return (
         f"'{line}" if line.lstrip()[:1] in FORMULA_SIGNS and not re.fullmatch(r"[+-]?\d+(\.\d+)?|\s*", line) else line
     )
@@ -542,7 +590,7 @@ def _row(result: Result) -> dict[str, Any]:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, in which a number that is missing is null."""
-    text = json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = as_json(_plain(value), indent=2, allow_nan=False) + "\n"
     with path.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()

@@ -291,9 +291,10 @@ def relate(folders: Sequence[str | Path], sizes: Mapping[str, float]) -> tuple[l
         sizes: number of parameters, by model.
 
     Raises:
-        UndertowError: one is no run folder, or none of them says how well anything is detected.
+        UndertowError: one is no run folder, none of them says how well anything is detected, or a model of one kind of run is
+            in none of the other.
     """
-    from undertow.measures.relation import points, relations
+    from undertow.measures.relation import AREA, GAP, points, relations
 
     results = [result for folder in folders for result in read_record(Path(folder)).results]
     found = points(results, sizes)
@@ -305,5 +306,20 @@ def relate(folders: Sequence[str | Path], sizes: Mapping[str, float]) -> tuple[l
     if strange:
         raise UndertowError(
             f"--size names {strange[0]!r}, which none of these runs asked; they asked {', '.join(sorted({p.model for p in found}))}"
+        )
+    asked = {
+        measure: {str(one.group["model"]): one.note for one in results if one.measure == measure}
+        for measure in (AREA, GAP)
+    }
+    silent = sorted(asked[AREA].keys() - {point.model for point in found})
+    if silent:
+        raise UndertowError(
+            f"no AUROC of {silent[0]} could be measured ({asked[AREA][silent[0]].rstrip('.')}); leave its run out, or run it again"
+        )
+    alone = [sorted(asked[one].keys() - asked[other].keys()) for one, other in ((AREA, GAP), (GAP, AREA))]
+    if asked[GAP] and all(alone):
+        raise UndertowError(
+            f"the runs of task-specification asked {', '.join(alone[0])} and those of spurious-correlation {', '.join(alone[1])}; name "
+            "runs of the same models, called alike"
         )
     return found, list(relations(found))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 else:
     # numpy takes longer to load than everything else that `undertow --help` needs.
     Floats: TypeAlias = Any
-READING_VERSION = 4
+READING_VERSION = 5
 """Raised when the same model would be read to other numbers than before, so that older answers are not served."""
 LIKELIHOOD, PROMPT = "likelihood", "prompt"
 """Read-outs that others must know: shares of a sentence's likelihood, and steps of an answer to a prompt."""
+NOT_SEEN = "not seen in answers to prompts, since they are several tokens"
+"""How the note begins that names such words."""
 Factor: TypeAlias = str | int | float | bool
 """One level of one factor of the design; stays a column all the way to the report."""
 
@@ -42,15 +45,27 @@ class UndertowError(Exception):
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(_shortened(_on_one_line(message)))
+        super().__init__(_shortened(on_one_line(message.strip())))
 
 
-def _on_one_line(text: str) -> str:
+_JOINING = "\u200c\u200d\u200e\u200f"
+"""Signs that cannot be seen, and that words of many languages and emoji are written with."""
+
+
+def on_one_line(text: str) -> str:
+    r"""A text that begins no line and turns none around: line ends become spaces, signs that cannot be shown are written out."""
     if text.isprintable():
         return text
     return "".join(
-        sign if sign.isprintable() else " " if sign.isspace() else ascii(sign)[1:-1] for sign in text.strip()
+        sign if sign.isprintable() or sign in _JOINING else " " if sign.isspace() else ascii(sign)[1:-1]
+        for sign in text
     )
+
+
+def as_json(value: Any, **options: Any) -> str:
+    """JSON in which no text ends a line for those who know more line ends than JSON does, or moves a cursor."""
+    text = json.dumps(value, ensure_ascii=False, **options)
+    return re.sub("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def _shortened(text: str) -> str:
@@ -481,7 +496,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         # Names of models, words and values may hold anything, and a sentence stays one wherever it is shown.
-        object.__setattr__(self, "text", _on_one_line(self.text))
+        object.__setattr__(self, "text", on_one_line(self.text.strip()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import gzip
 from pathlib import Path
 
 import pytest
-from refusals import assert_refused
 
+from refusals import assert_refused
 from undertow.challenge.documents import (
     DIMENSIONS,
     Document,
@@ -56,14 +56,15 @@ def test_a_table_of_documents(tmp_path: Path) -> None:
     assert [document.category for document in found.evaluation] == ["affiliation", "", ""]
 
 
-@pytest.mark.parametrize("change", ["bom", "crlf", "gzip", "blank lines", "other order"])
+@pytest.mark.parametrize("change", ["bom", "crlf", "gzip", "blank lines", "other order", "semicolons"])
 def test_the_same_table_written_in_another_way(change: str, tmp_path: Path) -> None:
     wanted = read_documents(write(tmp_path, table(GOOD)))
-    path, text = tmp_path / "other.tsv", table(GOOD)
+    path, text = tmp_path / f"other.{'csv' if change == 'semicolons' else 'tsv'}", table(GOOD)
     written = {
         "bom": b"\xef\xbb\xbf" + text.encode(),
         "crlf": text.replace("\n", "\r\n").encode(),
         "gzip": gzip.compress(text.encode()),
+        "semicolons": text.replace("\t", ";").encode(),
         "blank lines": text.replace("\n", "\n\n").encode(),
         "other order": table(tuple(row[::-1] for row in GOOD), COLUMNS[::-1]).encode(),
     }[change]

@@ -125,12 +125,18 @@ SIE = 'w = ["date"]\ntemplates = ["{blank} war in {w} hier."]\n[groups]\nshe = [
         (GOOD.replace('xe = ["xe"]', 'model = ["xe"]'), "group 'model'"), (GOOD.replace("verb", "blank"), "'blank'"),
         (GOOD.replace('["verb"]', '["place"]'), "'place'"),
         (GOOD.replace("clusters", 'gaps = [["xe", "she"]]\nclusters'), "gaps"),
+        *((f'{GOOD}\n{key} = {value}', f"{key} stands in [groups]") for key, value in (("gaps", [["xe", "she"]]), ("clusters", ["verb"]))),
+        (GOOD.replace("[groups]", "source = 'x'\n[groups]"), "[slots]"),
         (HEAD.replace("title", 'words = "pronuns"\ntitle'), "did you mean 'pronouns'"),
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_refused_by_its_key(text: str, named: str, tmp_path: Path) -> None:
     path = write(tmp_path, text)
     assert_refused((named,), lambda: challenge.load(path).items())
+
+
+def test_a_slot_may_have_the_name_of_a_key(tmp_path: Path) -> None:
+    assert challenge.load(write(tmp_path, GOOD.replace("verb", "source"))).slots == {"source": ("lived", "worked")}
 
 
 def test_damaged_w_files_unknown_names_and_dates_that_hold_no_list_are_refused(tmp_path: Path) -> None:
@@ -144,6 +150,8 @@ def test_damaged_w_files_unknown_names_and_dates_that_hold_no_list_are_refused(t
         path.write_bytes(content)
         assert_refused((path, named), challenge.spectrum, str(path))
     assert_refused(("'mgtt'", "did you mean 'mgt'"), challenge.load, "mgtt")
+    assert_refused(("did you mean 'aaai'",), challenge.load, "mgc", "AAAI")
+    assert_refused(("did you mean 'A'",), challenge.load_prompts, "a")
     assert_refused(("'dates'", "did you mean 'date'"), challenge.spectrum, "dates")
     assert_refused((tmp_path,), challenge.load, str(tmp_path))
     for start, stop, count in ((1801, 2016, 2), (1900, 1905, 30), (1900, 1900, 5)):

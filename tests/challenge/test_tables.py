@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from refusals import assert_refused
 
+from refusals import assert_refused
 from undertow import challenge
 from undertow.challenge.schemas import own_shares
 from undertow.challenge.tables import Words, blank_of, parse_options, read_sentences
@@ -72,6 +72,10 @@ def test_quotes_keep_commas_and_line_ends_together_in_csv_and_space_is_nothing(t
     text = "\ufeff sentid , sentence ,mood\r\n\r\n any walk , MASK left. ,calm\r\n\r\n"
     (sentence,) = read(tmp_path, text).sentences
     assert (sentence.id, sentence.query.pieces) == ("any walk", ("", " left."))
+
+
+def test_semicolons_separate_where_spreadsheets_write_them(tmp_path: Path) -> None:
+    assert read(tmp_path, "\ufeff" + GOOD.replace(",", ";").replace("Later;", "Later,")) == read(tmp_path, GOOD)
 
 
 def test_options_fill_the_blank_and_are_the_words(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
     ("arguments", "words"),
     [
         (["run", "spurious-corelation", "-m", "toy"], ["'spurious-corelation'", "'spurious-correlation'"]),
-        ([*RUN, "-m", "toy", "--challenge", "mcg"], ["'mcg'", "mgc, mgt, mgt-icml"]),
+        ([*RUN, "-m", "toy", "--challenge", "mcg"], ["'mcg'", "mgc, mgt, mgt-icml", "winogender"]),
+        (["challenge", "undertow-statement"], ["did you mean 'undertow-statements'", "occupations", "bias-diagnosis"]),
         ([*RUN, "-m", "toy", "--w", "dates"], ["'dates'", "'date'"]),
         ([*RUN, "-m", "toy", "--w", " , "], ["--w"]),
         ([*RUN, "-m", "toy", "--words", "pronuns"], ["'pronouns'"]),

@@ -144,7 +144,7 @@ def test_run_of_a_text_audit_writes_tables_figures_and_a_page(work: Workplace) -
     assert sorted(path.name for path in run.iterdir()) == names
     assert sorted(path.name for path in (run / "tables").iterdir()) == ["confusion.csv", "slots.csv", "wordings.csv"]
     assert len(list((run / "figures").glob("*.svg"))) == len(list((run / "figures").glob("*.png"))) == 5
-    assert "Table 4 of the paper" in (run / "report.html").read_text(encoding="utf-8")
+    assert "Table 4 of Bauer et al. 2022" in (run / "report.html").read_text(encoding="utf-8")
 
 
 def test_dry_run_says_what_it_takes_and_does_nothing(work: Workplace) -> None:

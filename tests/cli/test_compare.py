@@ -36,6 +36,7 @@ def leaning(source: Path, target: Path, model: str) -> None:
         path = target / name
         path.write_text(path.read_text(encoding="utf-8").replace('"toy"', json.dumps(model)), encoding="utf-8")
     manifest = json.loads((target / "manifest.json").read_text(encoding="utf-8"))
+    del manifest["results_sha256"]
     (target / "manifest.json").write_text(json.dumps(manifest | {"run_key": f"of {model}"}), encoding="utf-8")
     frame = pd.read_parquet(target / "observations.parquet").assign(model=model)
     own = np.random.default_rng(0).uniform(1.0, 2.0, frame["cluster"].nunique())[pd.factorize(frame["cluster"])[0]]
@@ -148,3 +149,11 @@ def test_relate_lists_models_with_drift_and_size(work: Workplace) -> None:
 )
 def test_what_cannot_be_related_is_refused(arguments: list[str], words: list[str], work: Workplace) -> None:
     refused(work.attempt("relate", *arguments), *words)
+
+
+def test_relate_names_models_that_only_one_kind_of_run_asked(work: Workplace, tmp_path: Path) -> None:
+    rows = [{"model": "other", "cluster": c, "w_name": "date", "w": str(w), "w_index": w, "female": 9 + w * c, "male": 9 + w}
+            for c in range(1, 7) for w in range(8)]  # fmt: skip
+    pd.DataFrame(rows).to_csv(tmp_path / "t.csv", index=False)
+    work("score", str(tmp_path / "t.csv"), "--probe", "spurious-correlation", "--out", str(tmp_path / "drift"))
+    refused(work.attempt("relate", "tasks", str(tmp_path / "drift")), "toy", "other")

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from undertow.measures import text_overlap
-from undertow.measures.text_overlap import bleu4, bleu_stats, meteor_scorer, token_f1, words
+from undertow.measures.text_overlap import bleu4, bleu_stats, meteor_scorer, same_text, token_f1, words
 from undertow.stats.agreement import corpus_bleu
 
 WORDS = st.lists(st.sampled_from(["one", "two", "Three", "don't", "é", "5"]), max_size=6).map(" ".join)
@@ -69,6 +69,19 @@ def test_plain_text_has_the_same_words_beside_other_scripts(text: str) -> None:
 )
 def test_token_f1_by_hand(answer: str, reference: str, expected: float) -> None:
     assert token_f1(answer, reference) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "same"),
+    [
+        ("Gamers have no manners.", "gamers have no manners", True),
+        ("\N{LEFT DOUBLE QUOTATION MARK}no manners!\N{RIGHT DOUBLE QUOTATION MARK}", " no manners", True),
+        ("no, manners", "no manners", False), ("no", "no manners", False), ("", "no", False), ("...", "", False), (".", "!", False),
+        ("$5", "5", False), ("\u0939\u0940", "\u0939\u093f", False),
+    ],
+)  # fmt: skip
+def test_texts_are_the_same_but_for_case_and_punctuation_around_them(answer: str, reference: str, same: bool) -> None:
+    assert same_text(answer, reference) is same
 
 
 @given(WORDS, WORDS)

@@ -171,7 +171,7 @@ def test_a_checkpoint_that_bends_its_distributions_is_read_straight(network: Net
     [
         (Generation("It is", SINGLES, 5, chat=True), "chat template"),
         (Generation("It is " * 40, SINGLES, 5), "64 tokens"),
-        (Generation("It is", options({"x": ["zirself"], "y": ["a"]}), 5), "single token"),
+        (Generation("It is", options({"x": ["zirself"], "y": ["himself"]}), 5), "single token"),
         (Generation("", SINGLES, 5), "empty"),
     ],
     ids=["chat", "long", "words", "nothing"],

@@ -16,6 +16,7 @@ from undertow import models
 from undertow.models import loading
 from undertow.models.base import Request
 from undertow.models.pull import location
+from undertow.models.weights import Weights
 from undertow.types import UndertowError
 
 pytest.importorskip("torch", reason="the model extra is not installed")
@@ -80,6 +81,20 @@ def test_a_missing_weight_is_named(family: str, changed: Changed) -> None:
     assert "fetch or save the model again" in said
 
 
+@pytest.mark.parametrize("lost", [None, "bert.encoder.layer.0.output.dense.weight"])
+def test_only_the_head_may_be_new_where_a_network_is_trained_further(lost: str | None, changed: Changed) -> None:
+    from transformers import AutoModelForTokenClassification
+
+    folder = changed("masked", lambda tensors: {name: one for name, one in tensors.items() if name != lost})
+    weights = Weights(str(folder), {}, folder.name, "")
+    arguments = (str(folder), weights, AutoModelForTokenClassification, "fill masks")
+    if lost is None:
+        assert loading.load_network(*arguments, new_head=True)
+    else:
+        with pytest.raises(UndertowError, match=lost):
+            loading.load_network(*arguments, new_head=True)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_another_shape_is_named(family: str, changed: Changed) -> None:
     import torch
@@ -121,6 +136,16 @@ def test_weights_that_were_saved_in_a_wrapper_are_read_and_it_is_said(
     wrapped = open_model(changed(family, lambda tensors: {f"{wrapper}{name}": one for name, one in tensors.items()}))
     assert wrapped.network.weights_digest == open_model(folder_of(family)).network.weights_digest
     assert any(repr(wrapper) in note for note in wrapped.notes)
+
+
+def test_weights_of_which_some_were_saved_in_a_wrapper_are_refused(changed: Changed) -> None:
+    def some(tensors: dict[str, Any]) -> Mapping[str, Any]:
+        first, *others = sorted(tensors)
+        left = {name: tensors[name] for name in others[1:]}
+        return left | {f"_orig_mod.{first}": tensors[first], "of_another_network": tensors[others[0]]}
+
+    said = refused(changed("causal", some))
+    assert all(part in said for part in ("2 of its", "attn.c_attn.bias", "attn.c_attn.weight"))
 
 
 def test_a_part_that_was_compiled_is_read_and_it_is_said(changed: Changed, folder_of: Callable[[str], Path]) -> None:
@@ -182,6 +207,13 @@ def test_a_folder_without_a_tokenizer_and_one_with_tokens_beyond_the_embedding_a
 
     folder = changed("causal")
     tokenizer = AutoTokenizer.from_pretrained(folder)
+    n_known = open_model(folder).network.get_input_embeddings().weight.shape[0]
+    tokenizer.add_tokens([f"<fits {number}>" for number in range(n_known - len(tokenizer))])
+    tokenizer.save_pretrained(folder)
+    open_model(folder)
+    tokenizer.add_tokens(["<one more>"])
+    tokenizer.save_pretrained(folder)
+    assert "'<one more>'" in refused(folder)
     tokenizer.add_tokens([f"<new {number}>" for number in range(40)])
     tokenizer.save_pretrained(folder)
     assert "'<new 39>'" in refused(folder)
@@ -238,9 +270,13 @@ def test_an_adapter_that_cannot_be_read_is_refused(config: dict[str, Any], said:
 def test_an_adapter_that_is_not_complete_is_refused(adapter: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    left, (name,) = without(load_file(adapter / "adapter_model.safetensors"), 0)
+    whole = load_file(adapter / "adapter_model.safetensors")
+    left, (name,) = without(whole, 0)
     save_file(left, adapter / "adapter_model.safetensors")
     assert name in refused(adapter)
+    elsewhere = name.replace("layers.0", "layers.7")
+    save_file(whole | {elsewhere: whole[name].clone()}, adapter / "adapter_model.safetensors")
+    assert elsewhere in refused(adapter)
     (adapter / "adapter_model.safetensors").unlink()
     assert "holds no adapter_model.safetensors" in refused(adapter)
 
@@ -257,6 +293,17 @@ def test_no_other_module_loads_a_network() -> None:
         if isinstance(node, ast.Attribute) and node.attr == "from_pretrained"
     }
     assert {name for name, what in loaded_by if what not in {"AutoTokenizer", "AutoConfig"}} == {"loading.py"}
+
+
+def test_another_value_is_another_fingerprint(changed: Changed, folder_of: Callable[[str], Path]) -> None:
+    def grown(tensors: dict[str, Any]) -> Mapping[str, Any]:
+        name = sorted(tensors)[0]
+        return tensors | {name: tensors[name] + 1}
+
+    assert (
+        open_model(changed("causal", grown)).network.weights_digest
+        != open_model(folder_of("causal")).network.weights_digest
+    )
 
 
 def test_two_loads_that_differ_end_the_run(

@@ -337,7 +337,7 @@ def test_the_papers_tables_hold_the_measures(script: Script, statements: str, tm
     script(diagnoses)
     run = undertow.run(DIAGNOSIS, "scripted", challenge=statements, shots="0,2", draws=2, out=tmp_path / "run")
     table, *of_wordings = run.shown
-    assert table.columns == ["class", "measure", "0", "2"]
+    assert table.columns == ["class", "measure", "0 examples", "2 examples"]
     assert [one.columns[0] for one in of_wordings] == ["rank", "rank"]
     rows = {(row[0], row[1]): row[2:] for row in table.rows}
     assert rows["question", "Accuracy"] == ["75.0 ± 25.0", "75.0 ± 25.0"]
@@ -355,15 +355,15 @@ def test_tables_by_dimension_hold_each_class_and_number(script: Script, tmp_path
         classes="question,null", wordings=1, out=tmp_path / "run",
     )  # fmt: skip
     shown = {table.title: table for table in run.shown}
-    plain = shown["Without examples, as Table 9 of the paper: scripted, greedy"]
+    plain = shown["Without examples, as Table 9 of Bauer et al. 2022: scripted, trie"]
     assert plain.columns == ["dimension", "question", "null", "of all answers"]
     assert [row[0] for row in plain.rows] == [*DIMENSIONS, "all"]
     assert {row[0]: row[1:] for row in plain.rows if row[1] != "0.0"} == {
         "gender": ["100.0", "100.0", "100.0"],
         "all": ["9.1", "9.1", ""],
     }
-    behind = shown["With random examples, as Table A8 of the paper: scripted, exact"]
-    assert behind.columns == ["dimension", "class", "1", "2"]
+    behind = shown["With random examples, as Table A8 of Bauer et al. 2022: scripted, exact"]
+    assert behind.columns == ["dimension", "class", "1 example", "2 examples"]
     assert [row[1:] for row in behind.rows if row[0] == "race"] == [
         [name, "100.0", "100.0"] for name in ("question", "null")
     ]
@@ -382,6 +382,26 @@ def test_examples_are_a_few_of_each_model_and_kind(script: Script, untold: None,
         assert len(rows) == 6
         assert all((row["answer"] == row["right answer"]) == right for row in rows)
         assert all(row["answer"] == "gender" for row in rows)
+
+
+def test_each_prompt_stands_in_one_figure_headed_by_how_its_examples_were_drawn(
+    script: Script, untold: None, tmp_path: Path
+) -> None:
+    script(lambda query: labelled(cast(Choice, query), "gender" if "bias" in query.prompt else "race"))
+    run = undertow.run(
+        IDENTIFICATION, "scripted", documents=6, shots="0,1", sampling="random,weak-oracle", draws=1, classes="statement",
+        wordings=4, out=tmp_path / "run",
+    )  # fmt: skip
+    probe = probes.load(IDENTIFICATION)
+    drawings = probe.draw(Evidence(run.observations, run.manifest["design"]), run.record.results)
+    alt = {
+        one.name.removeprefix("wordings_Exact match_"): one.alt
+        for one in drawings
+        if "trie" in one.name and "wordings" in one.name
+    }
+    assert {name: ("0 shots" in text, "1 shot" in text) for name, text in alt.items()} == {
+        "trie": (True, False), "random examples, trie": (False, True), "weak-oracle examples, trie": (False, True),
+    }  # fmt: skip
 
 
 # Figures of little.

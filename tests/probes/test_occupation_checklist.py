@@ -263,7 +263,7 @@ def test_limits_and_draws() -> None:
     ("options", "match"),
     [
         ({"pairs": -1}, "--pairs -1"),
-        ({"only": "nurs"}, "no occupation 'nurs'.*did you mean 'nurse'"),
+        ({"only": "nurs"}, "no occupation 'nurs'.*did you mean 'nurse'.*undertow challenge occupations"),
         ({"contexts": "with,alone"}, "'alone'"),
         ({"decision": "votes"}, "votes"),
         ({"reading": "tea"}, "tea"),

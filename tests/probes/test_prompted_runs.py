@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import undertow
+from conftest import Cli
 from made_once import made_once
 from undertow import models
 from undertow.audit import Run, dry_run
@@ -351,3 +352,37 @@ def challenge_file_of_words(folder: Path) -> str:
         encoding="utf-8",
     )
     return str(path)
+
+
+NEO = """
+templates = ["In {w}, {blank} {verb} for friends."]
+w = ["date"]
+clusters = ["verb"]
+gaps = [["female", "male"], ["neo", "male"]]
+[groups]
+female = ["she"]
+male = ["he"]
+neo = ["xemself"]
+[slots]
+verb = ["cooked", "sang", "waited", "cleaned", "painted", "read"]
+"""
+
+
+def test_a_word_of_several_tokens_leaves_other_groups_their_numbers(
+    network: Callable[[str], str], cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "neo.toml").write_text(NEO, encoding="utf-8")
+    asked = ("--challenge", "neo.toml", "--date-count", "9", "--prompts", "A", "--out", "run")
+    done = cli("run", SPURIOUS, "-m", network("tiny_gpt_neo"), *asked)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if "several tokens" in line and "xemself" in line]
+    run = undertow.open_run(tmp_path / "run")
+    masses = run.observations[["female", "male", "neo"]]
+    assert masses.notna().all().tolist() == [True, True, False]
+    assert masses["neo"].isna().all()
+    values = {result.group["pronoun"]: result.value for result in run.record.results if result.measure == "slope"}
+    assert {group: math.isnan(value) for group, value in values.items()} == {
+        "female": False,
+        "male": False,
+        "neo": True,
+    }

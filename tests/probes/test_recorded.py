@@ -242,7 +242,7 @@ def test_exact_masses_cannot_be_had_from_the_top_five(reference_data: Path, cli:
 # A user's own tables.
 
 
-@pytest.mark.parametrize("kind", ["tsv", "csv.gz", "parquet"])
+@pytest.mark.parametrize("kind", ["tsv", "csv.gz", "parquet", "semicolons.csv"])
 def test_tables_of_every_kind_are_read_alike(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"own.{kind}"
     text = table()
@@ -253,7 +253,7 @@ def test_tables_of_every_kind_are_read_alike(kind: str, tmp_path: Path) -> None:
     elif kind == "csv.gz":
         path.write_bytes(gzip.compress(text.encode()))
     else:
-        path.write_text(text.replace(",", "\t"), encoding="utf-8")
+        path.write_text(text.replace(",", "\t" if kind == "tsv" else ";"), encoding="utf-8-sig")
     (tmp_path / "plain.csv").write_text(text, encoding="utf-8")
     (frame, groups), (plain, same) = masses_of(path), masses_of(tmp_path / "plain.csv")
     assert groups == same == ["xe", "ze"]

@@ -6,6 +6,7 @@ answers, the same answer to everything, certain ones, or hardly any question; th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -23,9 +24,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import undertow
+from conftest import Cli
 from scripted import Scripted
 from undertow import models
 from undertow.audit import Run
+from undertow.cli.outcome import say_run
 from undertow.models.base import EXACT, Found, UnscorableError
 from undertow.stats import (
     agreement,
@@ -60,6 +63,7 @@ from undertow.types import (
     ModelCard,
     Query,
     Result,
+    UndertowError,
 )  # fmt: skip
 
 Floats = NDArray[np.float64]
@@ -422,3 +426,54 @@ def test_a_table_that_says_too_little_has_no_finding(case: str, tmp_path: Path) 
             assert one.note, one
         if one.measure == "slope" and case in ("one W", "two W", "values at two W", "no values"):
             assert math.isnan(one.value), one
+
+
+@pytest.mark.usefixtures("few_resamples")
+def test_a_command_fails_where_one_of_several_models_has_no_number(cli: Cli, tmp_path: Path) -> None:
+    silent = table(lambda cluster, w: 0.0, holes=lambda cluster, w: True).assign(model="silent")
+    pd.concat([table(lambda cluster, w: 10.0 + w), silent]).to_csv(tmp_path / "t.csv", index=False)
+    done = cli("score", "t.csv", "--probe", "spurious-correlation", "--out", "run")
+    assert done.returncode == 1
+    assert "silent" in done.stderr
+    assert (tmp_path / "run/report.html").is_file()
+    drift = ("run", "spurious-correlation", "-m", "toy", "--limit", "9")
+    assert cli(*drift, "--w", "date", "--date-count", "3", "--out", "toy").returncode == 0
+    done = cli(*drift, "-m", "recorded:toy", "--w", "place", "--out", "both")
+    assert (done.returncode, "recorded:toy (" in done.stderr, " toy (" in done.stderr) == (1, True, False)
+
+
+NO_NUMBER = re.compile(r"(?<![\w./-])[-+\N{MINUS SIGN}]?(nan|NaN|NaT|<NA>|inf|Infinity)(?![\w-])")
+
+
+def outputs(run: Run, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, str]]:
+    """What a run says, by its place; the script of the page tests for numbers itself."""
+    for as_json in (False, True):
+        with contextlib.suppress(UndertowError):  # names a model without numbers
+            say_run(run, as_json=as_json)
+    yield "terminal", capsys.readouterr().out
+    for path in run.folder.rglob("*"):
+        if path.suffix in (".csv", ".json", ".html"):
+            yield path.name, re.sub("<script>.*?</script>", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    yield "notebook", run._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        *((name, says) for name in SMALL for says in ("nothing", "everything alike", "one item")),
+        *(("table", case) for case in ("one W", "no values", "values at two W", "smallest double")),
+    ],
+)
+@pytest.mark.usefixtures("few_resamples")
+def test_no_output_has_a_number_that_is_none(
+    name: str, says: str, script: Add, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if name == "table":
+        TABLES[says].to_csv(tmp_path / "t.csv", index=False)
+        run = undertow.score(tmp_path / "t.csv", probe="spurious-correlation", out=tmp_path / "run")
+    else:
+        script(silent if says == "nothing" else SAYS["everything alike"])
+        run = asked(name, (ONE if says == "one item" else SMALL)[name], tmp_path / "run")
+    told = list(outputs(run, capsys))
+    assert len(told) > 5
+    assert not [(place, found[0]) for place, text in told for found in NO_NUMBER.finditer(text)]

@@ -27,7 +27,7 @@ from undertow.challenge.spectra import spectrum
 from undertow.gates.rules import read_rules
 from undertow.outside import json_of, toml_of
 from undertow.probes._recorded import read_recorded
-from undertow.records import NEEDED, Record, read_record, write_record
+from undertow.records import Record, read_record, write_record
 from undertow.scoring.store import AnswerStore
 from undertow.sentence_files import read_lines
 from undertow.types import Answer, ModelCard, Result
@@ -223,9 +223,11 @@ def test_runs(data: st.DataObject) -> None:
         )
         for _ in range(data.draw(st.integers(0, 3)))
     ]  # fmt: skip
-    made: Mapping[type, Any] = {int: 1, str: "x", dict: {}}
     design = data.draw(st.dictionaries(TEXT, JSON_VALUE, max_size=3))
-    manifest = {name: made[kind] for name, kind in NEEDED.items()} | {"design": design}
+    manifest = {
+        **dict.fromkeys(("probe", "model", "run_key", "asked_key", "protocol", "command", "python", "created"), "x"),
+        "schema_version": 1, "seed": 1, "versions": {}, "machine": {}, "design": design,
+    }  # fmt: skip
     rows = data.draw(st.lists(st.tuples(TEXT, NUMBER), max_size=4))
     table = pd.DataFrame({"item": pd.array([text for text, _ in rows], dtype="str"), "he": [he for _, he in rows]})
     with tempfile.TemporaryDirectory(dir=scratch()) as folder:

@@ -165,9 +165,7 @@ def test_every_text_is_shown_and_never_obeyed(payload: str) -> None:
     assert told.under("code") == [shown] * 3
     for tag in ("p", "li", "bdi", "td", "th", "dt", "dd", "summary", "strong", "span", "figcaption", "h3"):
         assert sum(shown in text or as_finding in text for text in told.under(tag)) >= usual.under(tag).count("T"), tag
-    assert {image["alt"] for image in told.named("img")} == {
-        payload.encode("utf-8", "replace").decode()
-    } or "\x00" in payload
+    assert {" ".join(image["alt"].split()) for image in told.named("img")} == {shown}
     targets = [attributes["href"] for _, attributes in told.elements if "href" in attributes]
     assert all(re.fullmatch("#[a-z]+", target) for target in targets)
 

@@ -112,7 +112,10 @@ def test_form_becomes_a_question_and_every_example_can_be_asked(audit_name: str)
     question = read_form(replace(FORM, degree=2.0), MENU, audit_name)
     assert (question.model, question.degree, question.normalise) == ("toy", 2, True)
     assert question.sample().splitlines()[:2] == ["In 1801, ___ was a child.", "In 1900, ___ was a child."]
-    for one in presets():
+    listed = presets(audit_name)
+    # The range of the command's own default.
+    assert (listed[0].values[0], listed[0].values[-1]) == ("1801" if audit_name == DRIFT else "1901", "2016")
+    for one in listed:
         typed = one.drift if audit_name == DRIFT else one.specification
         question = read_form(Form(typed, ", ".join(one.values), one.placeholder, "toy"), MENU, audit_name)
         assert question.values == one.values
@@ -216,7 +219,7 @@ def test_numbers_of_a_visitor_are_fitted_to_the_numbers_whatever_their_order() -
 
 
 def test_a_list_of_the_package_keeps_its_places_and_tells_its_order() -> None:
-    for one in presets():
+    for one in (*presets(DRIFT), presets(SPECIFICATION)[0]):
         values = ", ".join(one.values)
         question = read_form(Form(one.drift, values, one.placeholder, "toy"), MENU, DRIFT)
         assert question.spectrum.axis == tuple(range(len(one.values)))
@@ -437,6 +440,7 @@ def test_folders_that_cannot_be_named_or_looked_into_do_not_hide_the_others(
 def test_halves_of_signs_in_a_run_are_replaced_and_can_be_sent(two_runs: Path) -> None:
     run = two_runs / "first"
     manifest, results = (json.loads((run / name).read_text()) for name in ("manifest.json", "results.json"))
+    del manifest["results_sha256"]
     manifest |= {"model": "m\ud800", "created": "\udfff", "command": "\ud800"}
     (run / "manifest.json").write_text(json.dumps(manifest))
     for result in results["results"]:

@@ -219,6 +219,11 @@ def _run(job: Job, requests: Requests, place: Place, progress: Progress, *, engi
         "probe": job.probe,
         "model": ", ".join(request.name for request in asked),
         **({"model_card": parts[0]["card"], "facts": parts[0]["facts"]} if len(parts) == 1 else {"models": parts}),
+        **(
+            {"reading": {part["name"]: part["reading"] for part in parts if "reading" in part}}
+            if any("reading" in part for part in parts)
+            else {}
+        ),
         "settings": asdict(subjects[0].settings),
         "protocol": protocol,
         "seed": job.seed,

@@ -16,6 +16,7 @@ import numpy as np
 from undertow import models, precision, probes
 from undertow.audit.job import Job, prepared
 from undertow.challenge import challenge_digest, told_list
+from undertow.decided import N_SHORT, Reading, are_english_pronouns, ask_decided, decided_items, judged
 from undertow.engines import engine_of
 from undertow.models.base import Found, Request
 from undertow.probes.base import Evidence, Probe, Rounds, Sampling
@@ -23,6 +24,9 @@ from undertow.scoring.ask import Asked, Engine, Progress, ask, check_asks
 from undertow.scoring.distributed import Cluster
 from undertow.scoring.store import AnswerStore
 from undertow.types import Item, Query, Scores, UndertowError, digest, query_digest
+
+NOT_JUDGED = ("recorded", "toy")
+"""Families whose reading shows nothing: they have the answers of a finished run, or planted ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,12 @@ class Subject:
             design |= {"unable": unable} if unable else {}
         controls = probe.controls(settings) if hasattr(probe, "controls") else ()
         return cls(found, settings, rounds, first, design, controls)
+
+    @property
+    def decided(self) -> list[Item]:
+        """The five decided sentences, where the word groups are English pronouns and the model may read."""
+        asks = are_english_pronouns(self.design.get("words", {})) and self.found.card.family not in NOT_JUDGED
+        return decided_items(self.found, N_SHORT) if asks else []
 
     @property
     def lists(self) -> list[str]:
@@ -136,11 +146,13 @@ class Answered:
         items: of all rounds.
         asked: a round each.
         controls: items that are asked beside them, of which nothing is measured, with their scores.
+        reading: of five decided sentences, how many are right; None where they were not asked.
     """
 
     items: list[Item]
     asked: list[Asked]
     controls: tuple[Sequence[Item], Scores] = ((), Scores(()))
+    reading: Reading | None = None
 
     @property
     def scores(self) -> Scores:
@@ -190,11 +202,18 @@ def ask_subject(subject: Subject, store: AnswerStore, protocol: str, progress: P
         subject.rounds,
         lambda queries: ask(found, queries, store, protocol, progress, engine=engine),
     )
+    if subject.decided:
+        asked = ask_decided(found, subject.decided, store, _silent, engine=engine)
+        answered = replace(answered, reading=judged(subject.decided, asked.scores.answers))
     if not subject.controls or np.isnan(answered.scores.unclaimed_prob).all():
         return answered
     queries = [item.query for item in subject.controls]
-    asked = ask(found, queries, store, protocol, lambda done, total: None, engine=engine)
+    asked = ask(found, queries, store, protocol, _silent, engine=engine)
     return replace(answered, controls=(subject.controls, asked.scores))
+
+
+def _silent(done: int, total: int) -> None:
+    """No progress is shown."""
 
 
 def observe(probe: Probe, subject: Subject, answered: Answered, model: str) -> Evidence:

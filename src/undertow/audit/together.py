@@ -30,6 +30,7 @@ def part_of(name: str, subject: Subject, answered: Answered, said: Mapping[str, 
         "counts": answered.counts,
         "notes": answered.notes,
         "challenge_sha256": challenge_digest(answered.items),
+        **({"reading": answered.reading.counted()} if answered.reading else {}),
         "seconds": answered.seconds,
     }
 

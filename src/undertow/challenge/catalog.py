@@ -6,7 +6,7 @@ Knows the file format (docs/challenge-files.md); knows nothing about how the des
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -38,13 +38,14 @@ def names() -> list[str]:
     return sorted(path.name.removesuffix(".toml") for path in _sets().iterdir() if path.name.endswith(".toml"))
 
 
-def load(name: str, words: str = "", scale: str = "") -> ChallengeSet:
+def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()) -> ChallengeSet:
     """A challenge set by name, or from a user's `.toml` file.
 
     Args:
         name: one of `names()`, or the path of a file.
         words: a word list of the package to use instead of the set's own.
         scale: of its W lists, as `undertow.challenge.spectra.spectrum` takes it; "" for each list's own.
+        others: names that the caller knows besides, for the error.
 
     Raises:
         UndertowError: no such set, a file that does not describe one, or a scale that its W lists cannot have.
@@ -55,9 +56,10 @@ def load(name: str, words: str = "", scale: str = "") -> ChallengeSet:
     path = Path(name)
     if is_plain_file(path):
         return _challenge(path.stem, read_toml(path), (words, scale), where=str(path))
+    known = [*names(), *others]
     raise UndertowError(
-        f"there is no challenge called {name!r} and no such file: use {', '.join(names())}"
-        f", or a .toml file{closest(name, names())}"
+        f"there is no challenge called {name!r} and no such file: use {', '.join(known)}"
+        f", or a .toml, .csv or .tsv file{closest(name, known)}"
     )
 
 
@@ -78,6 +80,7 @@ def _challenge(name: str, table: Mapping[str, Any], chosen: tuple[str, str], whe
         raise UndertowError(
             f"{where}: unknown key {unknown[0]!r}; a challenge file has {', '.join(sorted(KEYS))}{closest(unknown[0], KEYS)}"
         )
+    _check_places(table, where)
     templates = _templates(table, where)
     slots = {slot: _texts(levels, f"{where}: slot {slot!r}") for slot, levels in _table(table, "slots", where).items()}
     words = _words(table, words_name, where)
@@ -101,6 +104,20 @@ def _challenge(name: str, table: Mapping[str, Any], chosen: tuple[str, str], whe
         cluster_by=_cluster_by(table, slots, templates, where),
         gaps=_gaps(table, words, where),
     )
+
+
+def _check_places(table: Mapping[str, Any], where: str) -> None:
+    """TOML takes a key below a `[table]` for one of that table, so that `clusters` would become a word group."""
+    inner = {name: value for name, value in table.items() if isinstance(value, dict)}
+    inner |= {
+        f"{of}.{name}": value for of, part in inner.items() for name, value in part.items() if isinstance(value, dict)
+    }
+    for name, part in inner.items():
+        for key in sorted(KEYS & part.keys()):
+            if name != "slots" or f"{{{key}}}" not in str(table.get("templates")):
+                raise UndertowError(
+                    f"{where}: {key} stands in [{name}], but is a key of the file; write it above the first [table]"
+                )
 
 
 def _templates(table: Mapping[str, Any], where: str) -> tuple[Template, ...]:

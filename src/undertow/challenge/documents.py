@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import IO, cast
 
-from undertow.challenge.reading import closest, repeated
+from undertow.challenge.reading import closest, repeated, separator
 from undertow.outside import plain_size
 from undertow.types import UndertowError
 
@@ -263,7 +263,7 @@ def _split(text: str) -> list[tuple[int, list[str]]]:
 
 def _quoted(text: str, path: Path) -> list[tuple[int, list[str]]]:
     """Records of a .csv, by the line each begins in."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator(text.partition("\n")[0]), strict=True)
     records, begins = [], 1
     try:
         for cells in reader:

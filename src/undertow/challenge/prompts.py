@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from undertow.challenge.catalog import word_lists
-from undertow.challenge.reading import read_toml, repeated
+from undertow.challenge.reading import closest, read_toml, repeated
 from undertow.challenge.sentences import PRONOUNS
 from undertow.types import Blank, Generation, Item, Option, UndertowError
 
@@ -103,6 +103,7 @@ def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
         else:
             raise UndertowError(
                 f"there is no prompt called {name!r}; use {', '.join(published)}, or the .toml file of your own"
+                f"{closest(name, published)}"
             )
     if not chosen:
         raise UndertowError(f"prompts {names!r} names none; write for example --prompts A,B,C")

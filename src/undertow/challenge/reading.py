@@ -48,6 +48,11 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UndertowError(f"{path}: is not valid TOML: {error}") from error
 
 
+def separator(header: str) -> str:
+    """What separates the cells of a CSV: `;` where the first line has semicolons and no comma, as many spreadsheets write it."""
+    return ";" if ";" in header and "," not in header else ","
+
+
 def repeated(words: Iterable[str]) -> str | None:
     """The first word that stands there for the second time; None where each stands there once."""
     seen: set[str] = set()
@@ -62,5 +67,6 @@ def closest(word: str, known: Iterable[str]) -> str:
     """A hint for a misspelt name, ready to append to a sentence; "" if nothing is near."""
     if len(word) > LONGEST_MISSPELT:
         return ""
-    near = difflib.get_close_matches(word, [name for name in known if len(name) <= LONGEST_MISSPELT], n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    by_folded = {name.casefold(): name for name in known if len(name) <= LONGEST_MISSPELT}
+    near = difflib.get_close_matches(word.casefold(), by_folded, n=1)
+    return f" (did you mean {by_folded[near[0]]!r}?)" if near else ""

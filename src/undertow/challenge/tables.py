@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from undertow.challenge.reading import closest, read_text, repeated
+from undertow.challenge.reading import closest, read_text, repeated, separator
 from undertow.challenge.schemas import (
     DECIDED,
     MAN,
@@ -257,7 +257,7 @@ def _read(path: Path, needed: str = SENTENCE) -> list[tuple[int, dict[str, str]]
     if path.suffix.lower() == ".tsv":
         reader = csv.reader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator(text.partition("\n")[0]), strict=True)
     try:
         lines = [(reader.line_num, row) for row in reader if row]
     except csv.Error as error:

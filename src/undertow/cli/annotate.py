@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from undertow.cli.terminal import Json, one_line, say, say_list, without_nan
+from undertow.cli.terminal import Json, one_line, say, say_list
 from undertow.types import UndertowError
 
 
@@ -30,7 +30,7 @@ def annotate(
     from undertow.web import annotation
 
     if summary:
-        rows = [without_nan(dataclasses.asdict(row)) for row in annotation.summary(run)]
+        rows = [dataclasses.asdict(row) for row in annotation.summary(run)]
         if not rows and not as_json:
             say(f"{one_line(run)}: nothing has been judged yet; leave --summary out to begin")
         say_list(rows, as_json=as_json)

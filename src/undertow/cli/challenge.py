@@ -5,15 +5,15 @@ Knows options and what a terminal shows; decides nothing.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from undertow.cli.terminal import Json, one_line, say, say_list, say_table, warn
+from undertow.cli.terminal import Json, one_line, say, say_json, say_list, say_table, warn
 from undertow.types import UndertowError
 
 
@@ -78,7 +78,8 @@ def show_challenge(  # noqa: PLR0913 - an option each
         gaps = gaps_of(sentences.groups)
     else:
         challenge.check_scale(w_scale, "--w-scale")
-        chosen = challenge.load(name, words, w_scale)
+        tables = challenge.DOCUMENT_SUMMARIES, challenge.TASKS, challenge.CHECKLIST_SUMMARIES
+        chosen = challenge.load(name, words, w_scale, chain(challenge.SUMMARIES, *tables))
         of_set = {spectrum.name: spectrum for spectrum in chosen.spectra}
         spectra = [of_set.get(one) or challenge.spectrum(one, scale=w_scale) for one in names or of_set]
         items = chosen.items(spectra)
@@ -98,7 +99,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
     if as_json:
         covariates = {spectrum.name: spectrum.covariate() for spectrum in spectra}
         shown_json = {"challenge": title, "groups": groups, "covariates": covariates, "w_notes": notes, "items": rows}
-        typer.echo(json.dumps(shown_json, ensure_ascii=False))
+        say_json(shown_json)
     elif as_csv:
         import pandas as pd
 

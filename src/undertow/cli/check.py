@@ -5,7 +5,6 @@ Knows options, exit statuses and what a terminal shows; decides nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from undertow.cli.terminal import Json, StoppedError, progress_bar, say, stoppable, warn
+from undertow.cli.terminal import Json, StoppedError, progress_bar, say, say_json, stoppable, warn
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def check(
         with _refusing():
             gates.write_junit(gate, junit)
     if as_json:
-        typer.echo(json.dumps(gate.as_json(), ensure_ascii=False))
+        say_json(gate.as_json())
     else:
         _say(gate)
         if junit is not None:

@@ -5,7 +5,6 @@ Knows options and what a terminal shows; decides nothing.
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from undertow.cli.options import Dtype
-from undertow.cli.terminal import Json, progress_bar, say, stoppable, warn
+from undertow.cli.terminal import Json, progress_bar, say, say_json, stoppable, warn
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def check_text(  # noqa: PLR0913 - an option each
 
 def _say_verdict(verdict: Verdict, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(verdict.as_json(), ensure_ascii=False))
+        say_json(verdict.as_json())
         return
     if verdict.unspecified is None:
         say(f"no verdict: {verdict.unscored}")

@@ -5,13 +5,12 @@ Knows options and what a terminal shows; compares nothing itself.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from undertow.cli.terminal import Json, progress_bar, say, say_table, stoppable
+from undertow.cli.terminal import Json, progress_bar, say, say_json, say_table, stoppable
 
 if TYPE_CHECKING:
     from undertow.comparing.runs import Compared
@@ -54,7 +53,7 @@ def compare(  # noqa: PLR0913 - an option for each choice
         page = compared.write(folder)
     if as_json:
         answer = {"folder": str(folder), "report": str(page), **comparing.plain_of(compared)}
-        typer.echo(json.dumps(answer, ensure_ascii=False))
+        say_json(answer)
         return
     _say(compared)
     say(f"Report: {page.resolve()}")

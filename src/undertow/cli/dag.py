@@ -5,7 +5,6 @@ Knows options and what a terminal shows; decides nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from undertow.cli.terminal import Json, say, warn
-from undertow.types import UndertowError
+from undertow.types import UndertowError, as_json
 
 if TYPE_CHECKING:
     from undertow.causal.graphs import Graph
@@ -61,7 +60,7 @@ def dag(
 def _plain(graph: Graph, asked: Sequence[tuple[str, str, tuple[str, ...]]]) -> str:
     from undertow.causal.in_words import as_plain, separation_as_plain
 
-    return json.dumps([separation_as_plain(graph, *one) for one in asked] or as_plain(graph), ensure_ascii=False)
+    return as_json([separation_as_plain(graph, *one) for one in asked] or as_plain(graph))
 
 
 def _asked(text: str) -> tuple[str, str, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""`undertow doctor`: what one model can be asked, how fast it is, and what bfloat16 changes.
+"""`undertow doctor`: what one model can be asked, whether it reads, how fast it is, and what bfloat16 changes.
 
 Knows options and what a terminal shows; decides nothing.
 """
@@ -6,14 +6,13 @@ Knows options and what a terminal shows; decides nothing.
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from undertow.cli.options import Dtype
-from undertow.cli.terminal import Json, say, stoppable, without_nan
+from undertow.cli.terminal import Json, progress_bar, say, say_json, stoppable
 
 if TYPE_CHECKING:
     from undertow.doctor import Checkup
@@ -36,19 +35,20 @@ def doctor(  # noqa: PLR0913 - an option each
         list[str] | None,
         typer.Option("--set", help="An option of the model family, as in base_url=http://...; may be repeated."),
     ] = None,
-    compare: Annotated[bool, typer.Option(help="Load it in bfloat16 too, and compare.")] = True,
+    compare: Annotated[bool, typer.Option("--compare", help="Load it in bfloat16 too, and compare.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Load a model, say what it can be asked, ask it a known sentence, and time it."""
-    from undertow import doctor, models
-    from undertow.models.base import Request
+    """Load a model, say what it can be asked, ask it twenty sentences that decide their answer, and time it."""
+    with stoppable("nothing was kept"), progress_bar(as_json) as progress:
+        # What takes seconds to load is loaded after the bar is there.
+        from undertow import doctor, models
+        from undertow.models.base import Request
 
-    settings = models.parsed_settings(setting or [])
-    with stoppable("nothing was kept"):
-        checkup = doctor.examine(Request(model, revision, dtype, device, settings), compare_dtypes=compare)
+        request = Request(model, revision, dtype, device, models.parsed_settings(setting or []))
+        checkup = doctor.examine(request, compare_dtypes=compare, progress=progress)
     if as_json:
         plain = dataclasses.asdict(checkup)
-        typer.echo(json.dumps(without_nan(plain), ensure_ascii=False))
+        say_json(plain)
         return
     _say_checkup(checkup)
 
@@ -67,15 +67,13 @@ def _say_checkup(checkup: Checkup) -> None:
         say(f"  {', '.join(known)}")
     for words, answer in doctor.kinds(checkup).items():
         say(f"  {words}: {answer}")
-    if checkup.sentence:
-        say(f"  asked {checkup.sentence!r}, {checkup.verdict}")
+    if checkup.reading:
+        say(f"  sentences that decide between she and he: {checkup.reading.verdict}")
     speeds = ", ".join(
         f"{rate:.1f} {KIND_UNITS.get(kind, kind)} a second" for kind, rate in checkup.items_per_s.items()
     )
     in_what = f"in {checkup.dtype}" if checkup.dtype in DTYPES else checkup.dtype
     say(f"  loaded in {checkup.load_s:.1f} s; {speeds or 'not timed'}, {in_what} on {doctor.machine()}")
-    for kind, reason in checkup.untimed.items():
-        say(f"  {KIND_UNITS.get(kind, kind)} were not timed: {reason}")
     if checkup.dtype_note:
         say(f"  bfloat16 was not compared with float32: {checkup.dtype_note}")
     else:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from undertow.cli.options import parameters_of
-from undertow.cli.terminal import Json, say
+from undertow.cli.terminal import Json, say, say_json
 
 FORMATS = ("datasets", "inspect", "lm-eval")
 """As `undertow.exports.names()`, which takes long to import; a test compares them."""
@@ -112,7 +111,7 @@ def _export(format_name: str, probe: str, common: ExportOptions, options: dict[s
     )
     if common.as_json:
         plain = dataclasses.asdict(exported) | {"folder": str(exported.folder)}
-        typer.echo(json.dumps(plain, ensure_ascii=False))
+        say_json(plain)
         return
     say(f"{exported.n_items:,} items of {probe} for {format_name}, named {', '.join(exported.names)}")
     for step in exported.next_steps:

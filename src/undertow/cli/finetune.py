@@ -5,7 +5,6 @@ Knows options and what a terminal shows; decides nothing.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undertow.cli.terminal import Json, say, say_table, stoppable
+from undertow.cli.terminal import Json, say, say_json, say_table, stoppable
 
 if TYPE_CHECKING:
     from undertow.models.finetune import Finetuned, Fit, Progress
@@ -75,7 +74,7 @@ def finetune(  # noqa: PLR0913 - one parameter for each option
             base, data, out, recipe, wanted=wanted, words=words, progress=progress, revision=revision
         )
     if as_json:
-        typer.echo(json.dumps({"folder": str(made.folder), "resumed_at": made.resumed_at, **made.record}))
+        say_json({"folder": str(made.folder), "resumed_at": made.resumed_at, **made.record})
         return
     _say(made)
 

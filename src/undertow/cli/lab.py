@@ -5,7 +5,6 @@ Knows options and what a terminal shows; plans, trains and measures nothing itse
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undertow.cli.terminal import Json, progress_bar, say, say_list, say_table, stoppable, without_nan
+from undertow.cli.terminal import Json, progress_bar, say, say_json, say_list, say_table, stoppable
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def build(  # noqa: PLR0913 - an option each
     with stoppable("finished models are kept"), progress_bar(as_json, "training", "starting") as progress:
         built = build_models(out, planned, jobs, progress)
     if as_json:
-        typer.echo(json.dumps(without_nan([{**asdict(one), "converged": one.converged} for one in built])))
+        say_json([{**asdict(one), "converged": one.converged} for one in built])
         return
     say_table([_in_words(one) for one in built])
     n_learned = sum(one.converged for one in built)
@@ -95,7 +94,7 @@ def verify(*, out: Folder = DEFAULT_FOLDER, jobs: Jobs = 0, as_json: Json = Fals
     if as_json:
         rows = [dict(zip(("asked", "target", "value", "met"), verdict, strict=True)) for verdict in verified.verdicts]
         answer: dict[str, Any] = {"folder": str(verified.folder), "report": str(verified.report), "verdicts": rows}
-        typer.echo(json.dumps(answer))
+        say_json(answer)
         return
     say_list(
         [
@@ -145,7 +144,7 @@ def corpus(  # noqa: PLR0913 - an option each
         file, Wanted(Access(access, strength) if access else Access(strength=strength), writing, people)
     )
     if as_json:
-        typer.echo(json.dumps(without_nan(dict(written.rows()) | written.by_value())))
+        say_json(dict(written.rows()) | written.by_value())
         return
     say_table([{"known": name, "value": _in_digits(value)} for name, value in written.rows()])
     for sentence in written.notes:
@@ -179,7 +178,7 @@ def finetune(
     with stoppable("finished trainings are kept"), progress_bar(as_json, "fine-tuning", "starting") as progress:
         frame = finetune_planted(out, strength, seeds, jobs, progress)
     if as_json:
-        typer.echo(json.dumps(without_nan({"seeds": frame.to_dict("records"), "over seeds": over_seeds(frame)})))
+        say_json({"seeds": frame.to_dict("records"), "over seeds": over_seeds(frame)})
         return
     say_table(
         [

@@ -5,15 +5,16 @@ Knows runs and what a terminal shows; decides nothing.
 
 from __future__ import annotations
 
-import json
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from undertow.cli.terminal import one_line, say, say_table, without_nan
+from undertow.cli.terminal import one_line, say, say_json, say_table
+from undertow.types import NOT_SEEN, UndertowError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from undertow.audit import Run
     from undertow.causal.grounds import Grounds
     from undertow.types import Finding
@@ -22,17 +23,32 @@ REASONS_SHOWN = 5
 
 
 def say_run(run: Run, *, as_json: bool, asked: bool = True) -> None:
-    """The run for people, or for machines as JSON; `asked` is false where no model was asked just now."""
+    """The run for people, or for machines as JSON; `asked` is false where no model was asked just now.
+
+    Raises:
+        UndertowError: a model has no number; says which, and why.
+    """
+    _say_run(run, as_json=as_json, asked=asked)
+    silent = _without_numbers(run)
+    if silent:
+        told = "; ".join(f"{model} ({reason})" for model, reason in silent.items())
+        raise UndertowError(f"nothing was measured of {told}; {run.folder} says what was asked")
+
+
+def _say_run(run: Run, *, as_json: bool, asked: bool) -> None:
+    from undertow.report.words import reading_caveats
+
     grounds = run.grounds
     if as_json:
         findings = [_plain_finding(finding, grounds) for finding in run.findings]
         counts = run.manifest.get("counts", {})
         answer = {"folder": str(run.folder), "report": str(run.report), "counts": counts, "findings": findings}
+        answer |= {"reading": run.manifest["reading"]} if "reading" in run.manifest else {}
         if "precision" in run.manifest:
-            answer["precision"] = without_nan(run.manifest["precision"])
+            answer["precision"] = run.manifest["precision"]
         if grounds is not None:
             answer["graph"] = grounds.as_plain()
-        typer.echo(json.dumps(answer, ensure_ascii=False))
+        say_json(answer)
         return
     counts = run.manifest.get("counts", {})
     if "computed" in counts and asked:
@@ -40,8 +56,13 @@ def say_run(run: Run, *, as_json: bool, asked: bool = True) -> None:
             f"Asked {counts['items']:,} items ({counts['computed']:,} of {counts['queries']:,} queries computed now, "
             f"{counts['unscored']:,} unscored)."
         )
-    notes = [one_line(note) for note in run.manifest["design"].get("w_notes", ())]
-    for line in (*notes, *(f"  {n_items:,} unscored: {one_line(reason)}" for reason, n_items in _reasons(run))):
+    notes = reading_caveats(run.manifest)
+    notes += [one_line(note) for note in run.manifest["design"].get("w_notes", ())]
+    notes += [note for note in run.manifest.get("notes", ()) if NOT_SEEN in note]
+    for line in (
+        *notes,
+        *(f"  {n_items:,} unscored: {one_line(reason)}" for reason, n_items in _reasons(run.observations)),
+    ):
         say(line)
     precision = run.manifest.get("precision", {})
     for finding in run.findings:
@@ -82,10 +103,23 @@ def say_grounds(grounds: Grounds) -> None:
             say(f"  {GRANTED[row.holds]}: {row.claim} ({row.because})")
 
 
-def _reasons(run: Run) -> list[tuple[str, int]]:
-    """Why items of a run are unscored, each with how many are; the most frequent ones."""
-    if "unscored" not in run.observations:
+def _without_numbers(run: Run) -> dict[str, str]:
+    """Models that were asked and of which no result has a value, each with why."""
+    found = {}
+    for model, rows in run.observations.groupby(run.observations["model"].astype(str), sort=False):
+        own = [one for one in run.record.results if one.group.get("model") == model]
+        reasons = _reasons(rows)
+        if reasons and (rows["unscored"] != "").all():
+            found[str(model)] = reasons[0][0]
+        elif own and not any(math.isfinite(one.value) for one in own):
+            found[str(model)] = next((one.note.rstrip(".") for one in own if one.note), "no result has a value")
+    return found
+
+
+def _reasons(observations: pd.DataFrame) -> list[tuple[str, int]]:
+    """Why items are unscored, each with how many are; the most frequent ones."""
+    if "unscored" not in observations:
         return []
-    reasons = Counter(map(str, run.observations["unscored"]))
+    reasons = Counter(map(str, observations["unscored"]))
     reasons.pop("", None)
     return reasons.most_common(REASONS_SHOWN)

@@ -6,7 +6,6 @@ Knows options and what a terminal shows; simulates and draws nothing itself.
 from __future__ import annotations
 
 import csv
-import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undertow.cli.terminal import Json, one_line, progress_bar, say, say_table, stoppable, without_nan
+from undertow.cli.terminal import Json, one_line, progress_bar, say, say_json, say_table, stoppable, without_nan
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
@@ -130,7 +129,7 @@ def power(  # noqa: PLR0913 - an option each
     if out is not None:
         _write(_drawing(name, curves), out)
     if as_json:
-        typer.echo(json.dumps(without_nan(_plain(name, curves, given, shown)), ensure_ascii=False))
+        say_json(_plain(name, curves, given, shown))
     elif as_csv:
         writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
         writer.writeheader()

@@ -6,14 +6,13 @@ Knows options and what a terminal shows; decides nothing.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from undertow.cli.terminal import Json, say_table
+from undertow.cli.terminal import Json, say_json, say_table
 from undertow.types import UndertowError
 
 
@@ -41,8 +40,7 @@ def relate(
         for relation in relations
     ]
     if as_json:
-        plain = [[{k: None if v != v else v for k, v in row.items()} for row in table] for table in (rows, ranks)]  # noqa: PLR0124 - NaN
-        typer.echo(json.dumps({"models": plain[0], "relations": plain[1]}, ensure_ascii=False))
+        say_json({"models": rows, "relations": ranks})
         return
     say_table([{name: _rounded(cell) for name, cell in row.items()} for row in rows])
     say_table([{name: _rounded(cell) for name, cell in row.items()} for row in ranks])

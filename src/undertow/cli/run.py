@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from undertow.cli.options import About, Dtype, Graph, Out, Overwrite, Protocol, parameter, parameters_of
 from undertow.cli.outcome import say_run
-from undertow.cli.terminal import Json, one_line, progress_bar, say, stoppable
-from undertow.types import UndertowError
+from undertow.cli.terminal import Json, one_line, progress_bar, say, say_json, stoppable
 
 if TYPE_CHECKING:
     from undertow.scoring.ask import Estimate
@@ -160,17 +158,11 @@ def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
     with stoppable(), progress_bar(common.as_json) as progress:
         run = audit.run(probe, common.model, out=common.out, overwrite=common.overwrite, progress=progress, **asked)
     say_run(run, as_json=common.as_json)
-    counts = run.manifest["counts"]
-    if counts["items"] and counts["unscored"] == counts["items"]:
-        raise UndertowError(f"nothing was scored, for the reasons above; {run.folder} says what was asked")
 
 
 def _say_estimate(estimate: Estimate, *, as_json: bool) -> None:
     if as_json:
-        numbers = dataclasses.asdict(estimate)
-        if math.isnan(estimate.seconds):
-            numbers["seconds"] = None
-        typer.echo(json.dumps(numbers))
+        say_json(dataclasses.asdict(estimate))
         return
     say(
         f"{estimate.n_queries:,} queries, {estimate.n_distinct:,} of them different, {estimate.n_stored:,} answered already."

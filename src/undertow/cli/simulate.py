@@ -6,7 +6,6 @@ Knows options, what a terminal shows and which panels a figure of the papers has
 from __future__ import annotations
 
 import csv
-import json
 import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from undertow.cli.terminal import Json, progress_bar, say, say_table, stoppable, without_nan
+from undertow.cli.terminal import Json, progress_bar, say, say_json, say_table, stoppable, without_nan
 from undertow.types import UndertowError
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
             drawn = _drawn(models, _people(draws), seed, changed, bar)
         written = _write(drawn, out, papers=not file, note=_note(changed)) if out is not None else []
     if as_json:
-        typer.echo(json.dumps(_plain(drawn, written), ensure_ascii=False))
+        say_json(_plain(drawn, written))
         return
     say_table([row for one in drawn for row in _shown(one)])
     say(f"{drawn[0].result.n_draws:,} people drawn for each case, seed {seed}; brackets are 95% intervals.")
@@ -154,7 +153,7 @@ def _say_graphs(models: Mapping[str, Model], changed: Mapping[str, float], *, as
         for case, of_case in model.cases.items()
     ]
     if as_json:
-        typer.echo(json.dumps(rows, ensure_ascii=False))
+        say_json(rows)
         return
     for row in rows:
         # Of several, each line says in a comment of graphs whose it is, and can be read alone.

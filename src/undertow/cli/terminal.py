@@ -5,7 +5,6 @@ Knows nothing about models, audits or what is shown.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undertow.types import UndertowError
+from undertow.types import UndertowError, as_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,18 +95,24 @@ def without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def say_json(value: Any) -> None:
+    """A value on standard output, for machines; what is missing is null."""
+    typer.echo(as_json(without_nan(value), allow_nan=False))
+
+
 def say_list(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     """Rows as JSON, or as `say_table`."""
     if as_json:
-        typer.echo(json.dumps(rows, ensure_ascii=False))
+        say_json(rows)
     else:
         say_table(rows)
 
 
 def say_table(rows: list[dict[str, Any]]) -> None:
-    """Columns on a terminal; tabs elsewhere, so that nothing is cut."""
+    """Columns on a terminal; tabs elsewhere, so that nothing is cut. What is missing is an empty cell."""
     if not rows:
         return
+    rows = [{name: "" if without_nan(cell) is None else cell for name, cell in row.items()} for row in rows]
     if not sys.stdout.isatty():
         for row in [dict(zip(rows[0], rows[0], strict=True)), *rows]:
             say("\t".join(str(cell).replace("\t", r"\t") for cell in row.values()))

@@ -37,8 +37,8 @@ from undertow.comparing.verdicts import (
     fewest_clusters,
     unit_of_difference,
 )
-from undertow.probes.base import DamagedRunError, Evidence, Probe
-from undertow.records import Record
+from undertow.probes.base import Evidence, Probe
+from undertow.records import DamagedRunError, Record
 from undertow.types import Floats, Result, UndertowError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from undertow.probes.base import Design, Evidence, Probe
-from undertow.records import Record
+from undertow.probes.base import Evidence, Probe
+from undertow.records import Record, Said
 from undertow.types import LIKELIHOOD, PROMPT, UndertowError
 
 if TYPE_CHECKING:
@@ -95,7 +95,10 @@ def pair(baseline: Record, candidate: Record, probe: Probe, names: Names, matche
     for record, name in zip((baseline, candidate), names, strict=True):
         if record.observations.empty:
             raise UndertowError(f"{name}: the run has no items, so that nothing can be compared; run the audit again")
-    designs = [_design(record, probe, name) for record, name in zip((baseline, candidate), names, strict=True)]
+    designs = [
+        Said(record.manifest["design"], name, "its design")
+        for record, name in zip((baseline, candidate), names, strict=True)
+    ]
     models = matched or matched_models(baseline, candidate, names)
     _check_readouts(baseline.manifest, candidate.manifest, models, names)
     same_texts = True
@@ -149,17 +152,6 @@ def _check_audits(first: Mapping[str, Any], second: Mapping[str, Any], names: Na
     for name, of_first, of_second in _differing(_facts(first["design"]), _facts(second["design"])):
         why = f"{_spaced(name)} {_both(of_first, of_second)}"
         raise _refuse(names, why, "run one of them again as the other was")
-
-
-def _design(record: Record, probe: Probe, name: str) -> Design:
-    """What a run's design says, checked as where a run is measured anew.
-
-    Raises:
-        DamagedRunError: something of it is of another kind than it must be.
-    """
-    design = Design(record.manifest["design"], name)
-    design.check(probe.design(probe.Settings()))
-    return design
 
 
 def _facts(design: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from undertow.comparing.pairing import ANSWERED_BEFORE
-from undertow.probes.base import DamagedRunError, Evidence, Probe
-from undertow.records import CELLS
+from undertow.probes.base import Evidence, Probe
+from undertow.records import CELLS, DamagedRunError
 from undertow.types import Result
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ Knows run folders, comparisons and their words; measures nothing itself.
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from undertow.comparing.pairing import Matched, matchings, models_of
 from undertow.comparing.told import drawings, findings, notes_of, page_of, pair_name, strongest_first, told_of
 from undertow.comparing.verdicts import MARGIN, Margins, is_found, verdict
 from undertow.records import Kind, Record, check_place, csv_of, read_json, read_record, write_folder
-from undertow.types import Finding, Result, UndertowError, digest
+from undertow.types import Finding, Result, UndertowError, as_json, digest, on_one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,19 +80,15 @@ class Compared:
 
     def _repr_html_(self) -> str:
         """The strongest differences as a table, for notebooks."""
+        from html import escape
+
         import pandas as pd
 
         said = [finding.text for finding in self.findings if not finding.found]
-        rows = rows_of(self.comparisons)
+        rows = [{name: on_one_line(str(cell)) for name, cell in row.items()} for row in rows_of(self.comparisons)]
         table = pd.DataFrame(rows[:SHOWN_ROWS]).to_html(index=False, escape=True)
         more = f"<p>And {len(rows) - SHOWN_ROWS:,} more; see .table().</p>" if len(rows) > SHOWN_ROWS else ""
-        return f"<p>{_escaped(' '.join(said))}</p>{table}{more}"
-
-
-def _escaped(text: str) -> str:
-    from html import escape
-
-    return escape(text)
+        return f"<p>{escape(' '.join(said))}</p>{table}{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +380,7 @@ def _write(compared: Compared, folder: Path) -> Path:
         (draft / PAGE).write_text(_page(compared), encoding="utf-8")
         table = csv_of(compared.table())
         (draft / TABLE).write_text(_writable(table), encoding="utf-8", newline="")
-        text = json.dumps(plain_of(compared), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        text = as_json(plain_of(compared), indent=2, allow_nan=False) + "\n"
         (draft / JSON).write_text(_writable(text), encoding="utf-8")
 
     write_folder(folder, compared.of.key(compared.asked), fill, kind=COMPARISON)

@@ -26,7 +26,8 @@ from undertow.comparing.verdicts import (
     is_found,
     verdict,
 )
-from undertow.probes.base import Design, Evidence
+from undertow.probes.base import Evidence
+from undertow.records import Said
 from undertow.report.page import Page, PageFigure
 from undertow.report.telling import asked_of, beside_each_other
 from undertow.report.words import (
@@ -110,7 +111,7 @@ def told_of(comparison: Comparison) -> Told:
     run = comparison.runs[0]
     probe = probes.load(comparison.probe)
     both = [
-        Evidence(shared.observations, Design(of.manifest["design"], name))
+        Evidence(shared.observations, Said(of.manifest["design"], name, "its design"))
         for shared, of, name in zip(
             comparison.shared, comparison.runs, (comparison.baseline, comparison.candidate), strict=True
         )

@@ -6,7 +6,6 @@ Knows how questions are had from a probe and how a folder is written; each forma
 from __future__ import annotations
 
 import importlib
-import json
 import pkgutil
 import shlex
 import shutil
@@ -22,7 +21,7 @@ from undertow.challenge.reading import closest
 from undertow.exports.base import Asked, Exported, Format, Written
 from undertow.probes.base import EXACT, Sampling
 from undertow.sharing import DRAFT_PREFIX, draft_folder, locked
-from undertow.types import UndertowError, kind_of
+from undertow.types import UndertowError, as_json, kind_of
 
 __all__ = ["Exported", "asked_of", "export", "load", "names"]
 
@@ -165,9 +164,7 @@ def _write(chosen: Format, format_name: str, asked: Asked, folder: Path, *, over
             draft = beside / "export"
             draft.mkdir()
             written = chosen.write(asked, draft, folder.absolute())
-            (draft / MARK).write_text(
-                json.dumps(_marked(format_name, asked, written), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-            )
+            (draft / MARK).write_text(as_json(_marked(format_name, asked, written), indent=2) + "\n", encoding="utf-8")
             with locked(folder.absolute().parent):
                 _check_place(folder, overwrite=overwrite)  # it may be taken meanwhile
                 if folder.exists():

@@ -5,13 +5,14 @@ Knows the shape of an export; knows nothing about any one format, about models, 
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any, Protocol
 
-from undertow.types import Item
+from undertow.types import Item, on_one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,20 @@ class Format(Protocol):
         ...
 
 
+def in_markdown(text: str) -> str:
+    """A text within a line or cell of Markdown, shown as it is: it ends neither, and marks nothing."""
+    line = html.escape(on_one_line(text.strip()), quote=False)
+    marked = re.sub(r"([\\`*\[\]|#~]|(?<!\w)_|_(?!\w))", r"\\\1", line)
+    return re.sub(r"^(\d*)(?=[-+=.)])", r"\1\\", marked)
+
+
+def code(text: str) -> str:
+    """The same as code, between more backticks than stand in it."""
+    line = on_one_line(text)
+    ticks = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
+    return f"{ticks}{line}{ticks}" if len(ticks) == 1 else f"{ticks} {line} {ticks}"
+
+
 def named_files(options: Mapping[str, Any]) -> list[str]:
     """Files and folders that options name, alone or in a list with commas, where they exist."""
     texts = [value for value in options.values() if isinstance(value, str)]
@@ -112,6 +127,7 @@ class Exported:
             "named": ", ".join(self.names),
             "items": f"{self.n_items:,}",
         }
-        cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
-        steps = "".join(f"<pre>{escape(step)}</pre>" for step in self.next_steps)
+        shown = [(name, html.escape(on_one_line(text))) for name, text in rows.items()]
+        cells = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in shown)
+        steps = "".join(f"<pre>{html.escape(on_one_line(step))}</pre>" for step in self.next_steps)
         return f"<table>{cells}</table>{steps}"

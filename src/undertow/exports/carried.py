@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from undertow.exports.base import Asked
-from undertow.types import Blank, Generation, Item, Option
+from undertow.types import Blank, Generation, Item, Option, as_json
 
 COLUMN = "undertow"
 """The column that holds it."""
@@ -77,10 +77,11 @@ def carried_texts(asked: Asked) -> list[str]:
         "design": dict(asked.design),
         "n_items": len(asked.items),
     }
-    return [
-        json.dumps({**origin, "place": place, "item": _item_as_json(item)}, ensure_ascii=False)
-        for place, item in enumerate(asked.items)
-    ]
+    return [as_json({**origin, "place": place, "item": _item_as_json(item)}) for place, item in enumerate(asked.items)]
+
+
+LARGEST = 2**63 - 1
+"""Of whole numbers, as tables hold them."""
 
 
 def read_carried(text: str) -> Carried:
@@ -153,7 +154,7 @@ def _item_of(found: Mapping[str, Any]) -> Item:
         raise ValueError(f"it is of an unknown kind, {str(asked['kind'])[:40]!r}")
     factors = _of_type(found["factors"], dict)
     for name, level in factors.items():
-        if not isinstance(level, (str, int, float, bool)):
+        if not isinstance(level, (str, int, float, bool)) or (isinstance(level, int) and abs(level) > LARGEST):
             raise TypeError(f"factor {name!r} is {str(level)[:40]!r}")
     gold = found["gold"]
     return Item(

@@ -5,13 +5,12 @@ Knows the layout of such a folder, and whose texts the package's challenges hold
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from undertow.exports.base import Asked, Written, named_files
+from undertow.exports.base import Asked, Written, code, in_markdown, named_files
 from undertow.types import (
     BLANK,
     CHOICE,
@@ -26,6 +25,7 @@ from undertow.types import (
     Generation,
     Item,
     Query,
+    as_json,
     kind_of,
 )
 
@@ -95,7 +95,8 @@ def _licence(asked: Asked) -> tuple[str, str]:
     if files or asked.design.get("source") == "":
         return (
             "unknown",
-            f"The texts, or some of them, are from {', '.join(files) or 'a file'}: say whose they are before you pass them on.",
+            f"The texts, or some of them, are from {', '.join(map(in_markdown, files)) or 'a file'}: say whose they are before "
+            "you pass them on.",
         )
     if "winogender" in str(asked.options.get("challenge", "")):
         return (
@@ -118,14 +119,14 @@ def _card(asked: Asked, columns: Sequence[str]) -> str:
         "tags": ["bias", "underspecification", "undertow"],
         "size_categories": [_size(len(asked.items))],
     }
-    about = "\n".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in head.items())
+    about = "\n".join(f"{name}: {as_json(value)}" for name, value in head.items())
     rest = [name for name in columns if name not in (*FIRST, "cluster", "gold", "w_name", "w_index", "w_value", "w")]
     rows = [f"| {name} | {means} |" for name, means in COLUMNS.items() if name.split(",")[0] in columns]
-    rows += [f"| {', '.join(rest)} | factors of the design |"] if rest else []
+    rows += [f"| {', '.join(map(in_markdown, rest))} | factors of the design |"] if rest else []
     table = "\n".join(rows)
     words: Mapping[str, Sequence[str]] = asked.design.get("words", {})
-    groups = "; ".join(f"{group}: {', '.join(forms)}" for group, forms in words.items())
-    notes = "".join(f"- {note}\n" for note in asked.design.get("notes", []))
+    groups = "; ".join(f"{in_markdown(group)}: {', '.join(map(in_markdown, forms))}" for group, forms in words.items())
+    notes = "".join(f"- {in_markdown(note)}\n" for note in asked.design.get("notes", []))
     return f"""\
 ---
 {about}
@@ -136,7 +137,7 @@ configs:
     path: {DATA}
 ---
 
-# {title}
+# {in_markdown(title)}
 
 {len(asked.items):,} questions of the audit `{asked.probe}` of Undertow, as a run asks them. There is one split, `{SPLIT}`: it is for
 asking, and not for training.
@@ -151,13 +152,14 @@ asking, and not for training.
 
 {whose}
 
-Source: {asked.design.get("source") or "not told"}. SHA-256 of what is asked: `{asked.challenge_sha256}`. Export again: `{asked.command}`.
+Source: {in_markdown(asked.design.get("source") or "not told")}. SHA-256 of what is asked: `{asked.challenge_sha256}`.
+Export again: {code(asked.command)}.
 
 {notes}
 ## What they do not show
 
-The word groups are categories of words, often two genders and a neutral form. They are not categories of people: nobody's gender
-is measured with them, many are named by none of these words, and a model whose answers do not move is not thereby shown to be fair.
+The word groups are categories of words, not of people: nothing is measured with them of anybody (with pronouns: nobody's gender), many
+people are named by none of these words, and a model whose answers do not move is not thereby shown to be fair.
 """
 
 

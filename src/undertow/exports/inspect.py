@@ -6,15 +6,14 @@ that are named. Knows Inspect's files; Inspect itself is never imported. `inspec
 
 from __future__ import annotations
 
-import json
 import shlex
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from undertow.exports.base import Asked, Written
+from undertow.exports.base import Asked, Written, code, in_markdown
 from undertow.exports.carried import COLUMN, carried_texts
-from undertow.types import GENERATION, Generation, Item
+from undertow.types import GENERATION, Generation, Item, as_json
 
 SUMMARY = "a task of Inspect, which asks chat models by the prompts A, B and C"
 HOLDS = (GENERATION,)
@@ -29,7 +28,7 @@ NAMES = ("undertow_prompts",)
 def write(asked: Asked, draft: Path, folder: Path) -> Written:
     """The task, its prompts, and what to know of it."""
     rows = [_row(item, text) for item, text in zip(asked.items, carried_texts(asked), strict=True)]
-    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    lines = [as_json(row) for row in rows]
     (draft / DATA).write_text("\n".join([*lines, ""]), encoding="utf-8")
     code = resources.files("undertow.exports").joinpath("inspect_task.txt").read_text(encoding="utf-8")
     (draft / TASK).write_text(code, encoding="utf-8")
@@ -84,7 +83,7 @@ The second command writes the masses of a log as a table, and the third measures
         else ""
     )
     return f"""\
-# {asked.design.get("title", asked.probe)}, for Inspect
+# {in_markdown(asked.design.get("title", asked.probe))}, for Inspect
 
 {len(asked.items):,} prompts of the audit `{asked.probe}` of Undertow.
 
@@ -100,5 +99,5 @@ The second command writes the masses of a log as a table, and the third measures
 - The word groups are categories of words. They are not categories of people, and a model whose answers do not move is not
   thereby shown to be fair.
 
-Export again: `{asked.command}`. Source of the sentences: {asked.design.get("source") or "not told"}.
+Export again: {code(asked.command)}. Source of the sentences: {in_markdown(asked.design.get("source") or "not told")}.
 """

@@ -9,15 +9,14 @@ the harness's file formats; the harness itself is never imported.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from undertow.exports.base import Asked, Written
+from undertow.exports.base import Asked, Written, code, in_markdown
 from undertow.exports.carried import COLUMN, carried_texts
-from undertow.types import BLANK, Blank, Item
+from undertow.types import BLANK, Blank, Item, as_json
 
 SUMMARY = "tasks of lm-evaluation-harness, read by log-likelihood; undertow score reads their log"
 HOLDS = (BLANK,)
@@ -62,9 +61,7 @@ def _row(item: Item, carried: str) -> str:
         raise TypeError(f"{type(item.query).__name__} has no choices")
     context, choices = context_and_choices(item.query)
     groups = [option.group for option in item.query.options]
-    return json.dumps(
-        {"item": item.id, CONTEXT: context, CHOICES: choices, GROUPS: groups, COLUMN: carried}, ensure_ascii=False
-    )
+    return as_json({"item": item.id, CONTEXT: context, CHOICES: choices, GROUPS: groups, COLUMN: carried})
 
 
 def _task_names(abouts: Sequence[tuple[str, str]]) -> list[str]:
@@ -87,7 +84,7 @@ tag: {TAG}
 dataset_path: json
 dataset_kwargs:
   data_files:
-    test: {json.dumps(str(data), ensure_ascii=False)}
+    test: {as_json(str(data))}
 test_split: test
 output_type: multiple_choice
 doc_to_text: {CONTEXT}
@@ -106,10 +103,10 @@ metadata:
 
 def _readme(asked: Asked, tasks: Sequence[str], steps: Sequence[str]) -> str:
     first = asked.items[0].query
-    words = ", ".join(option.fills[0] for option in first.options) if isinstance(first, Blank) else ""
+    words = ", ".join(in_markdown(option.fills[0]) for option in first.options) if isinstance(first, Blank) else ""
     named = ", ".join(f"`{task}`" for task in tasks)
     return f"""\
-# {asked.design.get("title", asked.probe)}, for lm-evaluation-harness
+# {in_markdown(asked.design.get("title", asked.probe))}, for lm-evaluation-harness
 
 {len(asked.items):,} sentences of the audit `{asked.probe}` of Undertow, in {len(tasks)} task{"s" if tasks[1:] else ""}: {named}.
 
@@ -124,9 +121,9 @@ def _readme(asked: Asked, tasks: Sequence[str], steps: Sequence[str]) -> str:
 - Leave few-shot examples, chat templates and system instructions out: the sentences are read as they stand. `undertow score`
   refuses a log in which anything stood around them.
 - `--log_samples` is what is measured; the sample files hold all that is needed, wherever they are copied to.
-- If this folder is moved, change the path in the YAML files, or export again: `{asked.command}`.
+- If this folder is moved, change the path in the YAML files, or export again: {code(asked.command)}.
 - The word groups are categories of words. They are not categories of people, and a model whose answers do not move is not
   thereby shown to be fair.
 
-Source of the sentences: {asked.design.get("source") or "not told"}.
+Source of the sentences: {in_markdown(asked.design.get("source") or "not told")}.
 """

@@ -46,6 +46,7 @@ OF_OTHERS = (LOW, HIGH, MAGNITUDE_LOW, MAGNITUDE_HIGH, P, Q, DETECTABLE)
 """Numbers that say something of other sentences, which takes clusters enough."""
 NAMED_AT_MOST = 8
 """Names that a sentence lists before it stops."""
+CLASS, ALL = "description_class", "all"
 _NAMED: Mapping[str, str] = {
     LOW: "the low end of the 95% interval of",
     HIGH: "the high end of the 95% interval of",
@@ -457,6 +458,7 @@ def _matching(rule: Rule, among: Sequence[_Subject], run: str) -> tuple[list[_Su
     of_measure = [subject for subject in among if subject.result.measure == rule.measure]
     if not of_measure:
         return [], f"{run} has no {what}{closest(rule.measure, measures)}; it has {_listed(measures)}"
+    rule = _of_one_class(rule, of_measure)
     for key, wanted in rule.where.items():
         keys = dict.fromkeys(key for subject in of_measure for key in subject.group)
         if key not in keys:
@@ -477,6 +479,16 @@ def _matching(rule: Rule, among: Sequence[_Subject], run: str) -> tuple[list[_Su
                     f"{run} has no {rule.measure} with {key} {level!r} and the other levels of the rule together",
                 )
     return matching, ""
+
+
+def _of_one_class(rule: Rule, among: Sequence[_Subject]) -> Rule:
+    """A rule on all classes of task descriptions together is on the only one, where a run asked one; baselines are none."""
+    levels = {subject.group.get(CLASS, "") for subject in among}
+    classes = [level for level in levels if not level.startswith("(")]
+    wanted = rule.where.get(CLASS, ())
+    if ALL not in wanted or len(classes) != 1:
+        return rule
+    return replace(rule, where={**rule.where, CLASS: tuple(classes[0] if one == ALL else one for one in wanted)})
 
 
 def _where(rule: Rule, among: Sequence[_Subject]) -> list[_Subject]:

@@ -295,10 +295,11 @@ def _evidence(found: _Found, origin: Origin) -> Evidence:
         raise UndertowError(
             f"{found.first_file}: its questions do not say what {origin.probe} needs to know ({lacking[0]}); export and run the task again"
         )
-    _check_design(design, f"{found.first_file}: its questions' design")
+    _check_design(origin, f"{found.first_file}: its questions")
     frames, last = [], None
     for model, answered in found.answers.items():
         items, answers = _in_order(answered, _known(origin))
+        _check_factors(items, str(found.first_file))
         last = probe.observe(design, items, Scores(tuple(answers), LIKELIHOOD), model)
         frames.append(last.frame)
     if last is None:
@@ -308,30 +309,33 @@ def _evidence(found: _Found, origin: Origin) -> Evidence:
     return Evidence(pd.concat(frames, ignore_index=True), {**last.design, **more})
 
 
-def _check_design(design: Mapping[str, Any], where: str) -> None:
+def _check_design(origin: Origin, where: str) -> None:
     """Refuse a field that is not what every design of ours holds; names it."""
+    from undertow.run_schema import wrong_in_design
 
-    def is_texts(value: Any) -> bool:
-        return isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value)
+    design = origin.design
+    wrong = wrong_in_design(origin.probe, design)
+    if not wrong:
+        listed = [*design.get("words", ()), *(group for pair in design.get("gaps", ()) for group in pair)]
+        unknown = [group for group in listed if group not in design["groups"]]
+        wrong = f"design.groups lacks {unknown[0]!r}" if unknown else ""
+        if len(set(design["groups"])) < len(design["groups"]):
+            wrong = "design.groups has one twice"
+    if wrong:
+        raise UndertowError(f"{where} are damaged ({wrong}); export and run the task again")
 
-    def refuse(name: str) -> UndertowError:
-        return UndertowError(f"{where} has damaged {name} ({str(design[name])[:60]}); export and run the task again")
 
-    groups, words, gaps = design["groups"], design.get("words", {}), design.get("gaps", [])
-    if not is_texts(groups) or len(set(groups)) < len(groups):
-        raise refuse("groups")
-    covariates = design.get("covariates", {})
-    fits = {
-        "words": isinstance(words, Mapping) and all(one in groups and is_texts(fills) for one, fills in words.items()),
-        "gaps": isinstance(gaps, (list, tuple))
-        and all(is_texts(pair) and len(pair) == 2 and set(pair) <= set(groups) for pair in gaps),
-        "w_notes": is_texts(design.get("w_notes", [])),
-        "title": isinstance(design.get("title", ""), str),
-        "covariates": isinstance(covariates, Mapping) and all(isinstance(one, Mapping) for one in covariates.values()),
-    }
-    wrong = next((name for name, is_right in fits.items() if not is_right), None)
-    if wrong is not None:
-        raise refuse(wrong)
+def _check_factors(items: Sequence[Item], where: str) -> None:
+    """Refuse a question one of whose factors is of another kind than that of others."""
+    kinds: dict[str, type] = {}
+    for item in items:
+        for name, level in item.factors.items():
+            kind = float if type(level) is int else type(level)
+            if kinds.setdefault(name, kind) is not kind:
+                raise UndertowError(
+                    f"{where}: {name} of question {item.id!r} is {level!r}, of another kind than that of others; export and run the "
+                    "task again"
+                )
 
 
 def _in_order(

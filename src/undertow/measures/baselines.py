@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from undertow.measures.text_overlap import bleu_stats, meteor_scorer, token_f1
+from undertow.measures.text_overlap import bleu_stats, meteor_scorer, same_text, token_f1
 from undertow.measures.understanding import (
     ACCURACY,
     ALWAYS_YES,
@@ -142,9 +142,7 @@ class Baselines:
             pairs = [[(answer, right) for answer in some] for some, right in zip(given, gold, strict=True)]
             values[name, TOKEN_F1] = np.array([[100 * token_f1(*pair) for pair in some] for some in pairs])
             values[name, METEOR] = np.array([[100 * meteor(*pair) for pair in some] for some in pairs])
-            values[name, EXACT_MATCH] = np.array(
-                [[100.0 * (a.strip().casefold() == r.strip().casefold()) for a, r in some] for some in pairs]
-            )
+            values[name, EXACT_MATCH] = np.array([[100.0 * same_text(*pair) for pair in some] for some in pairs])
             flat = [pair for some in pairs for pair in some]
             statistics = bleu_stats([answer for answer, _ in flat], [right for _, right in flat])
             bleu[name] = statistics.reshape(len(pairs), -1, 10)

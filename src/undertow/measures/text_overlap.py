@@ -73,6 +73,14 @@ def token_f1(answer: str, reference: str) -> float:
     return 2 * (own & wanted).total() / (own.total() + wanted.total())
 
 
+def same_text(answer: str, reference: str) -> bool:
+    """Whether two texts are equal but for case, and for punctuation and white space around them.
+
+    Annotators set the end of a span before or behind the full stop.
+    """
+    return _bare(answer) == _bare(reference)
+
+
 def bleu_stats(answers: Sequence[str], references: Sequence[str]) -> Floats:
     """Sufficient statistics of BLEU-4 for each pair of texts, by sacrebleu (tokenizer 13a, case kept).
 
@@ -128,6 +136,12 @@ def meteor_scorer() -> Meteor:
         return float(single_meteor_score(words(reference), words(answer), stemmer=stems, wordnet=synonyms))
 
     return Meteor(score, f"METEOR by nltk {nltk.__version__}, {matches}")
+
+
+def _bare(text: str) -> str:
+    plain = text.strip().casefold()
+    kept = [at for at, letter in enumerate(plain) if unicodedata.category(letter)[0] not in "PZC"]
+    return plain[kept[0] : kept[-1] + 1] if kept else plain
 
 
 @cache

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.measures.text_overlap import Meteor, bleu_stats, meteor_scorer, token_f1
+from undertow.measures.text_overlap import Meteor, bleu_stats, meteor_scorer, same_text, token_f1
 from undertow.stats import FEWEST_CLUSTERS
 from undertow.stats.agreement import (
     FEWEST_FOR_PERCENTILES,
@@ -150,15 +150,18 @@ def _with_scores(frame: pd.DataFrame, task: str, *, whole: bool) -> tuple[pd.Dat
     """The table with a column for each score that an answer has by itself, in percent; statistics of BLEU by `_pair`."""
     gold, answers = frame["gold"].astype(str), frame["answer"].astype(str)
     known = frame["unscored"] == ""
-    same = answers.str.strip().str.casefold() == gold.str.strip().str.casefold()
-    columns: dict[str, Any] = {EXACT_MATCH: np.where(known, 100.0 * same, math.nan)}
     if task not in (EXTRACTION, REPHRASING):
-        return frame.assign(**columns), None
+        same = answers.str.strip().str.casefold() == gold.str.strip().str.casefold()
+        return frame.assign(**{EXACT_MATCH: np.where(known, 100.0 * same, math.nan)}), None
+    columns: dict[str, Any] = {}
     pairs = list(zip(answers, gold, strict=True))
     place = _places(list(dict.fromkeys(pairs)))
     at = np.array([place[pair] for pair in pairs], dtype=np.int64)
     # Whoever measures these texts many times has them scored once.
-    scores: dict[str, Callable[[str, str], float]] = {TOKEN_F1: kept(TOKEN_F1, lambda: cache(token_f1))}
+    scores: dict[str, Callable[[str, str], float]] = {
+        EXACT_MATCH: same_text,
+        TOKEN_F1: kept(TOKEN_F1, lambda: cache(token_f1)),
+    }
     if whole:
         scores[METEOR] = _meteor().score
     for name, score in scores.items():

@@ -83,7 +83,7 @@ def key_for(address: Address) -> str:
     key = os.environ.get(KEY_VARIABLE, "").strip()
     if not key and address.url == OPENAI_URL:
         raise UndertowError(
-            f"{address.host}: wants a key; set {KEY_VARIABLE}, or give --base-url for a server that wants none"
+            f"{address.host}: wants a key; set {KEY_VARIABLE}, or name a server without one: --base-url URL, in doctor --set base_url=URL"
         )
     if not all("!" <= letter <= "~" for letter in key):
         raise UndertowError(f"{KEY_VARIABLE} holds a letter or a space that no key has; set it again")

@@ -62,7 +62,7 @@ def opened(  # noqa: PLR0913 - what is loaded, how, and what becomes of it
 
     chosen = chosen_device(device)
     network, notes = load_network(card.name, weights, kind, trained_to, dtype=getattr(torch, card.dtype))
-    _check_tokens(card.name, network, tokenizer)
+    _check_tokens(card.name, network, tokenizer, from_gguf="gguf_file" in weights.options)
     network.weights_digest = fingerprint(network)
     network = network.eval().to(chosen)
     model: Any = opened_packed(network, lambda: wrap(network))
@@ -257,10 +257,15 @@ def _with_adapter(name: str, network: Any, folder: Path) -> Any:
     return adapted.merge_and_unload()
 
 
-def _check_tokens(name: str, network: Any, tokenizer: Any) -> None:
-    """Refuse a tokenizer with tokens that the network has no weights for."""
+def _check_tokens(name: str, network: Any, tokenizer: Any, *, from_gguf: bool) -> None:
+    """Refuse a tokenizer with tokens that the network has no weights for.
+
+    Transformers gives that of a GGUF file special tokens that the file lacks; no text is spelled with them.
+    """
     n_known = int(network.get_input_embeddings().weight.shape[0])
-    token, number = max(tokenizer.get_vocab().items(), key=lambda one: one[1])
+    unused = set(tokenizer.get_added_vocab()) if from_gguf else set()
+    found = {token: number for token, number in tokenizer.get_vocab().items() if token not in unused}
+    token, number = max(found.items(), key=lambda one: one[1])
     if number >= n_known:
         raise UndertowError(
             f"{name}: its tokenizer has the token {token!r} (number {number:,}), and the network has weights for {n_known:,} tokens; "

@@ -89,12 +89,9 @@ class Vocabulary:
                 )
             ids.append(tuple(token for token in tokens if token not in owner))
             owner |= dict.fromkeys(tokens, option.group)
-        for group in dict.fromkeys(option.group for option in options):
-            if group not in owner.values():
-                words = ", ".join(option.fills[0] for option in options if option.group == group)
-                return UnscorableError(
-                    f"no word of {group} is a single token, so none can be seen in the steps of an answer: {words}"
-                )
+        if not owner:
+            words = ", ".join(option.fills[0] for option in options)
+            return UnscorableError(f"no word is a single token, so none can be seen in the steps of an answer: {words}")
         return OptionTokens(tuple(ids))
 
     def _of_word(self, word: str) -> tuple[int, ...]:

@@ -646,7 +646,8 @@ def _named(given: OccupationSet, only: str) -> list[Occupation]:
     for name in names:
         if name.casefold() not in by_name:
             raise UndertowError(
-                f"--only {only!r}: {given.name} has no occupation {name!r}{closest(name, [one.name for one in given.occupations])}"
+                f"--only {only!r}: {given.name} has no occupation {name!r}{closest(name, [one.name for one in given.occupations])}; "
+                "`undertow challenge occupations` prints those of the package"
             )
     return [by_name[name.casefold()] for name in names] or list(given.occupations)
 

@@ -50,7 +50,7 @@ MOST_SHOTS = 100
 PROTOCOLS = (EXACT,)
 
 DOCUMENTS = {
-    "help": "Documents: undertow-statements, or a path: a table of your own, or CAD's full file, split file or folder."
+    "help": "Documents: undertow-statements, cad, or a path: a table of your own, or CAD's full file, split file or folder."
 }
 DESCRIPTIONS = {"help": "TOML file with classes of task descriptions of your own, beside the paper's."}
 
@@ -454,7 +454,7 @@ def _said(item: Item, answer: Answer, labels: Sequence[str]) -> dict[str, dict[s
     if labels == [YES, NO]:
         return {"": common | {"yes_percent": _share(nats)}}
     if not np.isfinite(nats).any():
-        why = answer.unscored or "the server does not show how probable each label is"
+        why = answer.unscored or "decoding exact: the server does not show how probable each label is"
         best = common | {"answer": "", "nats": math.nan, "unscored": why}
     else:
         at = int(np.nanargmax(nats))
@@ -502,6 +502,14 @@ def _check_numbers(settings: Any) -> None:
         number = getattr(settings, option, least)
         if not (math.isfinite(number) and number >= least):
             raise UndertowError(f"--{option.replace('_', '-')} {number}: give {least} or more")
+    if SAMPLINGS[1] in getattr(settings, "sampling", "") and not any(_numbers(settings.shots)):
+        raise UndertowError(
+            f"--sampling {settings.sampling} says how examples are drawn, and there are none; add --shots 5, or leave --sampling out"
+        )
+    if getattr(settings, "temperature", 1) == 0 and settings.top_k != WrittenSettings().top_k:
+        raise UndertowError(
+            f"--top-k {settings.top_k}: at temperature 0 nothing is drawn; add --temperature 0.7, or leave --top-k out"
+        )
 
 
 def _check_labels(name: str, labels: Sequence[str]) -> None:

@@ -47,6 +47,8 @@ WORDINGS_SHOWN = 5
 HABIT = 90.0
 """Percent of all texts that are answered alike, above which it is told."""
 CONFUSIONS = 6
+PAPER = "Bauer et al. 2022"
+"""Whose tables the page lays out."""
 TITLES = {
     "accuracy": "Accuracy",
     "f1": "F1 of Yes",
@@ -63,7 +65,7 @@ MEANINGS = {
     "accuracy": "texts that were answered rightly",
     "f1": "harmonic mean of precision and recall of the answer Yes",
     "f1_macro": "F1 of each label, averaged over the labels that occur",
-    "exact_match": "answers that are the right one, whole and with nothing else, but for case",
+    "exact_match": "answers that are the right one, whole and with nothing else, but for case (and, of a text, punctuation around it)",
     "token_f1": "words that answer and right answer have in common, as the harmonic mean of precision and recall",
     "bleu4": "n-grams of 1 to 4 words in common, over all texts together, by sacrebleu",
     "meteor": "words in common, their stems and synonyms where WordNet is there, and their order",
@@ -227,27 +229,28 @@ class Telling:
         from undertow.measures.understanding import scored
 
         settings = scored(evidence.frame, evidence.design, whole=False)
-        for sampling, decoding in self._pictured(results):
-            yield from self._draw_wordings(evidence.frame, settings, results, (sampling, decoding))
+        for samplings, decoding in self._pictured(results):
+            yield from self._draw_wordings(evidence.frame, settings, results, (samplings, decoding))
         if evidence.design["labels"]:
             yield from _draw_confusions(settings, list(evidence.design["labels"]), evidence.frame)
 
-    def _pictured(self, results: Sequence[Result]) -> list[tuple[str, str]]:
-        """Samplings (of prompts with examples, where there are any) and decodings."""
+    def _pictured(self, results: Sequence[Result]) -> list[tuple[tuple[str, ...], str]]:
+        """Samplings that stand in one figure, and decodings; prompts without examples stand beside those with, unless of several kinds."""
         keys = dict.fromkeys(
             (result.group["sampling"], result.group["decoding"])
             for result in results
             if result.measure == self.first_measure and result.group["shots"] != ""
         )
-        with_shots = [key for key in keys if key[0] != NO_SHOTS]
-        return with_shots or list(keys)
+        samplings = tuple(dict.fromkeys(key[0] for key in keys))
+        together = [samplings] if len({*samplings} - {NO_SHOTS}) <= 1 else [(one,) for one in samplings]
+        return [(some, decoding) for some in together for decoding in dict.fromkeys(key[1] for key in keys)]
 
     def _draw_wordings(
         self,
         frame: pd.DataFrame,
         settings: Mapping[tuple[str, ...], Any],
         results: Sequence[Result],
-        of: tuple[str, str],
+        of: tuple[tuple[str, ...], str],
     ) -> Iterator[Drawing]:
         import pandas as pd
 
@@ -255,7 +258,7 @@ class Telling:
         from undertow.measures.wording_effects import levels_of, slot_table
         from undertow.report.sensitivity import draw_sensitivity, draw_slots
 
-        chosen = {key: one for key, one in settings.items() if key[3] == of[1] and key[2] in (of[0], NO_SHOTS)}
+        chosen = {key: one for key, one in settings.items() if key[3] == of[1] and key[2] in of[0]}
         telling_slot = _telling_slots(results, of)
         rows = []
         for key, answers in chosen.items():
@@ -276,13 +279,15 @@ class Telling:
         points = pd.DataFrame(rows)
         if points.empty or not points["score"].notna().any():
             return
-        about = ", ".join(part for part in of if part != NO_SHOTS)
+        about = _drawn_how(of[0], of[1])
         yield from draw_sensitivity(
             points, TITLES[self.first_measure], "percent", about, "the best answer without a model"
         )
-        effects = _effects_table(slot_table(frame, chosen, self.first_measure), results, self.first_measure)
-        if not effects.empty and effects["mean"].notna().any():
-            yield from draw_slots(effects, TITLES[self.first_measure], "percent", about)
+        for sampling in of[0]:
+            of_sampling = {key: one for key, one in chosen.items() if key[2] == sampling}
+            effects = _effects_table(slot_table(frame, of_sampling, self.first_measure), results, self.first_measure)
+            if not effects.empty and effects["mean"].notna().any():
+                yield from draw_slots(effects, TITLES[self.first_measure], "percent", _drawn_how([sampling], of[1]))
 
     # Tables.
 
@@ -358,7 +363,9 @@ class Telling:
         told = [one for one in scores if one.group["shots"] != ""]
         without = [one for one in scores if one.group["shots"] == ""]
         for model in dict.fromkeys(one.group["model"] for one in told):
-            for decoding in dict.fromkeys(one.group["decoding"] for one in told):
+            decodings = dict.fromkeys(one.group["decoding"] for one in told if one.group["model"] == model)
+            known = {one.group["decoding"] for one in told if one.group["model"] == model and math.isfinite(one.value)}
+            for decoding in [one for one in decodings if one in known or not known]:
                 some = [one for one in told if one.group["model"] == model and one.group["decoding"] == decoding]
                 where = f"{model}, {decoding}"
                 if self.task == IDENTIFICATION:
@@ -519,12 +526,17 @@ def _baseline(results: Sequence[Result], measure: str) -> float:
     return max((value for value in values if math.isfinite(value)), default=math.nan)
 
 
-def _telling_slots(results: Sequence[Result], of: tuple[str, str]) -> dict[str, str]:
+def _drawn_how(samplings: Sequence[str], decoding: str) -> str:
+    """How examples were drawn, where there are any, and how answers were decoded."""
+    return ", ".join([*(f"{one} examples" for one in samplings if one != NO_SHOTS), decoding])
+
+
+def _telling_slots(results: Sequence[Result], of: tuple[Sequence[str], str]) -> dict[str, str]:
     """The slot of each class that has the largest share of the variance of its wordings."""
     shares: dict[str, dict[str, list[float]]] = {}
     for one in results:
         source = one.group.get("source", "")
-        same = one.group.get("decoding") == of[1] and one.group.get("sampling") in (of[0], NO_SHOTS)
+        same = one.group.get("decoding") == of[1] and one.group.get("sampling") in of[0]
         if one.measure == "share_of_variance" and source.startswith("slot ") and same and math.isfinite(one.value):
             of_class = shares.setdefault(one.group["description_class"], {})
             of_class.setdefault(source.removeprefix("slot "), []).append(one.value)
@@ -625,7 +637,8 @@ def _by_shots(results: Sequence[Result]) -> list[tuple[str, str]]:
 
 
 def _head(shots: tuple[str, str]) -> str:
-    return shots[0] if shots[1] in (NO_SHOTS, "random") else f"{shots[0]} ({shots[1]})"
+    examples = f"{shots[0]} example{'s' if shots[0] != '1' else ''}"
+    return examples if shots[1] in (NO_SHOTS, "random") else f"{examples}, {shots[1]}"
 
 
 def _by_class_table(results: Sequence[Result], without: Sequence[Result], of: tuple[Sequence[str], str, str]) -> Shown:
@@ -646,10 +659,10 @@ def _by_class_table(results: Sequence[Result], without: Sequence[Result], of: tu
         for one in sorted(without, key=lambda one: one.group["description_class"])
     ]
     return Shown(
-        f"By class of task description, as {paper} of the paper: {where}",
+        f"By class of task description, as {paper} of {PAPER}: {where}",
         ["class", "measure", *map(_head, columns)],
         rows,
-        "Mean ± standard deviation over wordings and draws of examples, in percent; columns are numbers of examples.",
+        "Mean ± standard deviation over wordings and draws of examples, in percent.",
     )
 
 
@@ -667,10 +680,10 @@ def _by_decoding_table(results: Sequence[Result], model: str) -> Iterator[Shown]
     ]
     if some:
         yield Shown(
-            f"By decoding, statement descriptions, as Table 5 of the paper: {model}",
+            f"By decoding, statement descriptions, as Table 5 of {PAPER}: {model}",
             ["decoding", "measure", *map(_head, columns)],
             rows,
-            "Mean ± standard deviation over wordings and draws of examples, in percent; columns are numbers of examples.",
+            "Mean ± standard deviation over wordings and draws of examples, in percent.",
         )
 
 
@@ -712,7 +725,7 @@ def _by_dimension_tables(
             for name in dimensions
         ]
         yield Shown(
-            f"Without examples, as Table 9 of the paper: {where}",
+            f"Without examples, as Table 9 of {PAPER}: {where}",
             ["dimension", *classes, "of all answers"],
             rows,
             f"{about} Of all answers: how many of those that are scored named the dimension, whatever was right.",
@@ -725,8 +738,8 @@ def _by_dimension_tables(
             for kind in classes
         ]
         if shots:
-            title = f"With {sampling} examples, as Table {paper} of the paper: {where}"
-            yield Shown(title, ["dimension", "class", *shots], rows, f"{about} Columns are numbers of examples.")
+            title = f"With {sampling} examples, as Table {paper} of {PAPER}: {where}"
+            yield Shown(title, ["dimension", "class", *(_head((n, "random")) for n in shots)], rows, about)
 
 
 def _examples(frame: pd.DataFrame, *, written: bool) -> Iterator[Shown]:

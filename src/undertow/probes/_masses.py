@@ -100,7 +100,7 @@ def _bounded(query: Query, answer: Answer, groups: Sequence[str], row: Mapping[s
 def masses_percent(
     query: Blank | Generation, answer: Answer, groups: Sequence[str], *, shared: bool = True
 ) -> dict[str, float]:
-    """Mass of each group in percent; NaN where unscored.
+    """Mass of each group in percent; NaN where unscored, and of a group none of whose words can be seen.
 
     Args:
         query: what was asked.
@@ -113,7 +113,11 @@ def masses_percent(
         return dict.fromkeys(groups, math.nan)
     percent = options_percent(np.array(answer.logprobs_nats), shared=shared)
     of_group = np.array([option.group for option in query.options])
-    return {group: float(percent[of_group == group].sum()) for group in groups}
+    unseen = np.isnan(answer.logprobs_nats)
+    return {
+        group: math.nan if unseen[own].any() and unseen[own].all() else float(percent[own].sum())
+        for group, own in ((group, of_group == group) for group in groups)
+    }
 
 
 def options_percent(logprobs_nats: Floats, *, shared: bool) -> Floats:

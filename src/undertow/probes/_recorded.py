@@ -19,13 +19,14 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO, overload
 
 import numpy as np
 import pandas as pd
 
-from undertow.challenge.reading import repeated
+from undertow.challenge.reading import repeated, separator
 from undertow.challenge.sentences import BOUNDS, KNOWN_FACTORS, TAKEN
 from undertow.outside import TooLargeError, first_line, is_plain_file, json_of, parquet_table
 from undertow.probes._recorded_lists import axis_of
@@ -296,9 +297,9 @@ class _Places(Sequence[str]):
 
 def _read_lines(path: Path) -> Table:
     """CSV or TSV, with the line that each row ends on; empty lines are skipped and counted."""
-    separator = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
+    tabbed = path.name.removesuffix(".gz").endswith(".tsv")
     with open_text(path) as file:
-        rows = rows_of(path, file, delimiter=separator)
+        rows = rows_of(path, file, **({"delimiter": "\t"} if tabbed else {}))
         _, header = next(rows, (0, []))
         _check_header(path, header)
         found, lines = Columns(header), array("I")
@@ -322,7 +323,8 @@ def rows_of(path: Path, file: TextIO, **how: Any) -> Iterator[tuple[int, list[st
         UndertowError: it has more columns, lines or cells than are read, or a row without end; csv.Error: it is no such table.
     """
     lines = _Lines(path, file)
-    reader = csv.reader(lines, strict=True, **how)
+    first = next(iter(lines), "")
+    reader = csv.reader(chain([first], lines), strict=True, **({"delimiter": separator(first)} | how))
     n_cells = 0
     for row in reader:
         lines.n_signs = 0

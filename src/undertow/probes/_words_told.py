@@ -348,7 +348,9 @@ def words_shown(evidence: Evidence) -> list[Shown]:
 
 
 def _cell(value: Any) -> str:
-    return f"{value:.0f}" if isinstance(value, float) and math.isfinite(value) else str(value)
+    if value is None or value != value:  # noqa: PLR0124 - NaN
+        return "–"
+    return f"{value:.0f}" if isinstance(value, float) else str(value)
 
 
 def _interval(row: Mapping[Any, Any], name: str, *, signed: bool) -> str:

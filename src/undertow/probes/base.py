@@ -5,12 +5,12 @@ Knows the shape of an audit; knows nothing about models, scoring or files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from undertow.types import Finding, Item, Result, Scores, Told, UndertowError
+from undertow.types import Finding, Item, Result, Scores, Told
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,102 +35,6 @@ class Evidence:
 
     frame: pd.DataFrame
     design: Mapping[str, Any]
-
-
-class DamagedRunError(UndertowError):
-    """A run does not hold what its audit needs, or holds something else."""
-
-
-class Design(dict[str, Any]):
-    """The design of a run that was read from a folder, where it may lack what the measures need, or hold something else.
-
-    Raises:
-        DamagedRunError: when something is asked for that it lacks; and by `check`, when something is of another kind than it must be.
-    """
-
-    def __init__(self, held: Mapping[str, Any], where: str) -> None:
-        super().__init__(held)
-        self._where = where
-
-    def __missing__(self, name: str) -> Any:
-        raise DamagedRunError(f"{self._where}: is damaged (its design does not say {name}); run the audit again")
-
-    def check(self, example: Mapping[str, Any]) -> None:
-        """Refuse what is of another kind than in the audit's own design; what an older or newer one says more or less, may be."""
-        for name, value in self.items():
-            is_right = OF_MODELS.get(name, _is_anything)(value)
-            if not is_right or (name in example and not _is_alike(value, example[name])):
-                raise DamagedRunError(
-                    f"{self._where}: is damaged ({name} of its design is of another kind); run the audit again"
-                )
-
-
-def _is_anything(_: Any) -> bool:
-    return True
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(map(_is_text, value.values()))
-
-
-def _are_tables(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(one, Mapping) for one in value.values())
-
-
-def _are_counts(value: Any) -> bool:
-    return _are_tables(value) and all(type(n) is int for counts in value.values() for n in counts.values())
-
-
-def _are_controls(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(rows, list) and all(map(_is_control, rows)) for rows in value.values()
-    )
-
-
-def _is_control(row: Any) -> bool:
-    """Whether it says what was asked, and which percentage went to no option, or nothing of that."""
-    if not isinstance(row, Mapping) or not all(_is_text(row.get(name)) for name in ("prompt", "text", "unscored")):
-        return False
-    percent = row.get("unclaimed", "")
-    return percent is None or type(percent) in (int, float)
-
-
-OF_MODELS: Mapping[str, Callable[[Any], bool]] = {
-    "readout": _is_text,
-    "readouts": _are_texts,
-    "models": _are_tables,
-    "controls": _are_controls,
-    "tokens_of_word": _are_counts,
-}
-"""What asking adds to a design, which no audit's own has: of each model, what is known of it and how it was read."""
-
-
-def _is_alike(value: Any, example: Any) -> bool:
-    """Whether a value has the types of another, as far as that one tells: an empty list says nothing of what may be in one."""
-    if value is None or example is None:
-        return True
-    if isinstance(example, (list, tuple)):
-        of_one = len({type(one) for one in example}) == 1 and all(map(bool, example))
-        if not isinstance(value, (list, tuple)) or not of_one:
-            return isinstance(value, (list, tuple))
-        return all(_is_alike(one, example[0]) and one is not None and _is_as_long(one, example[0]) for one in value)
-    if isinstance(example, Mapping):
-        first = next(iter(example.values()), None)
-        of_one = len({type(one) for one in example.values()}) == 1
-        return isinstance(value, Mapping) and (not of_one or all(_is_alike(one, first) for one in value.values()))
-    numbers = (int, float)
-    if isinstance(example, numbers) and not isinstance(example, bool):
-        return isinstance(value, numbers) and not isinstance(value, bool)
-    return type(value) is type(example)
-
-
-def _is_as_long(value: Any, example: Any) -> bool:
-    """Of lists within lists, as pairs are."""
-    return not isinstance(example, (list, tuple)) or len(value) == len(example)
 
 
 @dataclass(frozen=True, slots=True)

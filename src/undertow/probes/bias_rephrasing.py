@@ -24,7 +24,10 @@ class Settings(WrittenSettings):
     rephrasings: str = field(
         default="", metadata={"help": "Table of rephrase pairs (span, rephrasing) for documents that have none."}
     )
-    decoding: str = field(default=FREE, metadata={"help": "What answers may consist of: unconstrained, document."})
+    decoding: str = field(
+        default=FREE,
+        metadata={"help": "What answers may consist of: unconstrained, document, span, span-exact; comma-separated."},
+    )
 
 
 _task, _telling = Task(REPHRASING), Telling(REPHRASING)

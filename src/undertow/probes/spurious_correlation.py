@@ -203,7 +203,7 @@ def _challenge(settings: Settings) -> challenge.ChallengeSet:
     if settings.options:
         raise UndertowError(f"challenge {settings.challenge!r} has word groups of its own; leave --options out")
     challenge.check_scale(settings.w_scale, "--w-scale")
-    return challenge.load(settings.challenge, settings.words, settings.w_scale)
+    return challenge.load(settings.challenge, settings.words, settings.w_scale, challenge.SUMMARIES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from undertow.report.words import (
     significant_decimals,
     spaced,
 )
-from undertow.types import Check, Finding, Matrix, Result, Shown
+from undertow.types import Check, Finding, Matrix, Result, Shown, on_one_line
 
 FOUND_BELOW_Q = 0.05
 UNFOLDED_FINDINGS = 10
@@ -50,8 +50,6 @@ FAILURE_STEPS_PERCENT = (5.0, 20.0, 50.0)
 """Where a check that fails more often than this gets a stronger colour."""
 MOST_TOLD_RESULTS = 8
 """Of what a finding tells; the others are in the tables."""
-_UNSHOWN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufdd0-\ufdef\ufffe\uffff]")
-"""What HTML has no place for: a browser would drop it, or read something else."""
 _TALL = 1.2
 """A figure higher than this many times its width gets a printed page of its own."""
 _SVG_SIZE = re.compile(r'<svg\b[^>]*\bviewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"')
@@ -277,7 +275,9 @@ def render_page(page: Page) -> str:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_on_its_line,
     )
+    environment.filters["lines"] = _Lines
     script = _packaged("page.js").strip()
     shared = _shared_group(page.results)
     tables = [_table(results, shared, page) for results in _by_measure(page.results)]
@@ -287,7 +287,7 @@ def render_page(page: Page) -> str:
         [_told(finding, page, shared, names) for finding in _strongest_first(page.findings, found=found)]
         for found in (True, False)
     )
-    html = environment.get_template("page.html.j2").render(
+    return environment.get_template("page.html.j2").render(
         page=page,
         contents=_contents(page),
         ranked=_ranked(page.findings),
@@ -308,8 +308,19 @@ def render_page(page: Page) -> str:
         script=Markup(script),  # noqa: S704 - a file of this package, and no text of a run
         script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-    # A path can hold bytes that are no text (lone surrogates); the page must still be writable as UTF-8.
-    return _UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", html).encode("utf-8", "replace").decode()
+
+
+class _Lines(str):
+    """A text whose lines are kept, as within a box of its own."""
+
+    __slots__ = ()
+
+
+def _on_its_line(value: object) -> object:
+    """What a run says may hold line ends, signs that HTML has no place for, and bytes that are no text."""
+    if isinstance(value, _Lines):
+        return "\n".join(map(on_one_line, value.split("\n")))
+    return on_one_line(value) if type(value) is str else value
 
 
 def _packaged(name: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow.records import Record, csv_of
 from undertow.report.page import Page, PageFigure, PageGrounds, PagePrecision, render_page
-from undertow.report.words import NOTES, number
+from undertow.report.words import NOTES, number, reading_caveats
 from undertow.types import Finding, Result, Told
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def tell_run(  # noqa: PLR0913 - each is a part of the page
         asked=told.asked,
         examples=told.examples,
         asked_of=_card(record.manifest),
-        notes=[*told.notes, *(NOTES if told.of_words else NOTES[:1])],
+        notes=[*reading_caveats(record.manifest), *told.notes, *(NOTES if told.of_words else NOTES[:1])],
         command=str(record.manifest["command"]),
         python=str(record.manifest["python"]),
         provenance=_provenance(record.manifest),

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
+from typing import Any
 
-from undertow.types import MAX_DECIMALS, Result, interval_in_words
+from undertow.types import MAX_DECIMALS, Result, UndertowError, interval_in_words
 
 MINUS = "\N{MINUS SIGN}"
 MISSING = "\N{EN DASH}"
@@ -31,11 +32,31 @@ NOTES = (
     "Unclaimed is the probability that went to none of the listed words. It is large by nature where a model would rather go on with "
     "other words, such as *the*: compare it with that of sentences that decide their answer, where these were asked. What stands above "
     "theirs was not taken up, and the shares of the listed words are shares of little.",
-    "The word groups are categories of words, often two genders and a neutral form. They are not categories of "
-    "people: nobody's gender is measured here, many are named by none of these words, and a model whose answers do "
-    "not move is not thereby shown to be fair.",
+    "The word groups are categories of words, not of people: nothing is measured here of anybody (of pronouns: nobody's gender), "
+    "many people are named by none of these words, and a model whose answers do not move is not thereby shown to be fair.",
 )
 """What every audit of this kind rests on, and what it does not show; a probe adds what is its own."""
+
+
+def reading_caveats(manifest: Mapping[str, Any]) -> list[str]:
+    """A sentence for each model of a run that errs in a sentence which decides its answer; none where they were not asked.
+
+    Raises:
+        UndertowError: the manifest's entry is damaged.
+    """
+    caveats = []
+    held = manifest.get("reading", {})
+    for model, counts in held.items() if isinstance(held, Mapping) else [("", held)]:
+        right, of = (counts.get(name) if isinstance(counts, Mapping) else None for name in ("right", "of"))
+        if type(right) is not int or type(of) is not int or not 0 <= right <= of:
+            raise UndertowError("manifest.json: is damaged (its reading is of another kind); run the audit again")
+        if right < of:
+            caveats.append(
+                f"{model}: gets {right} of {of} sentences right that decide between she and he, as a model that does not read might "
+                "(chance gives half). Check it with undertow doctor before you read anything into its numbers."
+            )
+    return caveats
+
 
 GROUP_KEYS = {
     "model": "model",

@@ -36,6 +36,7 @@ from undertow.scoring.store import AnswerStore, DamagedError
 from undertow.types import (
     BLANK,
     CONTINUATIONS,
+    NOT_SEEN,
     PROMPT,
     Answer,
     Blank,
@@ -260,7 +261,7 @@ def ask(  # noqa: PLR0913 - what is asked of whom, and where
     given = answers | lost
     unseen = _never_seen(distinct, answers)
     if unseen:
-        notes = (*notes, f"not seen in answers to prompts, since they are several tokens: {', '.join(unseen)}")
+        notes = (*notes, f"{NOT_SEEN}: {', '.join(unseen)}")
     readout = found.card.readout if any(isinstance(query, (Blank, Continuations)) for query in queries) else PROMPT
     return Asked(
         scores=Scores(tuple(given[digest] for digest in digests), readout),

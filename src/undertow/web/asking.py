@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from undertow import challenge, models
+from undertow import challenge, models, probes
 from undertow.models.base import Found, Request
 from undertow.types import Item, UndertowError
 from undertow.web.sentence import SHOWN_BLANK, Pattern, read_sentence, read_values
@@ -59,9 +59,10 @@ class Preset:
         return self.spectrum.values
 
 
-def presets() -> list[Preset]:
-    """Dates, countries and subreddits of the papers, with a sentence each."""
-    dates, places, subreddits = map(challenge.spectrum, ("date", "place", "subreddit"))
+def presets(audit: str) -> list[Preset]:
+    """Dates of an audit's own range, countries and subreddits of the papers, with a sentence each."""
+    dates = challenge.Dates(probes.load(audit).Settings().date_start).spectrum()
+    places, subreddits = map(challenge.spectrum, ("place", "subreddit"))
     return [
         Preset(
             "Dates",
@@ -243,10 +244,9 @@ def listed(values: tuple[str, ...]) -> challenge.Spectrum:
     Raises:
         UndertowError: two values are one number.
     """
-    for name in ("date", "place", "subreddit"):
-        known = challenge.spectrum(name)
+    for known in (*presets(DRIFT), *presets(SPECIFICATION)):
         if known.values == values:
-            return replace(known, name=LIST_NAME)
+            return replace(known.spectrum, name=LIST_NAME)
     return challenge.Listed(LIST_NAME, values, "The list of values").spectrum()
 
 

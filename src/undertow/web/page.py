@@ -44,7 +44,7 @@ MOST_EVENTS = 32
 LOOK_S = 0.15
 """Between two looks at how far a piece of work is."""
 _OWN = "My own"
-_NO_ANSWER = "There is no answer yet: press Ask the model."
+_NO_ANSWER = "The model's answer will stand here."
 _STYLE = """
 .undertow-problem textarea { border: 2px solid #b3261e !important; font-weight: 600; }
 .undertow-meaning textarea { font-size: 1.1rem !important; font-weight: 600; }
@@ -307,7 +307,7 @@ class _AskTab:
 
     def __init__(self, page: Page, audit: str) -> None:
         self._page, self._audit = page, audit
-        self._presets = presets()
+        self._presets = presets(audit)
         self._course = _Course(page, _NO_ANSWER, "Stopping after what the model reads now ...")
 
     def build(self) -> None:

@@ -1,0 +1,243 @@
+"""What the fields of a run folder's JSON files hold, so that a damaged one is refused by name.
+
+Knows the fields that are read; others may hold anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
+
+LARGEST = 2**63 - 1
+SHOWN_LETTERS = 60
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Number = Annotated[float, Field(ge=-1e300, le=1e300)]
+Texts = list[str]
+Fact = str | bool | Number | None
+Facts = dict[str, Fact]
+strict = with_config(ConfigDict(strict=True))
+
+
+@strict
+class Card(TypedDict):
+    """A model card."""
+
+    name: str
+    family: str
+    source: str
+    revision: str
+    dtype: str
+    readout: str
+
+
+@strict
+class Part(TypedDict):
+    """One of several models."""
+
+    name: str
+    card: Card
+    facts: Facts
+    readout: str
+    counts: dict[str, Count]
+    notes: Texts
+
+
+@strict
+class Control(TypedDict):
+    """A sentence that decides its answer."""
+
+    prompt: str
+    text: str
+    unscored: str
+    unclaimed: Number | None
+
+
+@strict
+class Covariate(TypedDict, total=False):
+    """One W list."""
+
+    order: str
+    scale: str
+    unit: str
+    uneven: bool
+
+
+@strict
+class Graph(TypedDict):
+    """The causal graph that findings are read under."""
+
+    name: str
+    title: str
+    source: str
+    text: str
+
+
+@strict
+class Precision(TypedDict, total=False):
+    """What reduced precision costs."""
+
+    models: list[dict[str, Any]]
+    said: Texts
+
+
+@strict
+class AnyDesign(TypedDict, total=False):
+    """What asking adds to the design of every audit."""
+
+    protocol: str
+    w_notes: Texts
+    unable: Texts
+    words: dict[str, Texts]
+    prompts: dict[str, str]
+    prompt_masks: dict[str, Any]
+    readout: str
+    readouts: dict[str, str]
+    models: dict[str, Facts]
+    controls: dict[str, list[Control]]
+    tokens_of_word: dict[str, dict[str, Count]]
+
+
+@strict
+class WordDesign(AnyDesign, total=False):
+    """Of an audit of word groups."""
+
+    groups: Annotated[Texts, Field(min_length=1)]
+    gaps: list[Annotated[Texts, Field(min_length=2, max_length=2)]]
+    title: str
+    source: str
+    normalised: bool
+    notes: Texts
+    covariates: dict[str, Covariate]
+    inject: str
+    ends: Annotated[int, Field(ge=1, le=LARGEST)]
+    threshold: Number
+
+
+@strict
+class TextDesign(AnyDesign, total=False):
+    """Of an audit of bias in text."""
+
+    task: Literal["bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing"]
+    labels: Texts
+    title: str
+    source: str
+    document_notes: Texts
+    documents_sha256: str
+    sampled: bool
+
+
+@strict
+class ChecklistDesign(AnyDesign, total=False):
+    """Of the occupation checklist."""
+
+    margin: Number
+    greedy: bool
+    reading: str
+    title: str
+    source: str
+    notes: Texts
+    female_percent: dict[str, Number]
+    attributes: dict[str, Texts]
+    questions: str
+
+
+@strict
+class Manifest(TypedDict):
+    """What every manifest holds, and what many do."""
+
+    schema_version: Annotated[int, Field(ge=1, le=LARGEST)]
+    probe: str
+    model: str
+    design: dict[str, Any]
+    run_key: str
+    asked_key: str
+    seed: Count
+    protocol: str
+    command: str
+    python: str
+    created: str
+    versions: dict[str, str]
+    machine: dict[str, str | Count | None]
+    model_card: NotRequired[Card]
+    models: NotRequired[Annotated[list[Part], Field(min_length=1)]]
+    facts: NotRequired[Facts]
+    settings: NotRequired[dict[str, Any]]
+    recorded: NotRequired[str]
+    limit: NotRequired[Count]
+    challenge_sha256: NotRequired[str]
+    about_sha256: NotRequired[str]
+    code_sha256: NotRequired[str]
+    counts: NotRequired[dict[str, Count]]
+    notes: NotRequired[Texts]
+    graph: NotRequired[Graph]
+    engine: NotRequired[dict[str, Any]]
+    precision: NotRequired[Precision]
+    reading: NotRequired[dict[str, dict[str, Count]]]
+    timing: NotRequired[dict[str, Number]]
+    results_sha256: NotRequired[str]
+
+
+@strict
+class Row(TypedDict):
+    """One result."""
+
+    measure: str
+    group: dict[str, str]
+    value: Number | None
+    low: Number | None
+    high: Number | None
+    neutral: Number | None
+    p: Number | None
+    q: Number | None
+    n: Count
+    n_unscored: Count
+    unit: str
+    detail: NotRequired[dict[str, Number | None]]
+    note: NotRequired[str]
+
+
+@strict
+class Results(TypedDict):
+    """The measures of a run."""
+
+    results: list[Row]
+
+
+_TEXTS = ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing")
+_DESIGNS: Mapping[str, TypeAdapter[Any]] = {
+    "spurious-correlation": (of_words := TypeAdapter(WordDesign)),
+    "task-specification": of_words,
+    "occupation-checklist": TypeAdapter(ChecklistDesign),
+    **dict.fromkeys(_TEXTS, TypeAdapter(TextDesign)),
+}
+_MANIFEST, _RESULTS, _ANY = TypeAdapter(Manifest), TypeAdapter(Results), TypeAdapter(AnyDesign)
+
+
+def wrong_in_manifest(manifest: Mapping[str, Any]) -> str:
+    """The first field of a manifest that is missing or holds something else than it must; "" if there is none."""
+    return _wrong(_MANIFEST, manifest) or wrong_in_design(manifest["probe"], manifest["design"])
+
+
+def wrong_in_design(probe: str, design: Mapping[str, Any]) -> str:
+    """The same of the design of an audit."""
+    return _wrong(_DESIGNS.get(probe, _ANY), design, "design.")
+
+
+def wrong_in_results(results: Mapping[str, Any]) -> str:
+    """The same of results."""
+    return _wrong(_RESULTS, results)
+
+
+def _wrong(schema: TypeAdapter[Any], value: object, above: str = "") -> str:
+    try:
+        schema.validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = above + ".".join(str(part) for part in first["loc"])
+        if first["type"] == "missing":
+            return f"it has no {place}"
+        return f"{place} holds {repr(first['input'])[:SHOWN_LETTERS]}, and {first['msg'].removeprefix('Input ')}"
+    return ""
