@@ -6,10 +6,12 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import undertow
 from conftest import Cli
 from refusal import refused
 from undertow import doctor, models
@@ -303,3 +305,53 @@ def test_a_setting_of_a_family_reaches_it(cli: Cli, monkeypatch: pytest.MonkeyPa
 )
 def test_what_cannot_be_examined_is_refused(arguments: list[str], words: list[str], cli: Cli) -> None:
     refused(cli("doctor", *arguments), *words)
+
+
+# Five sentences in each run.
+
+OTHER_WORDS = {"young": ["young"], "old": ["old"]}
+
+
+@pytest.mark.parametrize(
+    ("said", "words", "reading", "caveat"),
+    [
+        (reads, None, {"right": 5, "of": 5}, ""),
+        (shares(female=0.5, male=0.2, neutral=0.1), None, {"right": 3, "of": 5}, "gets 3 of 5 sentences right"),
+        (shares(young=0.5, old=0.2), OTHER_WORDS, None, ""),
+    ],
+    ids=["reads", "always she", "other groups"],
+)
+def test_a_run_says_first_that_a_model_does_not_read(  # noqa: PLR0917 - a case each
+    said: Said, words: Any, reading: Any, caveat: str, plant: Plant, tmp_path: Path
+) -> None:
+    def also_neutral(query: Any) -> Answer | LostError:
+        groups = {option.group for option in query.options}
+        return (
+            shares(female=0.3, male=0.2, neutral=0.1)(query) if said is reads and "neutral" in groups else said(query)
+        )
+
+    plant({BLANK: (EXACT,)}, also_neutral, "float32")
+    settings = {"words": words} if words else {}
+    run = undertow.run("spurious-correlation", "planted", out=tmp_path / "run", limit=20, **settings)
+    assert run.manifest.get("reading") == (reading and {"planted": reading})
+    page = run.report.read_text(encoding="utf-8")
+    assert ("sentences right that decide" in page) == bool(caveat)
+    if caveat:
+        assert page.index(caveat) < page.index("Unclaimed is the probability")
+
+
+def test_a_run_says_that_no_decided_sentence_was_answered(plant: Plant, tmp_path: Path, cli: Cli) -> None:
+    def said(query: Any) -> Answer:
+        groups = {option.group for option in query.options}
+        return shares(female=0.3, male=0.2, neutral=0.1)(query) if "neutral" in groups else Answer.none("it sneezed")
+
+    plant({BLANK: (EXACT,)}, said, "float32")
+    done = cli("run", "spurious-correlation", "-m", "planted", "--out", str(tmp_path / "run"), "--limit", "20")
+    assert done.returncode == 0, done.stderr
+    assert "planted: answers none of the sentences that decide" in done.stdout
+
+
+@pytest.mark.parametrize("model", ["toy:slope=-5", "uniform"])
+def test_who_has_planted_answers_is_not_asked_to_read(model: str, tmp_path: Path) -> None:
+    run = undertow.run("spurious-correlation", model, out=tmp_path / "run", limit=20)
+    assert ("reading" in run.manifest) == (model == "uniform")

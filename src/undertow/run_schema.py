@@ -56,6 +56,14 @@ class Control(TypedDict):
 
 
 @strict
+class Decided(TypedDict):
+    """Sentences that decide their answer: how many are right, of how many that were answered."""
+
+    right: Count
+    of: Count
+
+
+@strict
 class Covariate(TypedDict, total=False):
     """One W list."""
 
@@ -175,7 +183,7 @@ class Manifest(TypedDict):
     graph: NotRequired[Graph]
     engine: NotRequired[dict[str, Any]]
     precision: NotRequired[Precision]
-    reading: NotRequired[dict[str, dict[str, Count]]]
+    reading: NotRequired[dict[str, Decided]]
     timing: NotRequired[dict[str, Number]]
     results_sha256: NotRequired[str]
 

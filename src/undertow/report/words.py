@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
-from undertow.types import MAX_DECIMALS, Result, UndertowError, interval_in_words
+from undertow.types import MAX_DECIMALS, Result, interval_in_words
 
 MINUS = "\N{MINUS SIGN}"
 MISSING = "\N{EN DASH}"
@@ -39,18 +39,15 @@ NOTES = (
 
 
 def reading_caveats(manifest: Mapping[str, Any]) -> list[str]:
-    """A sentence for each model of a run that errs in a sentence which decides its answer; none where they were not asked.
-
-    Raises:
-        UndertowError: the manifest's entry is damaged.
-    """
+    """A sentence for each model of a run that errs where a sentence decides its answer; none where they were not asked."""
     caveats = []
-    held = manifest.get("reading", {})
-    for model, counts in held.items() if isinstance(held, Mapping) else [("", held)]:
-        right, of = (counts.get(name) if isinstance(counts, Mapping) else None for name in ("right", "of"))
-        if type(right) is not int or type(of) is not int or not 0 <= right <= of:
-            raise UndertowError("manifest.json: is damaged (its reading is of another kind); run the audit again")
-        if right < of:
+    for model, counts in manifest.get("reading", {}).items():
+        right, of = counts["right"], counts["of"]
+        if not of:
+            caveats.append(
+                f"{model}: answers none of the sentences that decide between she and he, so nothing shows that it reads."
+            )
+        elif right < of:
             caveats.append(
                 f"{model}: gets {right} of {of} sentences right that decide between she and he, as a model that does not read might "
                 "(chance gives half). Check it with undertow doctor before you read anything into its numbers."
