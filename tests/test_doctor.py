@@ -309,20 +309,33 @@ def test_what_cannot_be_examined_is_refused(arguments: list[str], words: list[st
 
 # Five sentences in each run.
 
-OTHER_WORDS = {"young": ["young"], "old": ["old"]}
+AGES = """title = "Ages"
+source = "our own"
+templates = ["In {w}, the {blank} teacher {verb} late."]
+w = ["date"]
+
+gaps = [["young", "old"]]
+
+[groups]
+young = ["young"]
+old = ["old"]
+
+[slots]
+verb = ["was", "is", "came", "left"]
+"""
 
 
 @pytest.mark.parametrize(
-    ("said", "words", "reading", "caveat"),
+    ("said", "challenge", "reading", "caveat"),
     [
-        (reads, None, {"right": 5, "of": 5}, ""),
-        (shares(female=0.5, male=0.2, neutral=0.1), None, {"right": 3, "of": 5}, "gets 3 of 5 sentences right"),
-        (shares(young=0.5, old=0.2), OTHER_WORDS, None, ""),
+        (reads, "", {"right": 5, "of": 5}, ""),
+        (shares(female=0.5, male=0.2, neutral=0.1), "", {"right": 3, "of": 5}, "gets 3 of 5 sentences right"),
+        (shares(young=0.5, old=0.2), AGES, None, ""),
     ],
     ids=["reads", "always she", "other groups"],
 )
 def test_a_run_says_first_that_a_model_does_not_read(  # noqa: PLR0917 - a case each
-    said: Said, words: Any, reading: Any, caveat: str, plant: Plant, tmp_path: Path
+    said: Said, challenge: str, reading: Any, caveat: str, plant: Plant, tmp_path: Path
 ) -> None:
     def also_neutral(query: Any) -> Answer | LostError:
         groups = {option.group for option in query.options}
@@ -331,7 +344,10 @@ def test_a_run_says_first_that_a_model_does_not_read(  # noqa: PLR0917 - a case 
         )
 
     plant({BLANK: (EXACT,)}, also_neutral, "float32")
-    settings = {"words": words} if words else {}
+    settings: dict[str, Any] = {"w": "date"}
+    if challenge:
+        settings["challenge"] = str(tmp_path / "ages.toml")
+        Path(settings["challenge"]).write_text(challenge, encoding="utf-8")
     run = undertow.run("spurious-correlation", "planted", out=tmp_path / "run", limit=20, **settings)
     assert run.manifest.get("reading") == (reading and {"planted": reading})
     page = run.report.read_text(encoding="utf-8")

@@ -48,7 +48,7 @@ PROBE = "spurious-correlation"
 NONE_TURNED = "No finding turned when each result, by itself, was moved by the 95% interval of its error."
 YEARS = 12
 SMALL: dict[str, Any] = {"w": "date", "date_count": YEARS, "dtype": "bfloat16"}
-N_ITEMS, N_CONTROLS = 60 * YEARS, 8
+N_ITEMS, N_CONTROLS = 60 * YEARS, 8 + 5  # as yardstick, and to see whether the model reads
 STEP = (2016 - 1801) / (YEARS - 1)
 """Years from one date to the next."""
 

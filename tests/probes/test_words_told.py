@@ -445,7 +445,7 @@ def test_control_sentences_change_no_item_and_no_number(
     assert list(run.observations["item"]) == [one.id for one in items]
     again = undertow.run(PROBE, "asks", out=tmp_path / "with", overwrite=True, **asked)
     assert again.manifest["counts"]["computed"] == 0
-    assert len(model.asked) == 64 + 8, "they are stored like others"
+    assert len(model.asked) == 64 + 8 + 5, "they are stored like others"
     monkeypatch.delattr(spurious_correlation, "controls")
     without = undertow.run(PROBE, "asks", out=tmp_path / "without", **asked)
     for name in ("run_key", "challenge_sha256", "asked_key"):
