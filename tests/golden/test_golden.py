@@ -61,7 +61,10 @@ def test_results_are_what_they_were(
         assert path.is_file(), f"{path.name} is not kept yet: run `make golden`"
         found = differences(Table.read(path), now, tolerance)
         more = [f"and {len(found) - SHOWN} more; `make golden`, then `git diff`, shows all"] if found[SHOWN:] else []
-        assert not found, "\n".join([f"{len(found)} differences from {path.name}:", *found[:SHOWN], *more])
+        if found:
+            pytest.fail(
+                "\n".join([f"{len(found)} differences from {path.name}:", *found[:SHOWN], *more]), pytrace=False
+            )
         return
     kept = Table.read(path) if path.is_file() else Table((), (), {})
     found = differences(kept, now, tolerance)
