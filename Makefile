@@ -15,7 +15,7 @@ ALL := models api ray app docs dev
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(BIN)/pytest -n 3 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test soak fast check format validity docs audit bench clean distclean
+.PHONY: help install demo test golden soak fast check format validity docs audit bench clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -31,6 +31,11 @@ test:  ## run every test but the longest; ARGS="-k word" narrows them
 	$(INSTALL) $(ALL)
 	@$(BIN)/undertow pull smollm2
 	$(PYTEST) $(ORDER) -m "not soak" $(ARGS)
+
+golden:  ## keep the results of today in tests/golden/tables; `git diff` shows what changed
+	$(INSTALL) $(ALL)
+	$(BIN)/pytest tests/golden --update-goldens
+	@git --no-pager diff --stat -- tests/golden
 
 fast:  ## run the tests that are quick and need no model
 	$(INSTALL) $(ALL)

@@ -38,6 +38,7 @@ SLOW_FILES = {
     "causal": "simulation",
     "cli": "bad_input commands compare finetune_command graph_option precision_option task_specification_commands",
     "docs": "docs site tutorial",
+    "golden": "golden",
     "lab": "lab",
     "measures": "calibration_measures movement",
     "models": (
@@ -61,6 +62,10 @@ SLOW_FILES = {
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("random", deadline=None)
 hypothesis.settings.load_profile("fixed")  # `make soak` says --hypothesis-profile=random
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-goldens", action="store_true", help="keep the results of today in tests/golden/tables")
 
 
 def pytest_configure() -> None:

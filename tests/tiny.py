@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from string import ascii_letters
@@ -93,6 +94,45 @@ def tiny_gemma2() -> Any:
         "head_dim": 8,
     }
     return network("Gemma2", **shape, sliding_window=8, final_logit_softcapping=0.5)
+
+
+def tiny_gguf(path: Path, tokenizer: Any = None, positions: int = 64) -> None:
+    """A Llama of two layers with weights drawn at random, in llama.cpp's format; its first two tokens begin and end a text."""
+    import gguf
+    import numpy as np
+
+    tokenizer = tokenizer or tiny_tokenizer(path.parent / "tokenizer")
+    spelling = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    tokens = sorted(spelling["vocab"], key=spelling["vocab"].get)
+    writer = gguf.GGUFWriter(str(path), "llama")
+    writer.add_context_length(positions)
+    writer.add_embedding_length(32)
+    writer.add_block_count(2)
+    writer.add_feed_forward_length(64)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_dimension_count(8)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3, 3] + [1] * (len(tokens) - 2))
+    writer.add_token_merges([pair if isinstance(pair, str) else " ".join(pair) for pair in spelling["merges"]])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    shapes: dict[str, tuple[int, ...]] = {"token_embd": (len(tokens), 32), "output": (len(tokens), 32)}
+    shapes["output_norm"] = (32,)
+    for layer in ("blk.0.", "blk.1."):
+        shapes |= {layer + "attn_norm": (32,), layer + "ffn_norm": (32,), layer + "ffn_down": (32, 64)}
+        shapes |= {layer + "attn_q": (32, 32), layer + "attn_k": (16, 32), layer + "attn_v": (16, 32)}
+        shapes |= {layer + "attn_output": (32, 32), layer + "ffn_gate": (64, 32), layer + "ffn_up": (64, 32)}
+    draw = np.random.default_rng(0)
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", draw.normal(scale=0.3, size=shape).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def tiny_bloom() -> Any:
@@ -259,8 +299,8 @@ def _kept(folder: Path, network: Any, tokenizer: Any) -> str:
 N_SENTINELS = 4
 
 
-def sentencepiece_tokenizer() -> Any:
-    """T5's own, with pieces for the words of the mild corpus: a word brings its space along, and blanks have sentinels."""
+def sentencepiece_tokenizer(more: Sequence[str] = ()) -> Any:
+    """T5's own, with pieces for the words of the mild corpus, and more: a word brings its space along, and blanks have sentinels."""
     from tokenizers import pre_tokenizers
     from transformers import T5Tokenizer
 
@@ -271,6 +311,7 @@ def sentencepiece_tokenizer() -> Any:
     letters = {letter for word in counts for letter in word} | set(ascii_letters + "[]")
     pieces = [(word, math.log(count / counts.total())) for word, count in counts.most_common()]
     pieces += [(letter, -20.0) for letter in sorted(letters - counts.keys())]
+    pieces += [(f"\u2581{word}", -10.0) for word in more]
     specials = [(name, 0.0) for name in ("<pad>", "</s>", "<unk>")]
     sentinels = [(f"<extra_id_{number}>", 0.0) for number in reversed(range(N_SENTINELS))]
     return T5Tokenizer(vocab=specials + pieces + sentinels, extra_ids=N_SENTINELS, model_max_length=POSITIONS)

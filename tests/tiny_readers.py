@@ -28,7 +28,7 @@ def random_reader(folder: Path, style: str) -> str:
     """A reader of either style with weights drawn at random, wide enough that its answers differ."""
     import torch
 
-    tokenizer = _wordpieces() if style == BERT else _byte_pairs()
+    tokenizer = wordpieces() if style == BERT else byte_pair_tokenizer()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         network = _network(style, tokenizer, hidden=32)
         torch.manual_seed(0)
@@ -106,7 +106,7 @@ def _network(style: str, tokenizer: Any, hidden: int) -> Any:
     )  # fmt: skip
 
 
-def _wordpieces() -> Any:
+def wordpieces() -> Any:
     """As BERT's, cased: names, skills and a few words, and letters for everything else."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
@@ -126,7 +126,7 @@ def _wordpieces() -> Any:
     )  # fmt: skip
 
 
-def _byte_pairs() -> Any:
+def byte_pair_tokenizer() -> Any:
     """As RoBERTa's: a word and the space before it are one token, and nothing says which text a token is of."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast

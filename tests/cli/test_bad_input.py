@@ -20,6 +20,7 @@ from workplace import Workplace, shared
 from briefly import briefly
 from conftest import Cli
 from refusal import refused
+from tiny import tiny_gguf
 from undertow.places import store_file
 
 RUN = ["run", "spurious-correlation"]
@@ -91,48 +92,9 @@ def test_bad_challenge_file_is_refused_and_nothing_is_asked(text: str, word: str
 # Models: GGUF files.
 
 
-def tiny_gguf(path: Path) -> None:
-    """A Llama of two layers with weights drawn at random, in llama.cpp's format."""
-    np = pytest.importorskip("numpy")
-    gguf = pytest.importorskip("gguf", reason="the model extra is not installed")
-    from tiny import tiny_tokenizer
-
-    tiny_tokenizer(path.parent / "tokenizer")
-    spelling = json.loads((path.parent / "tokenizer" / "tokenizer.json").read_text(encoding="utf-8"))["model"]
-    tokens = sorted(spelling["vocab"], key=spelling["vocab"].get)
-    writer = gguf.GGUFWriter(str(path), "llama")
-    writer.add_context_length(64)
-    writer.add_embedding_length(32)
-    writer.add_block_count(2)
-    writer.add_feed_forward_length(64)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_rope_dimension_count(8)
-    writer.add_vocab_size(len(tokens))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(tokens)
-    writer.add_token_types([3, 3] + [1] * (len(tokens) - 2))
-    writer.add_token_merges([pair if isinstance(pair, str) else " ".join(pair) for pair in spelling["merges"]])
-    writer.add_bos_token_id(0)
-    writer.add_eos_token_id(1)
-    shapes: dict[str, tuple[int, ...]] = {"token_embd": (len(tokens), 32), "output": (len(tokens), 32)}
-    shapes["output_norm"] = (32,)
-    for layer in ("blk.0.", "blk.1."):
-        shapes |= {layer + "attn_norm": (32,), layer + "ffn_norm": (32,), layer + "ffn_down": (32, 64)}
-        shapes |= {layer + "attn_q": (32, 32), layer + "attn_k": (16, 32), layer + "attn_v": (16, 32)}
-        shapes |= {layer + "attn_output": (32, 32), layer + "ffn_gate": (64, 32), layer + "ffn_up": (64, 32)}
-    draw = np.random.default_rng(0)
-    for name, shape in shapes.items():
-        writer.add_tensor(f"{name}.weight", draw.normal(scale=0.3, size=shape).astype(np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
 @pytest.fixture
 def good_gguf(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    pytest.importorskip("gguf", reason="the model extra is not installed")
     folder = tmp_path_factory.mktemp("gguf")
     tiny_gguf(folder / "tiny.gguf")
     return (folder / "tiny.gguf").read_bytes()

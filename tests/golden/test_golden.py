@@ -1,0 +1,109 @@
+"""Results of small audits are what they were: `make golden` keeps those of today, and `git diff` then shows what changed.
+
+A change of structure leaves every file as it is. A change of a measure, or the repair of one, changes some numbers: look at the diff,
+say in the commit why each is right, and commit the files with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from golden_cases import CASES, NETWORKS, RECORDED
+from golden_networks import save_networks
+from golden_tables import Table, differences, only_names_differ, refreshed
+
+from made_once import made_once
+
+KEPT = Path(__file__).parent / "tables"
+EXACT = 1e-9
+NETWORK = 1e-4
+"""Of numbers that follow from a network's: processors add in another order, which moves a mass by 1e-6 at most."""
+NETWORK_P = 0.02
+"""Of p and q: a permutation counts or does not, so that a mass that moves by 1e-6 may move p by whole steps."""
+SHOWN = 20
+
+pytestmark = pytest.mark.usefixtures("untold", "few_resamples")
+
+
+def tolerance_of(kind: str) -> Callable[[str], float]:
+    """How near the numbers of a column must be."""
+
+    def tolerance(column: str) -> float:
+        if kind != NETWORKS:
+            return EXACT
+        return NETWORK_P if column in ("p", "q") else NETWORK
+
+    return tolerance
+
+
+@pytest.fixture
+def networks(shared_base: Path) -> Path:
+    pytest.importorskip("torch", reason="the model extra is not installed")
+    pytest.importorskip("gguf", reason="the model extra is not installed")
+    return made_once(shared_base, "golden-networks", save_networks)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_what_they_were(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    case, path, tolerance = CASES[name], KEPT / f"{name}.csv", tolerance_of(CASES[name].kind)
+    reference_data: Path = request.getfixturevalue("reference_data") if case.kind == RECORDED else tmp_path
+    if case.kind == NETWORKS:
+        for network in request.getfixturevalue("networks").iterdir():
+            (tmp_path / network.name).symlink_to(network)
+    monkeypatch.chdir(tmp_path)  # so that a network is called by its family
+    now = Table.from_frame(case.table(tmp_path, reference_data))
+    if not request.config.getoption("update_goldens"):
+        assert path.is_file(), f"{path.name} is not kept yet: run `make golden`"
+        found = differences(Table.read(path), now, tolerance)
+        more = [f"and {len(found) - SHOWN} more; `make golden`, then `git diff`, shows all"] if found[SHOWN:] else []
+        if found:
+            pytest.fail(
+                "\n".join([f"{len(found)} differences from {path.name}:", *found[:SHOWN], *more]), pytrace=False
+            )
+        return
+    kept = Table.read(path) if path.is_file() else Table((), (), {})
+    found = differences(kept, now, tolerance)
+    refreshed(kept, now, tolerance).write(path)
+    if found:
+        names = ": names alone, all numbers are the same" if only_names_differ(kept, now, tolerance) else ""
+        pytest.skip(f"{path.name} is written anew, {len(found)} differences{names}")
+
+
+FRAME = pd.DataFrame({"measure": ["slope", "mean_mass"], "group": ["a", "b"], "value": [1.0, 50.0], "p": [0.5, None]})
+
+
+def test_a_number_that_moved_is_named_and_noise_is_not(tmp_path: Path) -> None:
+    kept, exact = Table.from_frame(FRAME), tolerance_of("toy")
+    kept.write(tmp_path / "kept.csv")
+    assert Table.read(tmp_path / "kept.csv") == kept
+    steeper = Table.from_frame(FRAME.assign(value=[1.000001, 50.0]))
+    assert differences(kept, steeper, exact) == ["measure=slope group=a: value was 1 and is 1.000001"]
+    assert differences(kept, steeper, tolerance_of(NETWORKS)) == []
+    assert refreshed(kept, steeper, tolerance_of(NETWORKS)) == kept
+    tested = Table.from_frame(FRAME.assign(p=[None, 0.5]))
+    assert differences(kept, tested, exact) == [
+        "measure=mean_mass group=b: p was missing and is 0.5",
+        "measure=slope group=a: p was 0.5 and is missing",
+    ]
+
+
+def test_what_comes_and_goes_is_named() -> None:
+    kept, fewer = Table.from_frame(FRAME), Table.from_frame(FRAME[:1])
+    exact = tolerance_of("toy")
+    assert differences(kept, fewer, exact) == ["no more: measure=mean_mass group=b"]
+    assert differences(fewer, kept, exact) == ["new: measure=mean_mass group=b"]
+    renamed = Table.from_frame(FRAME.rename(columns={"value": "estimate"}))
+    assert differences(kept, renamed, exact) == ["columns of numbers were ['value', 'p'] and are ['estimate', 'p']"]
+
+
+def test_a_rename_is_told_from_another_number() -> None:
+    kept, exact = Table.from_frame(FRAME), tolerance_of("toy")
+    renamed = FRAME.rename(columns={"value": "estimate"}).assign(measure=["gradient", "mean_mass"])
+    assert only_names_differ(kept, Table.from_frame(renamed), exact)
+    assert not only_names_differ(kept, Table.from_frame(renamed.assign(estimate=[1.000001, 50.0])), exact)
+    assert not only_names_differ(kept, Table.from_frame(renamed[:1]), exact)
