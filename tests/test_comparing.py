@@ -22,7 +22,7 @@ from undertow import audit, probes
 from undertow.comparing import Comparison, compare, differences
 from undertow.comparing.pairing import Names, pair
 from undertow.comparing.replicates import by_key, point_results
-from undertow.comparing.runs import JSON, PAGE, TABLE, Asked, Runs
+from undertow.comparing.runs import JSON, PAGE, TABLE
 from undertow.comparing.runs import compare as compare_folders
 from undertow.comparing.told import digits
 from undertow.comparing.verdicts import CANNOT_BE_TOLD, DIFFERS, EQUIVALENT, VERDICTS, Margins, is_found, verdict
@@ -578,23 +578,6 @@ def test_what_cannot_be_measured_without_a_cluster_has_no_interval(load_outside:
     assert "Without some of its clusters" in found.note
 
 
-@pytest.mark.soak
-@pytest.mark.slow
-def test_float32_and_bfloat16_differ_a_little(network: Callable[[str], str], untold: None, tmp_path: Path) -> None:
-    folder = network("tiny_llama")
-    for dtype in ("float32", "bfloat16"):
-        undertow.run(PROBE, folder, dtype=dtype, w="date", date_count=3, limit=24, out=tmp_path / dtype)
-    compared = compare_folders(tmp_path / "float32", tmp_path / "bfloat16")
-    (of,) = compared.comparisons
-    assert (of.baseline, of.candidate) == ("float32", "bfloat16")
-    assert not of.identical
-    slopes = [one for one in of.differences if one.measure in ("slope", "slope_gap")]
-    assert all(0 < abs(one.value) < 0.5 for one in slopes)
-    masses = [one for one in of.differences if one.measure == "mean_mass" and math.isfinite(one.low)]
-    assert masses
-    assert all(one.low < one.value < one.high and one.high - one.low < 1.0 for one in masses)
-
-
 # Margins and verdicts.
 
 
@@ -917,16 +900,6 @@ def test_nothing_else_is_overwritten(two_runs: list[Path], tmp_path: Path) -> No
     assert (tmp_path / "notes" / "mine.txt").read_text() == "mine"
 
 
-def test_names_are_models_or_folders_and_never_alike(tmp_path: Path) -> None:
-    places = [written(record(table(FIRST)), tmp_path / name / "run") for name in ("a", "b")]
-    assert Runs.read([places[0], places[1]]).names == [str(place) for place in places]
-    assert Runs.read([places[0], places[0]]).names == [str(places[0]), f"{places[0]} (again)"]
-    other = written(record(table(SECOND, "two")), tmp_path / "c")
-    assert Runs.read([places[0], other]).names == ["one", "two"]
-    assert Runs.read([places[0], other, places[1]]).names[1] == "two"
-    assert Runs.read([places[0], other]).folder(Asked()).name.startswith("comparison_run_c_")
-
-
 def several(names: str, shift: float = 0.0) -> Record:
     """A run of several models, the later ones higher."""
     frames = [
@@ -974,10 +947,3 @@ def test_models_that_only_one_run_has_are_compared_too(tmp_path: Path) -> None:
     same = compare_folders(places[0], written(several("xy", 1.0), tmp_path / "e")).comparisons
     assert [(one.baseline, one.candidate) for one in same] == [("a", "e")]
     assert {one.group["model"] for one in same[0].differences} == {"x", "y"}
-
-
-def test_a_notebook_shows_a_table(two_runs: list[Path], tmp_path: Path) -> None:
-    html = compare_folders(written(record(table(FIRST, "<b>one</b>")), tmp_path / "c"), two_runs[1])._repr_html_()
-    assert "<table" in html
-    assert "<b>one" not in html
-    assert "&lt;b&gt;one" in html

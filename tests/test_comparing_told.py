@@ -20,10 +20,9 @@ import undertow
 from test_comparing import DESIGN, FIRST, SECOND, difference, record, table, written
 from undertow import probes
 from undertow.comparing import Comparison, compare
-from undertow.comparing.runs import JSON, PAGE, TABLE, Runs, counts_of
+from undertow.comparing.runs import JSON, PAGE, TABLE
 from undertow.comparing.runs import compare as compare_folders
-from undertow.comparing.told import ALL_ALIKE, HOW_FOUND, drawings, findings, told_of
-from undertow.comparing.verdicts import DIFFERS, VERDICTS
+from undertow.comparing.told import drawings, findings, told_of
 from undertow.probes.base import Evidence
 from undertow.records import UNFINISHED, Record
 from undertow.types import Finding, Result, UndertowError
@@ -82,17 +81,6 @@ def plain(model: str = "one", values: Mapping[str, list[float]] = FIRST, **chang
     return record(table(values, model), **changed)
 
 
-def test_what_is_not_found_names_the_nearest_first() -> None:
-    rng = np.random.default_rng(3)
-    sides = [plain(name, {str(at): rng.uniform(30, 60, 9).tolist() for at in range(8)}) for name in ("one", "two")]
-    (left,) = [one for one in told(compare(*sides)) if one.of]
-    assert not left.found
-    assert left.decided == HOW_FOUND
-    assert {one.measure for one in left.of} >= {"slope", "mean_mass"}
-    sizes = [abs(one.value) / (one.high - one.low) for one in left.of if one.high > one.low]
-    assert sizes == sorted(sizes, reverse=True)
-
-
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a comparison that found something, written once; a test that changes it copies it."""
@@ -138,51 +126,10 @@ def test_json_and_values_of_the_page_are_those_of_the_differences(out: Path, tmp
     assert set(shown) <= set(re.findall("<td[^>]*>([^<]*)</td>", html))
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_runs_are_called_by_their_models_or_folders_and_nothing_is_claimed_of_equal_ones(tmp_path: Path) -> None:
-    before, after = (written(plain(), tmp_path / name) for name in ("before", "after"))
-    html = compare_folders(before, after).write(tmp_path / "out").read_text(encoding="utf-8")
-    assert ALL_ALIKE in html
-    assert "<dd>after: a run of one</dd>" in html
-    other = written(plain("two", SECOND, run_key="l"), tmp_path / "other")
-    html = compare_folders(before, other).write(tmp_path / "two").read_text(encoding="utf-8")
-    assert ALL_ALIKE not in html
-    assert "<dd>two</dd>" in html
-    places: Mapping[str, str] = {"x": "m", "y": "m", "z": "x"}  # folder: model
-    folders = [written(plain(model), tmp_path / name) for name, model in places.items()]
-    assert Runs.read(folders).names == [str(folders[0]), str(folders[1]), "x"]
-
-
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures have tests of their own."""
     monkeypatch.setattr("undertow.comparing.runs.drawings", lambda *_: [], raising=True)
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("undrawn")
-def test_many_pairs_are_summed_up_in_one_sentence_and_counted_in_a_table(tmp_path: Path) -> None:
-    places = [written(leaning(by, model=name), tmp_path / name) for name, by in zip("abcd", (0, 1, 2, 9), strict=True)]
-    compared = compare_folders(*places)
-    assert len(compared.comparisons) == 6
-    left = [one for one in compared.findings if not one.found]
-    assert len(left) <= 2
-    html = compared.write(tmp_path / "out").read_text(encoding="utf-8")
-    counts = counts_of(compared.comparisons)
-    assert [sum(int(row[name]) for name in VERDICTS) for row in counts] == [
-        sum(math.isfinite(one.value) for one in of.differences) for of in compared.comparisons
-    ]
-    assert html.count("<td") > 6
-
-
-def test_page_tells_margin_and_verdict_of_each_difference(out: Path) -> None:
-    html = (out / PAGE).read_text(encoding="utf-8")
-    told = json.loads((out / JSON).read_text(encoding="utf-8"))["comparisons"][0]["differences"]
-    assert {one["verdict"] for one in told} >= {DIFFERS}
-    heads = set(re.findall(r"<th[^>]*>([^<]*)</th>", html))
-    assert {"verdict", "margin"} <= heads
-    assert not {"inner low", "w span"} & heads
-    assert html.count(f">{DIFFERS}<") >= sum(one["found"] for one in told)
 
 
 # Figures.
@@ -262,13 +209,6 @@ OF_COLUMNS: dict[str, Asking] = {
     "index": lambda of: of.frame.set_index("zz"),
     "joined by": lambda of: of.frame.merge(of.frame, on="zz"),
 }
-OF_OUR_OWN: dict[str, Asking] = {
-    "label": lambda of: of.frame.set_index("g")["a"]["nobody"],
-    "group": lambda of: of.frame.groupby("g").get_group("nobody"),
-    "wide table": lambda of: of.frame.pivot_table("a", "item", "g")["nobody"],
-    "mapping": lambda of: {"g": 1}["zz"],
-    "table in a design": lambda of: of.design["k"]["zz"],
-}
 
 
 def asked_for(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,12 +229,6 @@ def test_column_that_a_run_lacks_is_named_however_it_is_asked_for(way: str, monk
     column = "yy" if way == "none of several" else "zz"
     with pytest.raises(UndertowError, match=f"^later: .*'{column}'"):
         asked_for(OF_COLUMNS[way], monkeypatch)
-
-
-@pytest.mark.parametrize("way", OF_OUR_OWN)
-def test_what_a_table_of_ours_lacks_is_no_damage_of_a_run(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(KeyError, match="zz" if way in ("mapping", "table in a design") else "nobody"):
-        asked_for(OF_OUR_OWN[way], monkeypatch)
 
 
 def test_answers_that_are_lists_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -728,35 +728,7 @@ def test_what_cannot_be_read_again_is_warned_of(
     assert again.manifest["precision"] == found.manifest["precision"]
 
 
-@pytest.mark.soak
-@pytest.mark.usefixtures("untold", "few_resamples")
-def test_what_workers_have_room_for_is_not_asked_of_this_process(
-    plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(precisions, "room_bytes", lambda kind, device: 0)
-    before = precision.read_again
-    monkeypatch.setattr(
-        precision, "read_again", lambda probe, reduced, *rest: before(probe, replace(reduced, here=False), *rest)
-    )
-    plant(steeper(0.2), facts={"parameters": 7e9})
-    assert part(run(tmp_path))["items"] == 204
-
-
 # Several models, and none.
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("untold", "few_resamples")
-def test_of_several_models_each_is_told(plant: Plant, tmp_path: Path) -> None:
-    plant(steeper(0.2), name="one")
-    plant(steeper(-0.4), name="two")
-    found = run(tmp_path, model=["one", "toy", "two"], limit=60)
-    assert [of["model"] for of in found.manifest["precision"]["models"]] == ["one", "two"]
-    table = found.record.precision
-    assert table is not None
-    rows = table[(table["measure"] == "slope") & (table["pronoun"] == "female")]
-    assert dict(zip(rows["model"], rows["error"], strict=True)) == pytest.approx({"one": 0.2, "two": -0.4}, abs=1e-9)
-    assert [sentence.split()[0] for sentence in found.manifest["precision"]["said"][:2]] == ["one", "two"]
 
 
 # A real network.

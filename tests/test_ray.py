@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -98,86 +97,7 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> list[Cluster]:
     return made
 
 
-@pytest.fixture
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    torch = pytest.importorskip("torch", reason="the model extra is not installed")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def roomy(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A small network with room for prompts."""
-    pytest.importorskip("torch", reason="the model extra is not installed")
-    from tiny import saved, tiny_llama
-
-    return saved(tmp_path_factory.mktemp("network"), tiny_llama(max_position_embeddings=1024))
-
-
 # Whole runs.
-
-
-class CutOffError(Exception):
-    """The user has ended a run."""
-
-
-def cut_off(done: int, total: int) -> None:
-    if done:
-        raise CutOffError
-
-
-SENTENCES = {"probe": PROBE, "w": "date", "limit": 1200}
-PROMPTED = {"probe": PROBE, "w": "date", "limit": 780, "prompts": "A"}
-CHOICES = {"probe": "bias-identification", "documents": 24, "wordings": 1}
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("own_cluster", "one_thread")
-@pytest.mark.parametrize("asked", [SENTENCES, PROMPTED, CHOICES], ids=["sentences", "prompts", "choices"])
-def test_a_run_cut_off_and_taken_up_by_workers_of_which_one_is_killed_is_that_of_one_process(
-    asked: dict[str, Any], roomy: str, clusters: list[Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alone = undertow.run(model=roomy, out=tmp_path / "alone", **asked)
-    assert not alone.observations["unscored"].any()
-    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "other cache"))
-    with pytest.raises(CutOffError):
-        undertow.run(model=roomy, out=tmp_path / "shared", progress=cut_off, **asked)
-    killer = Killer(clusters)
-    run = undertow.run(model=roomy, engine="ray", workers=2, out=tmp_path / "shared", progress=killer, **asked)
-    assert killer.killed
-    assert results(run.folder) == results(alone.folder)
-    # To the letter: what is missing inside of lists equals nothing, itself included.
-    assert run.observations.map(repr).equals(alone.observations.map(repr))
-    assert run.manifest["engine"] == {"name": "ray", "workers": 2, "replaced": 1}
-    assert "engine" not in alone.manifest
-    for name in ("run_key", "notes", "facts", "model_card"):
-        assert run.manifest[name] == alone.manifest[name], name
-    n_kept = killer.seen[0]
-    assert n_kept > 0
-    assert run.manifest["counts"]["computed"] == alone.manifest["counts"]["computed"] - n_kept
-    assert run.manifest["command"].endswith("--engine ray --workers 2")
-    assert run.manifest["python"].endswith("engine='ray', workers=2)")
-    assert killer.seen == sorted(killer.seen)
-
-
-@dataclass
-class Killer:
-    """Kills a worker as soon as both are there and one has had a pack stored; told of progress."""
-
-    clusters: list[Cluster]
-    seen: list[int] = field(default_factory=list)
-    killed: list[int] = field(default_factory=list)
-
-    def __call__(self, done: int, total: int) -> None:
-        self.seen.append(done)
-        there = self.clusters[0].workers
-        if done > self.seen[0] and len(there) == 2 and not self.killed:
-            assert done < total
-            self.killed.append(there[0].pid)
-            os.kill(there[0].pid, signal.SIGKILL)
 
 
 def results(folder: Path) -> bytes:

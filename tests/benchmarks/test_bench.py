@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -18,9 +17,8 @@ import contenders
 import limit
 import networks
 import worker
-from gate import END, Gate, Output
 from rows import LIKELIHOOD, WORDINGS
-from undertow.types import Choice, UndertowError
+from undertow.types import Choice
 
 pytestmark = pytest.mark.slow
 PEERS_NOT_HERE = ("lm_eval", "minicons")
@@ -83,39 +81,3 @@ def test_races_are_measured_into_one_page_unless_numbers_differ(
 def test_page_in_the_repository_is_made_of_its_record() -> None:
     record = json.loads((bench.RESULTS / bench.RECORD).read_text())
     assert bench.page(record) == (bench.RESULTS / bench.PAGE).read_text()
-
-
-SHE = Output(((0.5,), (0.1,)), (" she", " is", END))
-NUMBERS = Output(((-1.0, -2.0),))
-
-
-@pytest.mark.parametrize(
-    ("reference", "other", "refusal"),
-    [
-        (NUMBERS, Output(((-1.0, -2.001),)), ""),
-        (NUMBERS, Output(((-1.0, -2.1),)), "is off by up to 0.1"),
-        (NUMBERS, Output(((-1.0, math.nan),)), "missing"),
-        (NUMBERS, Output(((-1.0,),)), "missing"),
-        (SHE, Output(((0.5,),), (" she", END)), "at step 2"),
-        (SHE, Output(((0.5,), (0.1,)), (" she", " was", END), (9.0, 0.0005, 9.0)), ""),  # a tie
-        (SHE, Output(((0.5,), (0.2,)), (" she", " was", END), (9.0, 0.0005, 9.0)), "is off"),
-        (Output(((-1.0, -2.0),), ("race",)), Output(((-1.0, math.nan),), ("race",), (1.0,)), ""),  # one not followed
-        (Output(((-1.0, -2.0),), ("race",)), Output(((math.nan, math.nan),), ("race",)), "missing"),
-        (Output(((-1.0, -2.0),), ("race",)), Output(((-1.0, -2.0),), ("age",), (1.0,)), "chooses 'age'"),
-    ],
-)
-def test_gate_equal_numbers_and_ties_pass(reference: Output, other: Output, refusal: str) -> None:
-    gate = Gate(2e-3, tie_percent=2 if reference.tokens else 0)
-    if not refusal:
-        gate.require([reference], [other], "a peer")
-        return
-    with pytest.raises(UndertowError, match=f"^a peer: .*{refusal}"):
-        gate.require([reference], [other], "a peer")
-
-
-def test_gate_few_ties_pass() -> None:
-    parted = Output(((0.5,), (0.1,)), (" she", " was", END), (9.0, 0.0005, 9.0))
-    gate = Gate(2e-3, tie_percent=2)
-    assert gate.require([SHE] * 100, [SHE] * 98 + [parted] * 2, "a peer") == (0.0, 2)
-    with pytest.raises(UndertowError, match="tie in 3 of 100"):
-        gate.require([SHE] * 100, [SHE] * 97 + [parted] * 3, "a peer")

@@ -149,11 +149,3 @@ def test_relate_lists_models_with_drift_and_size(work: Workplace) -> None:
 )
 def test_what_cannot_be_related_is_refused(arguments: list[str], words: list[str], work: Workplace) -> None:
     refused(work.attempt("relate", *arguments), *words)
-
-
-def test_relate_names_models_that_only_one_kind_of_run_asked(work: Workplace, tmp_path: Path) -> None:
-    rows = [{"model": "other", "cluster": c, "w_name": "date", "w": str(w), "w_index": w, "female": 9 + w * c, "male": 9 + w}
-            for c in range(1, 7) for w in range(8)]  # fmt: skip
-    pd.DataFrame(rows).to_csv(tmp_path / "t.csv", index=False)
-    work("score", str(tmp_path / "t.csv"), "--probe", "spurious-correlation", "--out", str(tmp_path / "drift"))
-    refused(work.attempt("relate", "tasks", str(tmp_path / "drift")), "toy", "other")

@@ -16,7 +16,6 @@ from undertow.causal.assumptions import DRIFT, SPECIFICATION, assumptions
 from undertow.causal.graphs import read_graph
 from undertow.causal.in_words import as_plain, in_words
 from undertow.causal.published import published
-from undertow.report import drawing
 from undertow.types import UndertowError
 
 PAGE = ROOT / "docs" / "causal-graphs.md"
@@ -34,13 +33,6 @@ def sections(text: str) -> dict[str, tuple[str, ...]]:
 
 def granted(text: str, audit: str) -> list[bool | None]:
     return [row.holds for row in assumptions(read_graph(text), audit)]
-
-
-def test_a_graph_in_words(cli: Cli) -> None:
-    told = said(cli, "unspecified")
-    assert told.startswith("A task whose features say nothing of its label (McMilin 2024 (AAAI), figures 2b and 3a;")
-    assert "\nW -> X; W -> S; G -> S; G -> Y; [S]\n" in told
-    assert "  X <- W -> S <- G -> Y: closed in the population; opened by selection at S\n" in told
 
 
 def test_a_file_and_a_graph_in_place_of_one_say_the_same(cli: Cli, tmp_path: Path) -> None:
@@ -88,18 +80,6 @@ def test_drawing(cli: Cli, tmp_path: Path) -> None:
     assert (tmp_path / "graph.svg").read_text(encoding="utf-8").startswith("<?xml")
     json.loads(said(cli, "access-masked", "--json", "--out", "graph.PNG"))
     assert (tmp_path / "graph.PNG").read_bytes().startswith(b"\x89PNG")
-
-
-def test_signs_that_no_font_has_are_said(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(drawing, "_installed_fonts", lambda: ())
-    graph = "出生 -> X; Y; varied 出生"
-    done = cli("dag", graph, "--out", "graph.png")
-    assert done.returncode == 0
-    assert "graph.png" in done.stderr
-    assert "出, 生" in done.stderr
-    assert (tmp_path / "graph.png").exists()
-    said(cli, graph, "--out", "graph.svg")
-    assert "出生" in (tmp_path / "graph.svg").read_text(encoding="utf-8"), "left to the reader's fonts"
 
 
 @pytest.mark.parametrize(

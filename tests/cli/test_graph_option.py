@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, Cli
-from refusal import refused
 from undertow import probes
 from undertow.causal.assumptions import DRIFT
 
@@ -73,41 +72,6 @@ def test_json_holds_the_assumptions_and_which_findings_rest_on_them(main: Callab
     }  # fmt: skip
     assert [row["holds"] for row in graph["assumptions"]] == [True, False, True, False, True, True]
     assert set(graph["assumptions"][0]) == {"claim", "holds", "because", "instead"}
-
-
-@pytest.mark.usefixtures("few_resamples")
-def test_report_takes_a_graph_and_says_what_it_does_not_grant(main: Callable[..., str]) -> None:
-    main(*RUN, "--out", "run")
-    assert 'id="grounds"' not in Path("run/report.html").read_text(encoding="utf-8")
-    printed = main("report", "run", "--graph", "access").splitlines()
-    told = Path("run/report.html").read_text(encoding="utf-8")
-    assert 'id="grounds"' in told
-    assert printed[-1] == str(Path("run/report.html"))
-    scored = main("score", "run", "--graph", "access", "--out", "scored").splitlines()
-    assert printed[:-1] == scored[-len(printed) : -1]
-    assert printed[1:3] == [
-        "Graph access: W -> Z; G -> Z; Z -> S; W -> X; Z -> X; X -> Y; G -> Y; (Z); [S]",
-        f"Laid at selection's door, what is found here ({DRIFT}) rests on 6 assumptions. {GRANTS}",
-    ]
-    assert [line.partition(":")[0] for line in printed[3:-1]] == ["  not granted"] * 2
-    assert main("report", "run") == f"{Path('run/report.html')}\n"
-    assert Path("run/report.html").read_text(encoding="utf-8") == told
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        ([*RUN, "--graph", ""], "graph named is empty"),
-        (["run", "bias-diagnosis", "-m", "toy", "--graph", "access"], "--graph"),
-        (["score", "table.csv", "--probe", PROBE, "--graph", "nosuch.txt"], "nosuch.txt"),
-    ],
-)
-def test_a_graph_that_will_not_do_is_refused_in_one_sentence(
-    arguments: list[str], word: str, cli: Cli, tmp_path: Path
-) -> None:
-    (tmp_path / "table.csv").write_text("model,w_name,w_index,w,she,he\n", encoding="utf-8")
-    refused(cli(*arguments), word)
-    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
 
 
 @pytest.mark.slow

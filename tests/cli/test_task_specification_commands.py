@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -210,18 +209,6 @@ def test_detection_that_never_fails_is_found(planted: list[str], work: Workplace
 # What was done is not done again.
 
 
-def test_finished_run_opens_at_once_and_is_left_alone(own: dict[str, Any], planted: list[str], work: Workplace) -> None:
-    before = stamps(work.folder / "planted"), stamps(work.folder / "own")
-    again = work(*PLANTED, "--out", "planted").stdout.splitlines()
-    assert f"(0 of {4 * len(OCCUPATIONS)} queries computed now" in again[0]
-    assert again[1:-1] == planted[1:-1]
-    said = work.json(*RUN, "--out", "own")
-    assert said["counts"] == own["counts"] | {"computed": 0, "tokens": 0}
-    assert said["findings"] == own["findings"]
-    refused(work.attempt(*PLANTED, "--threshold", "2", "--out", "planted"), "planted", "--overwrite")
-    assert (stamps(work.folder / "planted"), stamps(work.folder / "own")) == before
-
-
 def without_report(folder: Path) -> None:
     (folder / "report.html").unlink()
 
@@ -257,21 +244,6 @@ def test_run_that_is_not_whole_or_of_other_code_is_made_anew(
     assert len(observed(work, name)) == 4 * len(OCCUPATIONS)
 
 
-def test_score_and_report_make_the_same_again(planted: list[str], work: Workplace) -> None:
-    said = work("score", "planted", "--out", "scored", told=True).stdout.splitlines()
-    assert [line for line in said if line[:2] in ("* ", "- ")] == [line for line in planted if line[:2] in ("* ", "- ")]
-    for part in FILES:
-        assert (work.folder / "scored" / part).read_bytes() == (work.folder / "planted" / part).read_bytes()
-    page = (work.folder / "scored/report.html").read_bytes()
-    shutil.rmtree(work.folder / "scored/figures")
-    shutil.rmtree(work.folder / "scored/tables")
-    (work.folder / "scored/report.html").unlink()
-    assert work("report", "scored", told=True).stdout == "scored/report.html\n"
-    assert (work.folder / "scored/report.html").read_bytes() == page
-    for path in (*(work.folder / "planted/figures").iterdir(), *(work.folder / "planted/tables").iterdir()):
-        assert (work.folder / "scored" / path.parent.name / path.name).read_bytes() == path.read_bytes()
-
-
 # All parts.
 
 
@@ -295,17 +267,6 @@ def test_more_dates_give_slopes_and_the_plain_sentence_its_entropy(full: list[st
     assert table["entropy_plain"].to_numpy() == pytest.approx(entropy)
     assert not plain["text"].str.startswith("In ").any()
     assert {"slope_female", "slope_neutral", "entropy_plain"} <= set(values_of(work, "full", "auroc"))
-
-
-def test_the_printed_command_repeats_the_run(full: list[str], work: Workplace) -> None:
-    command = shlex.split(str(manifest_of(work, "full")["command"]))
-    assert command[0] == "undertow"
-    assert "--plain" in command
-    said = work(*command[1:], "--out", "again").stdout.splitlines()
-    assert "(0 of " in said[0]
-    assert said[1:-1] == full[1:-1]
-    assert (work.folder / "again/results.json").read_bytes() == (work.folder / "full/results.json").read_bytes()
-    assert manifest_of(work, "again")["run_key"] == manifest_of(work, "full")["run_key"]
 
 
 # Sentences printed.

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hostile import PAYLOADS, as_shown
 from refusals import assert_refused
 from undertow import exports, probes
 from undertow.cli.export import FORMATS
-from undertow.exports.base import Asked, Exported, Written
+from undertow.exports.base import Asked, Written
 from undertow.exports.carried import carried_texts, read_carried
 from undertow.probes.base import Sampling
 from undertow.types import Blank, Factor, Generation, Item, Option
@@ -153,11 +150,3 @@ def test_a_question_without_options_to_compare_is_not_carried() -> None:
 
 
 # In a notebook.
-
-
-@pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
-def test_an_export_shows_itself_and_nothing_else(payload: str) -> None:
-    html = Exported(Path(payload), payload, payload, [payload], 3, [f"run {payload} & go"])._repr_html_()
-    assert set(re.findall(r"</?([a-z0-9]+)[^>]*>", html)) == {"table", "tr", "th", "td", "pre"}
-    assert html.count(escape(as_shown(payload))) >= 4
-    assert "&amp; go" in html

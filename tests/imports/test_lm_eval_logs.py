@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import shutil
 from collections.abc import Callable
@@ -239,24 +238,6 @@ def test_a_damaged_field_of_the_design_is_refused_by_its_name(name: str, value: 
 
     named = "question" if isinstance(value, dict) and name == "groups" else name
     assert_refused(("samples_undertow_mgc_date_", named), read_log, log(edit))
-
-
-def test_numbers_of_any_length_are_read_or_left_out(log: Log) -> None:
-    folder = log(changed("filtered_resps", [[-(10**400), False]] * 3), config={"model_num_parameters": 10**400})
-    logged = read_log(folder)
-    assert [place for place, reason in enumerate(logged.evidence.frame["unscored"]) if reason] == [3]
-    assert logged.evidence.design["models"] == {"toy": {}}
-
-
-def test_a_pipe_in_place_of_the_results_is_refused_at_once(log: Log) -> None:
-    folder = log()
-    (results,) = folder.glob("results_*.json")
-    results.unlink()
-    os.mkfifo(results)
-    assert_refused((results.name,), read_log, folder)
-    results.unlink()
-    results.symlink_to("/dev/zero")
-    assert_refused((results.name,), read_log, folder)
 
 
 def test_a_log_that_was_cut_off_is_refused_until_the_line_is_gone(log: Log) -> None:
