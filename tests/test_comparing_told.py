@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import undertow
 from test_comparing import DESIGN, FIRST, SECOND, difference, record, table, written
 from undertow import probes
 from undertow.comparing import Comparison, compare
@@ -34,9 +32,6 @@ def measured_by(measure: Callable[[Evidence, int], list[Result]], monkeypatch: p
     monkeypatch.setattr(probes, "load", lambda name: outside)
 
 
-GRAPH = {"name": "unspecified", "title": "No feature says anything of the label", "source": "", "text": ""}
-
-
 def leaning(by: float, n: int = 12, model: str = "two", **changed: Any) -> Record:
     """A run of n clusters whose share of female words lies higher, not by the same in each."""
     rng = np.random.default_rng(7)
@@ -48,12 +43,6 @@ def leaning(by: float, n: int = 12, model: str = "two", **changed: Any) -> Recor
 
 def told(of: Comparison) -> list[Finding]:
     return findings([of], {})
-
-
-def folds(html: str) -> list[dict[str, str]]:
-    """Rows of each \"What this rests on\" of a page, by their names."""
-    parts = re.findall(r'<details class="basis">.*?</dl>', html, re.DOTALL)
-    return [{name: unescape(text) for name, text in re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", one)} for one in parts]
 
 
 # What a sentence rests on.
@@ -81,45 +70,12 @@ def plain(model: str = "one", values: Mapping[str, list[float]] = FIRST, **chang
     return record(table(values, model), **changed)
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a comparison that found something, written once; a test that changes it copies it."""
-    folder = tmp_path_factory.mktemp("compared")
-    half = {
-        "name": "m",
-        "family": "toy",
-        "dtype": "bfloat16",
-        "source": "here",
-        "revision": "1",
-        "readout": "likelihood",
-    }
-    first = written(leaning(0, n=14, model="one", limit=56, graph=GRAPH), folder / "a")
-    less: dict[str, Any] = {"challenge_sha256": "less", "limit": 48}
-    second = written(leaning(9, graph=GRAPH, model_card=half, **less), folder / "b")
-    compared = compare_folders(first, second)
-    assert [len(one.observations) for one in compared.comparisons[0].shared] == [48, 48]
-    return compared.write(folder / "out").parent
-
-
-def test_page_says_what_each_finding_rests_on_of_the_items_that_both_runs_have(out: Path) -> None:
-    html = (out / PAGE).read_text(encoding="utf-8")
-    rests, *_ = folds(html)
-    (value,) = [text for name, text in rests.items() if name.startswith(("Mean mass", "Slope", "Pearson"))]
-    assert "95% interval" in value
-    assert "n = 48 in 12 clusters" in value
-    assert rests["asked"].startswith("48 texts in 12 clusters")
-    assert rests["unclaimed mass"].startswith("10.0%")
-    assert re.fullmatch("one: .*float32; two: .*bfloat16", rests["protocol"])
-    assert rests["graph"].startswith("unspecified")
-    assert "Survives the correction for" in html
-
-
-def test_json_and_values_of_the_page_are_those_of_the_differences(out: Path, tmp_path: Path) -> None:
+def test_json_and_values_of_the_page_are_those_of_the_differences(tmp_path: Path) -> None:
     """Both values have the decimals of their difference: two digits of 40.2 and 40.4 would be the same."""
-    assert json.loads((out / JSON).read_text(encoding="utf-8"), parse_constant=pytest.fail)
     folders = written(leaning(0, model="one"), tmp_path / "a"), written(leaning(0.2), tmp_path / "b")
     compared = compare_folders(*folders)
     html = compared.write(tmp_path / "out").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "out" / JSON).read_text(encoding="utf-8"), parse_constant=pytest.fail)
     detail = difference(compared.comparisons[0], "mean_mass").detail
     shown = [f"{detail[side]:.3f}" for side in ("baseline", "candidate")]
     assert len(set(shown)) == 2
@@ -160,14 +116,6 @@ def without(run: Record, name: str, **instead: Any) -> Record:
     return replace(run, manifest={**run.manifest, "design": design | instead})
 
 
-@pytest.mark.parametrize(("name", "facts"), [("readouts", [[1], None, {"two": 1}]), ("models", [[1]]), ("groups", [5])])
-def test_run_whose_design_is_of_another_kind_is_refused(name: str, facts: list[object], tmp_path: Path) -> None:
-    for number, fact in enumerate(facts):
-        garbled = written(without(plain("two", SECOND), name, **{name: fact}), tmp_path / str(number))
-        with pytest.raises(UndertowError, match=f"manifest.json: is damaged .design.{name}"):
-            undertow.score(garbled, out=tmp_path / "other")
-
-
 def test_run_that_lacks_what_its_audit_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UndertowError, match=r"^two: .*gaps"):
         compare(plain(), without(plain("two", SECOND), "gaps"))
@@ -181,21 +129,6 @@ def test_run_that_lacks_what_its_audit_needs_is_named(monkeypatch: pytest.Monkey
             compare(runs[0], runs[1], names=("one", "two"))
     with pytest.raises(UndertowError, match=r"^first: .*nosuch"):
         asked_for(lambda of: of.design["nosuch"], monkeypatch)
-
-
-@pytest.mark.parametrize(
-    ("fault", "raised"), [(KeyError("score"), KeyError), (UndertowError("too little"), UndertowError)]
-)
-def test_fault_of_an_audit_stays_a_fault_and_what_cannot_be_measured_is_told(
-    fault: Exception, raised: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def measure(evidence: Evidence, seed: int) -> list[Result]:
-        raise fault  # of a column which the table has
-
-    measured_by(measure, monkeypatch)
-    run = record(pd.DataFrame({"item": ["a"], "score": [1.0], "model": "m"}), probe="outside", design={"groups": []})
-    with pytest.raises(raised, match=r"score|1 items.*too little"):
-        compare(run, run)
 
 
 Asking = Callable[[Evidence], object]

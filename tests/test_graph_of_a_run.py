@@ -221,6 +221,3 @@ def test_what_a_sentence_decides_rests_on_no_w(tmp_path: Path) -> None:
     assert told.count('<span class="doubt">') == len(by_rest[True])
     assert made.grounds is not None
     assert "W causes Y past the features" in made.grounds.doubt
-
-
-# What is said.

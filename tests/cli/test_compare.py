@@ -85,22 +85,6 @@ def test_json_is_the_file_and_where_it_is(work: Workplace) -> None:
     assert [one["identical"] for one in told["comparisons"]] == [False, True, False]
 
 
-@pytest.mark.slow
-def test_run_compared_with_itself_has_no_difference_whatever_its_folder_is_called(
-    work: Workplace, tmp_path: Path
-) -> None:
-    odd = tmp_path / "r\udcff"
-    shutil.copytree(work.folder / "first", odd)
-    told = work("compare", "first", str(odd), "--out", "itself").stdout
-    assert "differences are 0." in told
-    assert "* " not in told
-    (one,) = json.loads((work.folder / "itself/comparison.json").read_text(encoding="utf-8"))["comparisons"]
-    rows = [row for row in one["differences"] if row["value"] is not None]
-    told_rows = {(row["value"], row["low"], row["high"], row["p"], row["verdict"]) for row in rows}
-    assert told_rows == {(0, 0, 0, None, "equivalent within the margin")}
-    assert "r?" in (work.folder / "itself/comparison.csv").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -11,7 +11,6 @@ import pytest
 
 from conftest import ROOT, Cli
 from refusal import refused
-from undertow.causal import paths, questions
 from undertow.causal.assumptions import DRIFT, SPECIFICATION, assumptions
 from undertow.causal.graphs import read_graph
 from undertow.causal.in_words import as_plain, in_words
@@ -170,18 +169,6 @@ def test_texts_that_are_selected_for_what_they_say_are_evidence_of_selection(tex
     assert rows[3].because.startswith(f"{way} is opened at ")
     little = assumptions(read_graph(text), SPECIFICATION)[-1]
     assert (little.holds, little.because.startswith(f"{way} is open in selected data; how much")) == (None, True)
-
-
-def test_what_is_granted_does_not_depend_on_the_paths_that_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The examples do, and say so."""
-    texts = [one.graph.text() for one in published().values()]
-    texts += ["W -> X; W -> Y; W <-> Y; W -> [S] <- Y", "W -> X; Y -> W; E <-> Y; E -> X"]
-    with_paths = [(granted(text, DRIFT), granted(text, SPECIFICATION)) for text in texts]
-    monkeypatch.setattr(paths, "MAX_PATHS", 0)
-    monkeypatch.setattr(questions, "MAX_PATHS", 0)
-    monkeypatch.setattr(paths, "MAX_STEPS", 0)
-    assert [(granted(text, DRIFT), granted(text, SPECIFICATION)) for text in texts] == with_paths
-    assert assumptions(read_graph(texts[1]), DRIFT)[3].because == "a path that was not found in 0 steps is opened by S"
 
 
 def test_assumptions_need_a_w_and_an_audit() -> None:

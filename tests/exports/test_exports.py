@@ -120,33 +120,8 @@ def test_questions_come_back_as_they_left() -> None:
     assert found[0].origin.design == {"groups": ["a"]}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ('"version": 1', '"version": 2', "newer Undertow"),
-        ('"version": 1', '"version": "1"', "no question of undertow export"),
-        ('"place": 0', '"place": null', "does not hold together"),
-        ('"pieces"', '"bits"', "it has no 'pieces'"),
-        ('"kind": "blank"', '"kind": "dance"', "unknown kind, 'dance'"),
-        ('["he", "she"]', '["he"]', "pieces need one fill fewer"),
-        ('"share": 0.5', '"share": [0.5]', "factor 'share'"),
-        ("{", "[[", "delimiter"),
-    ],
-)
-def test_a_damaged_question_is_told_from_a_good_one(old: str, new: str, said: str) -> None:
-    (text,) = carried_texts(asked(BLANK))
-    assert old in text
-    with pytest.raises(ValueError, match=said):
-        read_carried(text.replace(old, new, 1))
-    with pytest.raises(ValueError, match="nested too deeply"):
-        read_carried('{"version": 1, "probe": ' + "[" * 100_000)
-
-
 def test_a_question_without_options_to_compare_is_not_carried() -> None:
     probe = probes.load("bias-identification")
     items = next(probe.rounds(probe.Settings(), Sampling(4, 0)))
     with pytest.raises(TypeError, match="Choice"):
         carried_texts(asked(items[0]))
-
-
-# In a notebook.

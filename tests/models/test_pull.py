@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -164,21 +163,6 @@ def test_stopped_by_the_user_it_leaves_nothing_and_says_so(index: Index, cache: 
     assert complained.startswith("undertow: stopped")
     assert complained.count("\n") == 1
     assert holds(cache) == before
-
-
-@pytest.mark.slow
-def test_what_a_killed_pull_leaves_is_ignored_and_later_removed(index: Index, pull: Pull, cache: Path) -> None:
-    with started(index):
-        pass
-    (left,) = cache.glob("pull-*")
-    running = cache / "pull-of-another-process"
-    running.mkdir()
-    two_days_ago = time.time() - 2 * 24 * 3600
-    os.utime(left, (two_days_ago, two_days_ago))
-    index.fault = ""
-    assert pull().returncode == 0
-    assert (cache / "models/tiny/model.gguf").read_bytes() == MODEL
-    assert list(cache.glob("pull-*")) == [running]
 
 
 @pytest.mark.parametrize(

@@ -379,6 +379,3 @@ def test_an_answer_has_the_context_to_itself(kind: str, tmp_path: Path) -> None:
             assert (not answer.unscored) == fits
             if not fits:
                 assert f"longer than the {SHORT} tokens" in answer.unscored
-
-
-# With a store.

@@ -453,37 +453,6 @@ def test_bad_option_is_refused_by_name(probe: str, options: Mapping[str, Any], w
     refuses(words, probe, **options)
 
 
-@pytest.mark.parametrize("probe", TASKS)
-def test_examples_need_training_documents(probe: str, tmp_path: Path) -> None:
-    path = tmp_path / "own.tsv"
-    path.write_text("\n".join(line for line in STATEMENTS.splitlines() if "\ttrain\t" not in line))
-    refuses(["own", "no training documents", "--shots at 0"], probe, challenge=str(path), shots="0,5")
-    assert items_of(probe, challenge=str(path))
-
-
-def test_a_split_of_cad_serves_diagnosis_only(tmp_path: Path) -> None:
-    path = tmp_path / "cad_test.tsv"
-    path.write_text("id\ttext\tlabels\n1\tA mild text.\tNeutral\n2\tAnother.\tIdentityDirectedAbuse\n")
-    for probe, word in ((IDENTIFICATION, "dimension"), (EXTRACTION, "span"), (REPHRASING, "--rephrasings")):
-        refuses([probe, word], probe, challenge=str(path))
-    assert [item.gold for item in items_of(DIAGNOSIS, challenge=str(path), classes="null")] == ["No", "Yes"]
-
-
-@pytest.mark.parametrize("seen", ["split of CAD", "own"])
-def test_documents_that_are_all_for_training_cannot_be_asked_about(seen: str, tmp_path: Path) -> None:
-    path = tmp_path / "cad_train.tsv"
-    if seen == "own":
-        path.write_text("text\tbiased\tdimension\tsplit\nOld folk nap.\tyes\tage\ttrain\nIt rains.\tno\t\t\n")
-        probe, n = IDENTIFICATION, 1
-    else:
-        path.write_text("id\ttext\tlabels\n1\tA mild text.\tNeutral\n2\tAnother.\tIdentityDirectedAbuse\n")
-        probe, n = DIAGNOSIS, 2
-    words = [str(path), f"all its {n} documents for {probe} are for training"]
-    refuses(words, probe, challenge=str(path))
-    # What no document has is said first.
-    refuses(["holds no document for bias-extraction", "span"], EXTRACTION, challenge=str(path))
-
-
 def test_spans_without_rephrasings_are_refused_and_a_table_gives_them(tmp_path: Path) -> None:
     path, pairs = tmp_path / "own.csv", tmp_path / "pairs.csv"
     path.write_text("text,biased,dimension,span\nOld folk nap.,yes,age,Old folk\n")
@@ -710,16 +679,6 @@ def test_examples_that_had_no_room_are_counted(script: Script, untold: None, sta
     assert run.observations["dropped"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
 
 
-def test_examples_that_ran_out_are_told(script: Script, untold: None, statements: str, tmp_path: Path) -> None:
-    script(diagnoses)
-    run = undertow.run(
-        DIAGNOSIS, "scripted", challenge=statements, classes="null", shots="0,9", draws=1, out=tmp_path / "run"
-    )
-    assert set(run.observations["given_shots"]) == {0, 2}
-    told = probes.load(DIAGNOSIS).told(audit.evidence_of(run.record), run.record.results)
-    assert "50% of the prompts have fewer examples" in repr(told)
-
-
 @pytest.mark.parametrize("probe", briefly(TASKS))
 def test_a_saved_run_measured_anew_has_the_same_numbers(
     probe: str, script: Script, untold: None, tmp_path: Path
@@ -827,6 +786,3 @@ def test_names_that_results_keep_are_refused_in_a_table(
         recorded(probe, f"{columns}\na,Yes,No,good\nb,Yes,No,{name}\n", tmp_path)
     assert "row 3" in str(caught.value)
     assert f"column {column}" in str(caught.value)
-
-
-# The default model.

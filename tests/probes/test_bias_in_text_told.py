@@ -147,19 +147,6 @@ def test_the_best_and_the_worst_dimension_are_told_where_they_lie_apart() -> Non
     assert re.search(r"gender is done best \(9\d\.\d%, .*\) and age worst \(\d\.\d%, ", text)
 
 
-@pytest.mark.soak
-@pytest.mark.slow
-def test_dimensions_that_are_alike_are_seldom_told_apart() -> None:
-    """Eleven that are equally hard: the best and the worst were picked, so that their intervals often do not meet."""
-    rng = np.random.default_rng(2)
-    ps = []
-    for _ in range(40):
-        given = evidence(IDENTIFICATION, dimensions_answered(dict.fromkeys(DIMENSIONS, 0.3), 12, rng))
-        ps += [one.p for one in probes.load(IDENTIFICATION).measure(given, 0) if one.measure == "dimension_gap"]
-    assert len(ps) == 40
-    assert np.mean(np.array(ps) < 0.05) <= 0.125
-
-
 def by_wording(right: Mapping[str, float], n: int = 60) -> list[dict[str, Any]]:
     """Two Yes-or-No wordings whose word in one slot is all that differs."""
     rng = np.random.default_rng(1)

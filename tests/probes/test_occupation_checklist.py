@@ -672,33 +672,6 @@ def test_a_run_asks_no_more_than_was_foreseen_where_some_is_granted(
     assert len(model.asked) == found.manifest["counts"]["queries"] <= estimate.n_distinct
 
 
-def test_the_model_that_knows_nothing_is_not_said_to_say_anything(
-    tmp_path: Path, untold: None, short_jobs: str
-) -> None:
-    """Yes and No are equally probable everywhere: a tie is neither of them, and no wrong answer."""
-    found = run(tmp_path, "uniform", pairs=6, occupations=7, occupation_file=short_jobs)
-    rows = found.observations
-    assert set(rows["said"]) == {"tie"}
-    for measure, context in (("qualified_female", WITH), ("qualified_male", WITHOUT)):
-        assert [detail(found, measure, name, context) for name in ("yes_of_asked", "no_of_asked", "ties_percent")] == [
-            0,
-            0,
-            100,
-        ]
-    (stated,) = [one for one in found.record.results if one.measure == "stated_accuracy"]
-    assert (stated.n, stated.n_unscored, stated.detail["ties"]) == (0, 0, 6 * 2 * 8)
-    assert math.isnan(stated.value)
-    assert not any(finding.found for finding in found.findings)
-    assert not any(
-        "it says Yes in at least" in one.text or "it says No in at least" in one.text for one in found.findings
-    )
-    (matrix,) = probes.load(NAME).told(audit.evidence_of(found.record), found.record.results).matrices
-    checks = {check.name: check for some in matrix.cells.values() for check in some}
-    assert (checks["says what the text says"].n, checks["says what the text says"].failed) == (0, 0)
-    assert (checks["decides what the text says"].n, checks["decides what the text says"].failed) == (96, 96)
-    assert sum(check.failed for name, check in checks.items() if name != "decides what the text says") == 0
-
-
 def refusing(tmp_path: Path, n_refused: int, answer: str = "I cannot say") -> Run:
     """A log of 15 pairs and one job, each asked of once: Yes to all, but for the first answers, which are refused."""
     lines = ["stage\twoman\tman\toccupation\tsubject\tanswer"]
@@ -732,22 +705,6 @@ def test_refusals_are_neither_yes_nor_no_and_counted_by_reason(tmp_path: Path, u
     assert "Yes in all items" in said.text
     # One of fifteen men is refused: 14 of 15 are 93%, which is not nearly all.
     assert not [one for one in refusing(tmp_path, 2).findings if "whoever it is" in one.text]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"contexts": "without"},
-        {"contexts": "with", "negated": False},
-        {"wordings": 2, "contexts": "with,same,swapped"},
-        {"only": "singer,piano player"},
-    ],
-)
-def test_how_much_a_pair_asks_is_known_without_asking(options: dict[str, Any]) -> None:
-    given: dict[str, Any] = {"reading": CHOICE, "pairs": 3, "occupations": 4} | options
-    plan = Plan.of(Settings(**given), Sampling())
-    assert 3 * plan.sizes(0)[-1] == sum(1 for _ in plan.everything())
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from test_calibration_figures import calibration, detectors, failed, mirrored, power, training
+from test_calibration_figures import calibration, failed, mirrored, power
 from test_checklist_figures import aspects, gap, ranking, shares
 from test_comparison import NAN, asked, compared, equal, fit, gridded, point
 from test_sensitivity import drawn as sensitivity
 from test_sensitivity import effects, row, slots
 from test_simulation_figure import cloud, panels
-from test_specification import SENTENCES, curve, followed, scored
+from test_specification import curve, followed, scored
 from test_specification import drawn as occupations_of
-from test_spectrum import DATES, line, observed
+from test_spectrum import line, observed
 from test_trajectory import checkpoints
 
 from briefly import briefly
@@ -108,18 +108,9 @@ def test_figure_with_any_name_is_readable_and_shows_it_as_text(kind: str, name: 
         assert plain(NAMES[name]) in "".join(root.itertext())
 
 
-OTHER_LOSS = lab([0, 1], 1, ["masked"]).assign(
-    pronoun_loss_nats=lambda of: np.where(of["w_name"] == "place", 0.52, 0.51)
-)
 ODD: dict[str, Callable[[], Made]] = {
     "a calibration that did not converge": lambda: calibration(failed(mirrored(lab([1, 2], 2)), "masked-2-0")),
-    "a loss for each W": lambda: training(OTHER_LOSS),
-    "areas of which some do not count": lambda: detectors(
-        failed(lab([0, 2], 2, ["masked"]), "masked-2-0", "masked-2-1")
-    ),
     "twenty models alike": lambda: compared(equal(20, [135e6])),
-    "models far apart": lambda: compared([point("a", 1.0, 1e9), point("b", 1e40, -1e9), point("c", 1e5)]),
-    "a grid of one W": lambda: gridded({("gpt2", ""): asked(n_w=1)}),
     "a grid of many groups": lambda: gridded(
         {("gpt2", ""): asked(groups=[f"group of words {n}" for n in range(14)])},
         [f"group of words {n}" for n in range(14)],
@@ -127,12 +118,6 @@ ODD: dict[str, Callable[[], Made]] = {
     ),
     "a huge trajectory": lambda: trajectory(
         checkpoints(steps=[0, 10**9]).assign(value=3e12, low=-1e12, high=math.inf), title="t"
-    ),
-    "sentences of unknown kind": lambda: over_w(
-        followed(SENTENCES, DATES).drop(columns="well_specified"), "female", title="t"
-    ),
-    "a confusion of many labels": lambda: draw_confusion(
-        np.arange(72).reshape(8, 9) % 17 * 40, [f"label {n}" for n in range(8)], [f"label {n}" for n in range(9)], "T"
     ),
     "eighteen differences": lambda: draw_differences(
         [DrawnDifference(f"{'a long name ' * 9}{at}", at - 5.0, at - 6.0, at - 3.0, found=at > 6) for at in range(18)],

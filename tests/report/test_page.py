@@ -193,10 +193,6 @@ def basis(html: str) -> dict[str, str]:
     return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", rows))
 
 
-def marks(html: str) -> list[str]:
-    return re.findall(r'<span class="mark (?:kept|lost)">(.*?)</span>', html)
-
-
 def test_a_finding_opens_to_the_numbers_that_it_tells_and_to_what_else_it_rests_on() -> None:
     others = [RESTING, Finding("it rises", True, 1.0)]
     html = render_page(page(findings=others, basis={"it drifts": {"unclaimed mass": "93.1%"}}))
@@ -209,17 +205,3 @@ def test_a_finding_opens_to_the_numbers_that_it_tells_and_to_what_else_it_rests_
     )
     assert rows["Pearson r: word group she"].startswith("−0.91; 95% interval [−0.97, −0.71]")
     assert rows["correction"] == "Benjamini and Hochberg&#39;s, for 12 tests"
-
-
-@pytest.mark.parametrize(
-    ("finding", "mark"),
-    [
-        (RESTING, "Survives the correction for 12 tests: q = .040."),
-        (dataclasses.replace(RESTING, found=False, of=(result(q=0.05),)), "Does not survive the correction"),
-        (dataclasses.replace(RESTING, n_tests=1), "The only test of the run"),
-        (Finding("it was said", True, 1.0, decided="Not tested."), "Not tested."),
-    ],
-)
-def test_a_finding_says_how_it_was_decided(finding: Finding, mark: str) -> None:
-    (shown,) = marks(render_page(page(findings=[finding])))
-    assert shown.startswith(mark)

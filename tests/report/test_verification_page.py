@@ -14,8 +14,7 @@ from trained_models import lab
 from undertow.measures.calibration import fitted_lines, intervals, results, verdicts
 from undertow.report.calibration import draw_power
 from undertow.report.drawing import Drawing
-from undertow.report.page import render_page
-from undertow.report.verification import FIGURES, FILES, Verification, findings, page_of, write
+from undertow.report.verification import FIGURES, FILES, Verification, findings, write
 
 
 def told_of(frame: pd.DataFrame) -> Verification:
@@ -70,17 +69,6 @@ def test_page_tables_and_figures_are_written_and_can_be_read_back(written: Path)
     slope = numbers[(numbers["measure"] == "calibration_slope") & (numbers["architecture"] == "all")]
     assert slope["value"].item() == pytest.approx(1, abs=0.02)
     assert list(numbers.columns[:4]) == ["measure", "architecture", "w_name", "strength"]
-
-
-def test_the_page_leads_with_how_many_promises_are_kept_and_names_models_that_do_not_count(written: Path) -> None:
-    html = (written / "report.html").read_text(encoding="utf-8")
-    assert "tried on 24 models" in html
-    assert "keeps all of its 4 promises; 2 of the models do not count." in html
-    assert "their training did not converge: masked-2-0, causal-1-1." in html
-    assert "Slopes that do not count" not in render_page(page_of(usual_told(), []))
-    first = html.index("What the audit promises")
-    assert first < html.index("Slopes that do not count") < html.index("Every model and W") < html.index("The numbers")
-    assert html.count("data:image/svg+xml;base64,") == 4
 
 
 def test_a_broken_promise_is_told_first() -> None:
