@@ -22,7 +22,7 @@ from undertow import audit, probes
 from undertow.comparing import Comparison, compare, differences
 from undertow.comparing.pairing import Names, pair
 from undertow.comparing.replicates import by_key, point_results
-from undertow.comparing.runs import JSON, PAGE, TABLE
+from undertow.comparing.runs import JSON, PAGE, TABLE, Asked, Runs
 from undertow.comparing.runs import compare as compare_folders
 from undertow.comparing.told import digits
 from undertow.comparing.verdicts import CANNOT_BE_TOLD, DIFFERS, EQUIVALENT, VERDICTS, Margins, is_found, verdict
@@ -898,6 +898,16 @@ def test_nothing_else_is_overwritten(two_runs: list[Path], tmp_path: Path) -> No
     with pytest.raises(UndertowError, match="holds another comparison"):
         compare_folders(second, first).write(tmp_path / "out")
     assert (tmp_path / "notes" / "mine.txt").read_text() == "mine"
+
+
+def test_names_are_models_or_folders_and_never_alike(tmp_path: Path) -> None:
+    places = [written(record(table(FIRST)), tmp_path / name / "run") for name in ("a", "b")]
+    assert Runs.read([places[0], places[1]]).names == [str(place) for place in places]
+    assert Runs.read([places[0], places[0]]).names == [str(places[0]), f"{places[0]} (again)"]
+    other = written(record(table(SECOND, "two")), tmp_path / "c")
+    assert Runs.read([places[0], other]).names == ["one", "two"]
+    assert Runs.read([places[0], other, places[1]]).names[1] == "two"
+    assert Runs.read([places[0], other]).folder(Asked()).name.startswith("comparison_run_c_")
 
 
 def several(names: str, shift: float = 0.0) -> Record:

@@ -61,9 +61,7 @@ def test_strongest_differences_are_told_first(work: Workplace) -> None:
 
 @pytest.mark.slow
 def test_json_is_the_file_and_where_it_is(work: Workplace) -> None:
-    told = work.json(
-        "compare", "first", "second", "first", "--seed", "3", "--margin", "1", "--margin", "slope=0.5,pearson_r=0"
-    )
+    told = work.json("compare", "first", "second", "--seed", "3", "--margin", "1", "--margin", "slope=0.5,pearson_r=0")
     assert told["folder"].startswith("runs/comparison_first_second_")
     kept = json.loads((work.folder / told["folder"] / "comparison.json").read_text(encoding="utf-8"))
     assert told["comparisons"] == kept["comparisons"]
@@ -79,10 +77,6 @@ def test_json_is_the_file_and_where_it_is(work: Workplace) -> None:
     assert all(one["found"] == (one["verdict"] == "differs by more than the margin") for one in differences)
     html = (work.folder / told["report"]).read_text(encoding="utf-8")
     assert "--margin 1 --margin slope=0.5 --margin pearson_r=0" in html
-    # Every pair is compared.
-    names = [(one["baseline"]["name"], one["candidate"]["name"]) for one in told["comparisons"]]
-    assert names == [("first", "other"), ("first", "first (again)"), ("other", "first (again)")]
-    assert [one["identical"] for one in told["comparisons"]] == [False, True, False]
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,7 @@ def test_a_network_that_says_no_numbers_has_failed(tmp_path: Path, quick: pytest
     assert building.build(tmp_path, Plan((QUICK,))) != []
 
 
+@pytest.mark.soak
 def test_models_of_an_older_version_are_not_taken_for_current(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
     quick.setattr(building, "side_by_side", here)
     plan = Plan((QUICK,))
@@ -237,6 +238,7 @@ def test_models_of_an_older_version_are_not_taken_for_current(tmp_path: Path, qu
     assert made_of(tmp_path) == weights
 
 
+@pytest.mark.soak
 def test_one_lab_is_built_by_one_build_also_after_one_that_was_killed(
     tmp_path: Path, quick: pytest.MonkeyPatch
 ) -> None:
