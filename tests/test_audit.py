@@ -179,19 +179,6 @@ def test_how_a_model_was_read_is_told_of_stored_answers_too(tmp_path: Path) -> N
         assert (asked.n_computed, asked.notes) == (n_computed, ("read by ear",))
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"nosuch": 1}, "has no option 'nosuch'; it has challenge, w"),
-        ({"date_count": "30"}, "option date_count must be of type int, not '30'"),
-        ({"challenge": 3}, "option challenge must be of type str"),
-    ],
-)
-def test_options_are_checked(options: dict[str, object], expected: str) -> None:
-    with pytest.raises(undertow.UndertowError, match=expected):
-        undertow.run(PROBE, model="toy", **options)  # type: ignore[arg-type]
-
-
 @untold
 def test_limits_keep_the_design_balanced(tmp_path: Path) -> None:
     for limit, cells, values in [(45, 3, 7), (3, 1, 3)]:

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,14 +15,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import undertow
 from test_comparing import DESIGN, FIRST, SECOND, difference, record, table, written
 from undertow import probes
 from undertow.comparing import Comparison, compare
-from undertow.comparing.runs import JSON, PAGE, TABLE, Runs, counts_of
+from undertow.comparing.runs import JSON, PAGE, TABLE
 from undertow.comparing.runs import compare as compare_folders
-from undertow.comparing.told import ALL_ALIKE, HOW_FOUND, drawings, findings, told_of
-from undertow.comparing.verdicts import DIFFERS, VERDICTS
+from undertow.comparing.told import drawings, findings, told_of
 from undertow.probes.base import Evidence
 from undertow.records import UNFINISHED, Record
 from undertow.types import Finding, Result, UndertowError
@@ -33,9 +30,6 @@ def measured_by(measure: Callable[[Evidence, int], list[Result]], monkeypatch: p
     """Have a probe from outside measure so; it has no options, and nothing to say of its questions."""
     outside = SimpleNamespace(Settings=dict, design=lambda settings: {}, measure=measure)
     monkeypatch.setattr(probes, "load", lambda name: outside)
-
-
-GRAPH = {"name": "unspecified", "title": "No feature says anything of the label", "source": "", "text": ""}
 
 
 def leaning(by: float, n: int = 12, model: str = "two", **changed: Any) -> Record:
@@ -49,12 +43,6 @@ def leaning(by: float, n: int = 12, model: str = "two", **changed: Any) -> Recor
 
 def told(of: Comparison) -> list[Finding]:
     return findings([of], {})
-
-
-def folds(html: str) -> list[dict[str, str]]:
-    """Rows of each \"What this rests on\" of a page, by their names."""
-    parts = re.findall(r'<details class="basis">.*?</dl>', html, re.DOTALL)
-    return [{name: unescape(text) for name, text in re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", one)} for one in parts]
 
 
 # What a sentence rests on.
@@ -82,107 +70,22 @@ def plain(model: str = "one", values: Mapping[str, list[float]] = FIRST, **chang
     return record(table(values, model), **changed)
 
 
-def test_what_is_not_found_names_the_nearest_first() -> None:
-    rng = np.random.default_rng(3)
-    sides = [plain(name, {str(at): rng.uniform(30, 60, 9).tolist() for at in range(8)}) for name in ("one", "two")]
-    (left,) = [one for one in told(compare(*sides)) if one.of]
-    assert not left.found
-    assert left.decided == HOW_FOUND
-    assert {one.measure for one in left.of} >= {"slope", "mean_mass"}
-    sizes = [abs(one.value) / (one.high - one.low) for one in left.of if one.high > one.low]
-    assert sizes == sorted(sizes, reverse=True)
-
-
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a comparison that found something, written once; a test that changes it copies it."""
-    folder = tmp_path_factory.mktemp("compared")
-    half = {
-        "name": "m",
-        "family": "toy",
-        "dtype": "bfloat16",
-        "source": "here",
-        "revision": "1",
-        "readout": "likelihood",
-    }
-    first = written(leaning(0, n=14, model="one", limit=56, graph=GRAPH), folder / "a")
-    less: dict[str, Any] = {"challenge_sha256": "less", "limit": 48}
-    second = written(leaning(9, graph=GRAPH, model_card=half, **less), folder / "b")
-    compared = compare_folders(first, second)
-    assert [len(one.observations) for one in compared.comparisons[0].shared] == [48, 48]
-    return compared.write(folder / "out").parent
-
-
-def test_page_says_what_each_finding_rests_on_of_the_items_that_both_runs_have(out: Path) -> None:
-    html = (out / PAGE).read_text(encoding="utf-8")
-    rests, *_ = folds(html)
-    (value,) = [text for name, text in rests.items() if name.startswith(("Mean mass", "Slope", "Pearson"))]
-    assert "95% interval" in value
-    assert "n = 48 in 12 clusters" in value
-    assert rests["asked"].startswith("48 texts in 12 clusters")
-    assert rests["unclaimed mass"].startswith("10.0%")
-    assert re.fullmatch("one: .*float32; two: .*bfloat16", rests["protocol"])
-    assert rests["graph"].startswith("unspecified")
-    assert "Survives the correction for" in html
-
-
-def test_json_and_values_of_the_page_are_those_of_the_differences(out: Path, tmp_path: Path) -> None:
+def test_json_and_values_of_the_page_are_those_of_the_differences(tmp_path: Path) -> None:
     """Both values have the decimals of their difference: two digits of 40.2 and 40.4 would be the same."""
-    assert json.loads((out / JSON).read_text(encoding="utf-8"), parse_constant=pytest.fail)
     folders = written(leaning(0, model="one"), tmp_path / "a"), written(leaning(0.2), tmp_path / "b")
     compared = compare_folders(*folders)
     html = compared.write(tmp_path / "out").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "out" / JSON).read_text(encoding="utf-8"), parse_constant=pytest.fail)
     detail = difference(compared.comparisons[0], "mean_mass").detail
     shown = [f"{detail[side]:.3f}" for side in ("baseline", "candidate")]
     assert len(set(shown)) == 2
     assert set(shown) <= set(re.findall("<td[^>]*>([^<]*)</td>", html))
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_runs_are_called_by_their_models_or_folders_and_nothing_is_claimed_of_equal_ones(tmp_path: Path) -> None:
-    before, after = (written(plain(), tmp_path / name) for name in ("before", "after"))
-    html = compare_folders(before, after).write(tmp_path / "out").read_text(encoding="utf-8")
-    assert ALL_ALIKE in html
-    assert "<dd>after: a run of one</dd>" in html
-    other = written(plain("two", SECOND, run_key="l"), tmp_path / "other")
-    html = compare_folders(before, other).write(tmp_path / "two").read_text(encoding="utf-8")
-    assert ALL_ALIKE not in html
-    assert "<dd>two</dd>" in html
-    places: Mapping[str, str] = {"x": "m", "y": "m", "z": "x"}  # folder: model
-    folders = [written(plain(model), tmp_path / name) for name, model in places.items()]
-    assert Runs.read(folders).names == [str(folders[0]), str(folders[1]), "x"]
-
-
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures have tests of their own."""
     monkeypatch.setattr("undertow.comparing.runs.drawings", lambda *_: [], raising=True)
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("undrawn")
-def test_many_pairs_are_summed_up_in_one_sentence_and_counted_in_a_table(tmp_path: Path) -> None:
-    places = [written(leaning(by, model=name), tmp_path / name) for name, by in zip("abcd", (0, 1, 2, 9), strict=True)]
-    compared = compare_folders(*places)
-    assert len(compared.comparisons) == 6
-    left = [one for one in compared.findings if not one.found]
-    assert len(left) <= 2
-    html = compared.write(tmp_path / "out").read_text(encoding="utf-8")
-    counts = counts_of(compared.comparisons)
-    assert [sum(int(row[name]) for name in VERDICTS) for row in counts] == [
-        sum(math.isfinite(one.value) for one in of.differences) for of in compared.comparisons
-    ]
-    assert html.count("<td") > 6
-
-
-def test_page_tells_margin_and_verdict_of_each_difference(out: Path) -> None:
-    html = (out / PAGE).read_text(encoding="utf-8")
-    told = json.loads((out / JSON).read_text(encoding="utf-8"))["comparisons"][0]["differences"]
-    assert {one["verdict"] for one in told} >= {DIFFERS}
-    heads = set(re.findall(r"<th[^>]*>([^<]*)</th>", html))
-    assert {"verdict", "margin"} <= heads
-    assert not {"inner low", "w span"} & heads
-    assert html.count(f">{DIFFERS}<") >= sum(one["found"] for one in told)
 
 
 # Figures.
@@ -213,14 +116,6 @@ def without(run: Record, name: str, **instead: Any) -> Record:
     return replace(run, manifest={**run.manifest, "design": design | instead})
 
 
-@pytest.mark.parametrize(("name", "facts"), [("readouts", [[1], None, {"two": 1}]), ("models", [[1]]), ("groups", [5])])
-def test_run_whose_design_is_of_another_kind_is_refused(name: str, facts: list[object], tmp_path: Path) -> None:
-    for number, fact in enumerate(facts):
-        garbled = written(without(plain("two", SECOND), name, **{name: fact}), tmp_path / str(number))
-        with pytest.raises(UndertowError, match=f"manifest.json: is damaged .design.{name}"):
-            undertow.score(garbled, out=tmp_path / "other")
-
-
 def test_run_that_lacks_what_its_audit_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UndertowError, match=r"^two: .*gaps"):
         compare(plain(), without(plain("two", SECOND), "gaps"))
@@ -236,21 +131,6 @@ def test_run_that_lacks_what_its_audit_needs_is_named(monkeypatch: pytest.Monkey
         asked_for(lambda of: of.design["nosuch"], monkeypatch)
 
 
-@pytest.mark.parametrize(
-    ("fault", "raised"), [(KeyError("score"), KeyError), (UndertowError("too little"), UndertowError)]
-)
-def test_fault_of_an_audit_stays_a_fault_and_what_cannot_be_measured_is_told(
-    fault: Exception, raised: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def measure(evidence: Evidence, seed: int) -> list[Result]:
-        raise fault  # of a column which the table has
-
-    measured_by(measure, monkeypatch)
-    run = record(pd.DataFrame({"item": ["a"], "score": [1.0], "model": "m"}), probe="outside", design={"groups": []})
-    with pytest.raises(raised, match=r"score|1 items.*too little"):
-        compare(run, run)
-
-
 Asking = Callable[[Evidence], object]
 OF_COLUMNS: dict[str, Asking] = {
     "one": lambda of: of.frame["zz"],
@@ -261,13 +141,6 @@ OF_COLUMNS: dict[str, Asking] = {
     "of groups": lambda of: of.frame.groupby("a")["zz"].mean(),
     "index": lambda of: of.frame.set_index("zz"),
     "joined by": lambda of: of.frame.merge(of.frame, on="zz"),
-}
-OF_OUR_OWN: dict[str, Asking] = {
-    "label": lambda of: of.frame.set_index("g")["a"]["nobody"],
-    "group": lambda of: of.frame.groupby("g").get_group("nobody"),
-    "wide table": lambda of: of.frame.pivot_table("a", "item", "g")["nobody"],
-    "mapping": lambda of: {"g": 1}["zz"],
-    "table in a design": lambda of: of.design["k"]["zz"],
 }
 
 
@@ -289,12 +162,6 @@ def test_column_that_a_run_lacks_is_named_however_it_is_asked_for(way: str, monk
     column = "yy" if way == "none of several" else "zz"
     with pytest.raises(UndertowError, match=f"^later: .*'{column}'"):
         asked_for(OF_COLUMNS[way], monkeypatch)
-
-
-@pytest.mark.parametrize("way", OF_OUR_OWN)
-def test_what_a_table_of_ours_lacks_is_no_damage_of_a_run(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(KeyError, match="zz" if way in ("mapping", "table in a design") else "nobody"):
-        asked_for(OF_OUR_OWN[way], monkeypatch)
 
 
 def test_answers_that_are_lists_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,17 +144,6 @@ def test_what_is_neither_text_nor_number_is_refused(value: Any) -> None:
         mask_all([("row 1", {"text": "She was.", "year": value})], ICML, Wanted(metadata=("year",)))
 
 
-@pytest.mark.parametrize("number", [1, 500])
-def test_the_line_that_is_not_utf_8_is_named(number: int, tmp_path: Path) -> None:
-    """Wherever the pieces end in which a file is read."""
-    path = tmp_path / "lives.jsonl"
-    lines = [b'{"text": "She was a painter."}'] * 600
-    lines[number - 1] = '{"text": "Él"}'.encode("latin-1")
-    path.write_bytes(b"\n".join(lines))
-    with pytest.raises(UndertowError, match=rf"lives\.jsonl, line {number}: is not UTF-8"):
-        list(read(str(path)))
-
-
 @pytest.mark.parametrize(
     ("lines", "said"),
     [

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import undertow.comparing
 from hostile import PAYLOADS as PAGES
 from refusals import assert_refused
-from undertow.gates import ERROR, FAILED, PASSED, SKIPPED, Judged, check, read_rules, write_junit
+from undertow.gates import ERROR, FAILED, PASSED, SKIPPED, Judged, check, write_junit
 from undertow.gates.words import labels, printable, shown
 from undertow.records import Record, write_record
 from undertow.types import Result
@@ -338,17 +338,6 @@ def test_a_failure_is_the_status_even_where_another_rule_could_not_be_judged(pla
 def test_bad_rules_are_refused_with_file_rule_and_key(text: str, words: list[str], tmp_path: Path) -> None:
     path = Place(tmp_path).rules(text)
     assert_refused((path, *words), check, [tmp_path / "no such run"], path)
-
-
-def test_a_file_of_rules_that_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "rules.toml"
-    for content, word in [(b"\xff", "UTF-8"), (b" " * (2**20 + 1), "1 MiB")]:
-        path.write_bytes(content)
-        assert_refused((word,), read_rules, path)
-    for missing in (tmp_path / "nosuch.toml", tmp_path):
-        assert_refused(("cannot be read",), read_rules, missing)
-    path.write_bytes(b"\xef\xbb\xbf" + gap_rule().encode())
-    assert read_rules(path).rules[0].name == "gap"
 
 
 def test_runs_are_named_once_and_at_all(place: Place) -> None:

@@ -13,8 +13,7 @@ from undertow import audit, models, probes
 from undertow.audit import Run
 from undertow.causal.assumptions import DRIFT, SPECIFICATION
 from undertow.causal.graphs import read_graph
-from undertow.causal.grounds import Grounds, grounds, kept
-from undertow.causal.published import NamedGraph, published
+from undertow.causal.published import published
 from undertow.named_graphs import named_graph
 from undertow.provenance import call_with, command_with
 
@@ -36,10 +35,6 @@ def page(folder: Path) -> str:
 def manifest(folder: Path) -> dict[str, Any]:
     held: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     return held
-
-
-def of_graph(text: str, kind: str = DRIFT, varied: tuple[str, ...] = ("date",)) -> Grounds:
-    return grounds(kept(NamedGraph("", "", "", read_graph(text))), kind, varied)
 
 
 @pytest.fixture(autouse=True)
@@ -226,29 +221,3 @@ def test_what_a_sentence_decides_rests_on_no_w(tmp_path: Path) -> None:
     assert told.count('<span class="doubt">') == len(by_rest[True])
     assert made.grounds is not None
     assert "W causes Y past the features" in made.grounds.doubt
-
-
-# What is said.
-
-
-@pytest.mark.parametrize(
-    ("text", "faults"),
-    [
-        ("W -> X; W -> S; G -> S; G -> Y; [S]", ""),
-        ("(W) -> X; W -> S; G -> S; G -> Y; [S]", "W is not recorded"),
-        ("W -> X; W -> S; G -> S; G -> Y; W -> Y; [S]", "W causes Y past the features; not selection alone connects W and Y"),
-        ("W -> X; W -> S; G -> S; G -> Y; (U) -> W; U -> Y; [S]", "W and Y have a common cause; not selection alone connects W and Y"),
-        ("W -> X; W -> [S]; G -> Y", "selection does not connect W and Y"),
-        ("W -> X; G -> Y", "nothing is selected"),
-        ("W -> X; X -> S; G -> S; G -> Y; [S]", ""),
-        ("W -> X; W -> S; G -> S; G -> X; G -> Y; [S]", "the features tell the label Y without selection too, by X <- G -> Y"),
-        ("A -> X -> Y", "it has no node for what is varied in the texts"),
-        ("W -> X; Y -> W; G -> Y; W -> [S]", "Y causes W; not selection alone connects W and Y"),
-    ],
-)  # fmt: skip
-def test_what_is_so_instead_is_said_of_each_assumption(text: str, faults: str) -> None:
-    found = of_graph(text)
-    assert "; ".join(row.instead for row in found.refused) == faults
-    assert all(bool(row.instead) == (row.holds is False) for row in found.assumptions)
-    assert faults in found.doubt
-    assert bool(found.doubt) is bool(faults)

@@ -36,16 +36,6 @@ def test_numbers_are_shown_and_missing_ones_are_not_nan() -> None:
     assert "nan" not in html
 
 
-def test_what_is_left_out_is_told() -> None:
-    findings = [Finding(f"f{at}", found=at == 0, strength=1.0) for at in range(FINDINGS_SHOWN + 1)]
-    results = [Result(f"m{at}", {}, 1.0) for at in range(RESULTS_SHOWN + 5)]
-    html = run_html("p: m", findings, results, Path("run/report.html"))
-    assert html.count("<li>") == FINDINGS_SHOWN
-    assert html.count("<td>m") == RESULTS_SHOWN
-    assert "<li><b>f0</b></li><li>f1</li>" in html
-    assert "10 of 11 findings, 40 of 45 results; the whole report: run/report.html" in html
-
-
 def test_a_run_shows_its_findings_above_its_results(finished_run: Callable[..., Path]) -> None:
     run = undertow.open_run(finished_run("spurious-correlation", "toy", w="date", limit=150))
     html = run._repr_html_()

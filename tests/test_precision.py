@@ -356,18 +356,6 @@ def test_an_error_as_large_as_the_effect_is_warned_of(
     assert [one.found for one in full.findings if f"probability of {words}" in one.text] == [not claimed]
 
 
-@pytest.mark.soak
-@pytest.mark.usefixtures("untold")
-def test_an_error_beyond_the_interval_is_warned_of_where_the_finding_stays(plant: Plant, tmp_path: Path) -> None:
-    """Women still gain, but a tenth of what they do in float32; and the interval does not say so."""
-    plant(lambda query, answer: moved(query, answer, -0.09 * STEP * (1 + 0.01 * sentence_of(query)) * step_of(query)))
-    told = run(tmp_path).manifest["precision"]
-    assert told["could_change"] == []
-    assert "Warning" in told["said"][1]
-    # Effect of W, slope and log-odds slope of female and male words; effect and slope of their difference.
-    assert told["beyond_interval"] == 8
-
-
 @pytest.mark.usefixtures("untold", "few_resamples")
 def test_of_everything_the_error_is_known(plant: Plant, tmp_path: Path) -> None:
     plant(lambda query, answer: moved(query, answer, 0.5 * sentence_of(query) * step_of(query)))
@@ -726,37 +714,6 @@ def test_what_cannot_be_read_again_is_warned_of(
     assert sentence.replace("'", "&#39;") in (tmp_path / "run" / "report.html").read_text("utf-8")
     again = undertow.score(tmp_path / "run")
     assert again.manifest["precision"] == found.manifest["precision"]
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("untold", "few_resamples")
-def test_what_workers_have_room_for_is_not_asked_of_this_process(
-    plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(precisions, "room_bytes", lambda kind, device: 0)
-    before = precision.read_again
-    monkeypatch.setattr(
-        precision, "read_again", lambda probe, reduced, *rest: before(probe, replace(reduced, here=False), *rest)
-    )
-    plant(steeper(0.2), facts={"parameters": 7e9})
-    assert part(run(tmp_path))["items"] == 204
-
-
-# Several models, and none.
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("untold", "few_resamples")
-def test_of_several_models_each_is_told(plant: Plant, tmp_path: Path) -> None:
-    plant(steeper(0.2), name="one")
-    plant(steeper(-0.4), name="two")
-    found = run(tmp_path, model=["one", "toy", "two"], limit=60)
-    assert [of["model"] for of in found.manifest["precision"]["models"]] == ["one", "two"]
-    table = found.record.precision
-    assert table is not None
-    rows = table[(table["measure"] == "slope") & (table["pronoun"] == "female")]
-    assert dict(zip(rows["model"], rows["error"], strict=True)) == pytest.approx({"one": 0.2, "two": -0.4}, abs=1e-9)
-    assert [sentence.split()[0] for sentence in found.manifest["precision"]["said"][:2]] == ["one", "two"]
 
 
 # A real network.

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import undertow.gates.pytest_items  # noqa: F401 - see `finished`
-from test_gates import FOUR, RESULTS, gap_rule, parsed, run_folder
+from test_gates import FOUR, gap_rule, parsed, run_folder
 from undertow.gates import check, write_junit
 
 pytest_plugins = ["pytester"]
@@ -92,19 +92,6 @@ def parsed_suites(path: Path) -> list[dict[str, str]]:
     return [dict(suite.attrib) for suite in ET.parse(path).getroot().iter("testsuite")]
 
 
-def test_of_several_runs_each_is_named(place: pytest.Pytester) -> None:
-    run_folder(place.path / "other", RESULTS[:1])
-    (place.path / "rules.toml").write_text(gap_rule(), encoding="utf-8")
-    done = inside(place, *ASKED, "--undertow-run", "other", "--collect-only", "-q")
-    assert done.outlines[:2] == ["undertow::run::gap[date-female-male]", "undertow::other::gap[date-female-male]"]
-    below = place.mkdir("below")
-    done = inside(
-        place, *ASKED, "--undertow-run", str(place.path / "other"), "--rootdir", str(below), "--collect-only", "-q"
-    )
-    assert done.outlines[0] == f"undertow::{place.path / 'run'}::gap[date-female-male]"
-    inside(place, *ASKED, "--undertow-run", "other").assert_outcomes(passed=2)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -148,13 +135,3 @@ def test_loading_it_imports_nothing(tmp_path: Path) -> None:
     code = f"import sys; import undertow.pytest_plugin; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.soak
-@slow
-def test_session_fails_and_then_runs_the_failed_ones(place: pytest.Pytester) -> None:
-    done = place.runpytest_subprocess(*LOADED, *ASKED, "-W", "error")
-    done.assert_outcomes(passed=1, failed=1, errors=1, skipped=1)
-    assert done.ret == pytest.ExitCode.TESTS_FAILED
-    done = place.runpytest_subprocess(*LOADED, *ASKED, "--lf")
-    done.assert_outcomes(failed=1, errors=1, deselected=2)

@@ -10,16 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import undertow
 from conftest import Cli
-from faulty_proxy import wait_until
 from undertow import engines
 from undertow.models.base import EXACT, Found
 from undertow.scoring import distributed
@@ -33,8 +30,6 @@ from undertow.types import (
     ModelCard,
     Option,
     Query,
-    UndertowError,
-    query_digest,
 )
 
 ray = pytest.importorskip("ray", reason="the ray extra is not installed")
@@ -98,86 +93,7 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> list[Cluster]:
     return made
 
 
-@pytest.fixture
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    torch = pytest.importorskip("torch", reason="the model extra is not installed")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def roomy(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A small network with room for prompts."""
-    pytest.importorskip("torch", reason="the model extra is not installed")
-    from tiny import saved, tiny_llama
-
-    return saved(tmp_path_factory.mktemp("network"), tiny_llama(max_position_embeddings=1024))
-
-
 # Whole runs.
-
-
-class CutOffError(Exception):
-    """The user has ended a run."""
-
-
-def cut_off(done: int, total: int) -> None:
-    if done:
-        raise CutOffError
-
-
-SENTENCES = {"probe": PROBE, "w": "date", "limit": 1200}
-PROMPTED = {"probe": PROBE, "w": "date", "limit": 780, "prompts": "A"}
-CHOICES = {"probe": "bias-identification", "documents": 24, "wordings": 1}
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("own_cluster", "one_thread")
-@pytest.mark.parametrize("asked", [SENTENCES, PROMPTED, CHOICES], ids=["sentences", "prompts", "choices"])
-def test_a_run_cut_off_and_taken_up_by_workers_of_which_one_is_killed_is_that_of_one_process(
-    asked: dict[str, Any], roomy: str, clusters: list[Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alone = undertow.run(model=roomy, out=tmp_path / "alone", **asked)
-    assert not alone.observations["unscored"].any()
-    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "other cache"))
-    with pytest.raises(CutOffError):
-        undertow.run(model=roomy, out=tmp_path / "shared", progress=cut_off, **asked)
-    killer = Killer(clusters)
-    run = undertow.run(model=roomy, engine="ray", workers=2, out=tmp_path / "shared", progress=killer, **asked)
-    assert killer.killed
-    assert results(run.folder) == results(alone.folder)
-    # To the letter: what is missing inside of lists equals nothing, itself included.
-    assert run.observations.map(repr).equals(alone.observations.map(repr))
-    assert run.manifest["engine"] == {"name": "ray", "workers": 2, "replaced": 1}
-    assert "engine" not in alone.manifest
-    for name in ("run_key", "notes", "facts", "model_card"):
-        assert run.manifest[name] == alone.manifest[name], name
-    n_kept = killer.seen[0]
-    assert n_kept > 0
-    assert run.manifest["counts"]["computed"] == alone.manifest["counts"]["computed"] - n_kept
-    assert run.manifest["command"].endswith("--engine ray --workers 2")
-    assert run.manifest["python"].endswith("engine='ray', workers=2)")
-    assert killer.seen == sorted(killer.seen)
-
-
-@dataclass
-class Killer:
-    """Kills a worker as soon as both are there and one has had a pack stored; told of progress."""
-
-    clusters: list[Cluster]
-    seen: list[int] = field(default_factory=list)
-    killed: list[int] = field(default_factory=list)
-
-    def __call__(self, done: int, total: int) -> None:
-        self.seen.append(done)
-        there = self.clusters[0].workers
-        if done > self.seen[0] and len(there) == 2 and not self.killed:
-            assert done < total
-            self.killed.append(there[0].pid)
-            os.kill(there[0].pid, signal.SIGKILL)
 
 
 def results(folder: Path) -> bytes:
@@ -225,11 +141,6 @@ def asked_of(find: Any, cluster: Cluster, folder: Path, queries: Sequence[Query]
         return ask(find(), queries, store, EXACT, lambda done, total: None, engine=cluster.engine(find))
 
 
-def stored(find: Any, folder: Path) -> int:
-    with AnswerStore(folder / "answers.sqlite") as store:
-        return len(store.get(find().card.key(EXACT), [query_digest(query) for query in PROMPTS]))
-
-
 def opened(folder: Path) -> int:
     return len(list(folder.glob("opened by *")))
 
@@ -257,45 +168,6 @@ def test_a_killed_worker_is_replaced_and_the_answers_are_those_of_one_process(
     assert (first.n_computed, second.n_computed) == (8, 16)
     assert [answer.logprobs_nats for answer in second.scores.answers] == [(-1.0 - number,) for number in range(24)]
     assert (second.notes, dict(second.facts)) == (("made by hand",), {"parameters": 3.0})
-
-
-@pytest.mark.soak
-def test_errors_of_the_model_and_other_models_end_the_run_in_their_words(own_cluster: None, tmp_path: Path) -> None:
-    def refuses(number: int, _: Path) -> float:
-        if number == 13:
-            raise UndertowError("the weights have gone; fetch them again")
-        return -1.0
-
-    find = made(tmp_path, refuses)
-    with Cluster(n_workers=1) as cluster, pytest.raises(UndertowError) as error:
-        asked_of(find, cluster, tmp_path)
-    assert str(error.value) == "the weights have gone; fetch them again"
-    assert stored(find, tmp_path) == 12
-    with Cluster(n_workers=1) as cluster, pytest.raises(ZeroDivisionError):
-        asked_of(made(tmp_path, lambda number, _: 1.0 / (number - 16)), cluster, tmp_path)
-    n_opened, here = opened(tmp_path), find()
-    other = Found(ModelCard("made", "tests", "the tests", "2", "float32", "prompt"), here.open, here.asks)
-    with (
-        Cluster(n_workers=1) as cluster,
-        AnswerStore(tmp_path / "s") as store,
-        pytest.raises(UndertowError, match=r"^made: "),
-    ):
-        ask(other, PROMPTS, store, EXACT, lambda done, total: None, engine=cluster.engine(find))
-    assert opened(tmp_path) == n_opened
-
-
-@pytest.mark.soak
-def test_a_cluster_without_room_is_not_waited_for(own_cluster: None, tmp_path: Path) -> None:
-    class Other:
-        def is_there(self) -> bool:
-            return True
-
-    other = ray.remote(Other).options(num_cpus=1).remote()
-    assert ray.get(other.is_there.remote())
-    with Cluster(n_workers=1, patience_s=2.0) as cluster, pytest.raises(UndertowError) as error:
-        asked_of(made(tmp_path, lambda number, _: -1.0), cluster, tmp_path)
-    ray.kill(other)
-    assert "1 of 2 CPU" in str(error.value)
 
 
 STRANGER = """
@@ -326,12 +198,6 @@ def test_the_cluster_is_for_this_machine_and_this_process_alone(own_cluster: Non
 TOY = ("run", PROBE, "-m", "toy", "--w", "date", "--limit", "180", "--json")
 
 
-def left_of(cache: Path) -> list[int]:
-    """Processes that were started with this cache folder."""
-    processes = psutil.process_iter(["pid", "environ"])
-    return [one.pid for one in processes if (one.info["environ"] or {}).get("UNDERTOW_CACHE") == str(cache)]
-
-
 @pytest.mark.usefixtures("own_cluster", "untold", "few_resamples")
 def test_a_run_in_workers_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = undertow.run(PROBE, "toy", w="date", limit=60, out=tmp_path / "alone")
@@ -340,17 +206,6 @@ def test_a_run_in_workers_is_that_of_one_process(tmp_path: Path, monkeypatch: py
     assert run.manifest["engine"] == {"name": "ray", "workers": 2, "replaced": 0}
     assert run.manifest["counts"] == alone.manifest["counts"]
     assert results(run.folder) == results(alone.folder)
-
-
-@pytest.mark.soak
-def test_a_command_starts_a_cluster_and_ends_it(cli_process: Cli, tmp_path: Path, cache: Path) -> None:
-    alone = undertow.run(PROBE, "toy", w="date", limit=180, out=tmp_path / "alone")
-    environment = os.environ | {"UNDERTOW_CACHE": str(cache / "other")}  # by which its processes are known, too
-    done = cli_process(*TOY, "--out", "shared", "--engine", "ray", "--workers", "2", env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["counts"] == alone.manifest["counts"]
-    assert results(tmp_path / "shared") == results(tmp_path / "alone")
-    wait_until(lambda: left_of(cache / "other") == [])
 
 
 Head = tuple[str, dict[str, str], "subprocess.Popen[str]"]

@@ -235,19 +235,6 @@ def test_a_run_of_one_model_is_as_it_was(tmp_path: Path) -> None:
 # Figures.
 
 
-def test_models_stand_beside_each_other_in_figures(both: Run) -> None:
-    drawn = figures(both)
-    assert [name for name in drawn if name.startswith("models_")] == [
-        "models_date_mgc_female-male",
-        "models_place_mgc_female-male",
-    ]
-    assert [name for name in drawn if name.startswith("grid_")] == ["grid_date_mgc", "grid_place_mgc"]
-    assert not [name for name in drawn if name.startswith("training")]
-    assert sum(name.startswith(("date_", "place_")) for name in drawn) == 4
-    assert "135M" in both.report.read_text(encoding="utf-8")
-    assert both.figure(0).axes
-
-
 @pytest.mark.soak
 @pytest.mark.slow
 def test_checkpoints_are_drawn_against_training_step(
@@ -370,13 +357,6 @@ def test_a_dry_run_adds_up(add: Add) -> None:
     assert mixed.passes == "forward passes and requests"
 
 
-def test_stored_answers_are_left_out_of_a_dry_run(untold: None, tmp_path: Path) -> None:
-    undertow.run(PROBE, model="toy", out=tmp_path / "run", **TINY)
-    left = audit.dry_run(PROBE, BOTH, **TINY)
-    assert (left.n_queries, left.n_stored) == (16, 8)
-    assert left.n_tokens == audit.dry_run(PROBE, BOTH[1], **TINY).n_tokens
-
-
 # What cannot be asked is refused before anything is.
 
 
@@ -428,16 +408,6 @@ def test_one_is_asked_by_blanks_and_one_by_prompts(order: list[str], add: Add, t
     assert not cells & {"nan", "None"}, "nobody knows how many tokens a server's words are"
 
 
-@pytest.mark.soak
-def test_models_of_different_kinds_are_told_together(add: Add, tmp_path: Path) -> None:
-    add("served")
-    run = undertow.run(PROBE, model=["toy", "served"], out=tmp_path / "run", **TINY | {"limit": 24})
-    drawn = figures(run)
-    assert {"models_date_mgc_female-male", "grid_date_mgc"} <= set(drawn)
-    assert sum(name.startswith("date_mgc_served") for name in drawn) == 3
-    assert "asked far away" in run.report.read_text(encoding="utf-8")
-
-
 def test_a_model_without_any_answer_leaves_the_others_alone(add: Add, tmp_path: Path) -> None:
     add("served", reason="it only smiled")
     run = undertow.run(PROBE, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
@@ -447,15 +417,6 @@ def test_a_model_without_any_answer_leaves_the_others_alone(add: Add, tmp_path: 
     assert all(one.n_unscored == 8 and one.note for one in silent)
     assert "it only smiled" in run.report.read_text(encoding="utf-8")
     assert any(name.startswith("models_") for name in figures(run))
-
-
-@pytest.mark.usefixtures("untold")
-def test_options_that_only_prompts_use_are_for_a_model_that_is_asked_by_prompts(add: Add, tmp_path: Path) -> None:
-    """A model without blanks is asked by prompts though none are named, so nothing is wrong with these."""
-    add("served")
-    assert audit.dry_run(PROBE, "served", max_new_tokens=5, **TINY).n_queries > 0
-    run = undertow.run(PROBE, model="served", max_new_tokens=5, out=tmp_path / "run", **TINY)
-    assert run.manifest["settings"]["max_new_tokens"] == 5
 
 
 @pytest.mark.usefixtures("untold")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from cad_table import COLUMNS, NA, NAMES, Row, row, table
-from refusals import assert_refused
 
+from refusals import assert_refused
 from undertow.challenge.cad import read_cad, read_folder
 from undertow.challenge.document_sources import load_documents
 from undertow.challenge.documents import DIMENSIONS, Document

@@ -270,15 +270,6 @@ def test_a_fetch_that_is_stopped_leaves_nothing_that_is_taken_for_whole(
     assert set(kept(cache)) == NAMES
 
 
-def test_kept_files_that_no_longer_agree_say_which_folder_to_delete(files: dict[str, bytes], cache: Path) -> None:
-    folder = cache / FOLDER
-    folder.mkdir(parents=True)
-    full = replaced(b"It is noon.", b"It is nine.")
-    for name, content in {**files, FULL: full, RECORD: f"{sha256(full)}  {FULL}\n".encode()}.items():
-        (folder / name).write_bytes(content)
-    assert_cad_refused(folder / FULL, "6 of the 7", f"delete {folder}")
-
-
 def test_the_real_split_files_are_those_whose_hashes_are_known(reference_data: Path) -> None:
     assert download.SOURCE_URL == "https://zenodo.org/records/4881008/files/data.zip?download=1"
     packed_files = {name: reference_data / "cad" / f"{name}.gz" for name in SPLITS}

@@ -185,15 +185,6 @@ slots = { whom = ["women", "men"], noun = ["bias", "scorn"] }
     assert mine[-1].slots == {"text": "2", "noun": "scorn", "whom": "men"}
 
 
-def test_one_text_in_a_list_is_one_text_and_texts_for_rephrasing_may_name_the_dimension(tmp_path: Path) -> None:
-    path = own(tmp_path, "[bias-diagnosis.short]\ntexts = ['Biased?']")
-    assert wordings(DIAGNOSIS, path)[-1] == Wording(DIAGNOSIS, "short", "Biased?", {})
-    path = own(tmp_path, "[bias-rephrasing.mine]\ntext = 'Without {dimension} {what}:'\nslots.what = ['bias', 'scorn']")
-    mine = of_kind(wordings(REPHRASING, path), "mine")
-    assert [w.text for w in mine] == ["Without {dimension} bias:", "Without {dimension} scorn:"]
-    assert mine[0].slots == {"what": "bias"}
-
-
 CLASS = "[bias-diagnosis.mine]\n"
 NOUN = CLASS + "text = 'x {noun}'\nslots.noun = "
 MANY = ", ".join(f"'w{number}'" for number in range(MAX_VARIANTS + 1))
@@ -282,16 +273,3 @@ def test_none_named_is_all_and_fewer_than_none_is_refused() -> None:
     assert chosen(found, 54, 1) == found
     assert chosen([], 3, 1) == []
     assert_refused(("-1",), chosen, found, -1, 1)
-
-
-def test_levels_named_in_another_order_are_the_same_levels(tmp_path: Path) -> None:
-    """Texts that have their holes in another order are balanced as well."""
-    path = own(
-        tmp_path,
-        "[bias-diagnosis.mine]\ntexts = ['{a} {b} {c}?', '{c} {b} {a}!', '{b} {c} {a}.']\n"
-        "slots = {a = ['1', '2'], b = ['3', '4', '5'], c = ['6', '7']}",
-    )
-    mine = of_kind(wordings(DIAGNOSIS, path), "mine")
-    assert is_full_factorial(mine)
-    for n, seed in product((1, 2, 5, 7, 12, 17, 23, 35), range(2)):
-        assert spread(chosen(mine, n, seed), mine) <= 1

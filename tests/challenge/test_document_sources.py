@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from refusals import assert_refused
 
+from refusals import assert_refused
 from undertow.challenge.document_sources import load_documents
 
 OWN = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from refusals import assert_refused
 
+from refusals import assert_refused
 from undertow.challenge.name_pairs import NamePair, load_pairs
 
 

@@ -136,15 +136,6 @@ def test_attributes_may_be_listed_in_one_row_and_names_alone_will_do(tmp_path: P
     assert [one.soc_code for one in found.occupations] == ["看護師", "head nurse"]
 
 
-def test_what_may_be_meant_otherwise_is_noted(tmp_path: Path) -> None:
-    text = "occupation\tatribute\tfemale_percent\nusher\tx\t0.4\nhermit\ty\t\n"
-    column, shares, lacking = load_occupations(write(tmp_path, text)).notes
-    assert "'atribute'" in column
-    assert "did you mean 'attribute'" in column
-    assert "percent" in shares
-    assert "usher, hermit" in lacking
-
-
 @pytest.mark.parametrize(
     ("row", "named"),
     [

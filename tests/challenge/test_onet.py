@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from refusals import assert_refused
-from undertow.challenge.onet import Rating, is_code, read_onet
+from undertow.challenge.onet import Rating, read_onet
 
 COLUMNS = (
     "O*NET-SOC Code", "Element ID", "Element Name", "Scale ID", "Data Value", "N", "Standard Error", "Lower CI Bound",
@@ -143,16 +143,6 @@ def test_a_damaged_file_is_refused_by_its_line(text: str, named: str, tmp_path: 
     path = release(tmp_path) / "Skills.txt"
     path.write_text(text)
     assert_refused((path, named), read_onet, tmp_path, {"nurse": NURSE})
-
-
-def test_a_folder_that_is_none_and_a_code_that_is_none_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "db_30_2_text.zip").write_bytes(b"PK")
-    for name in ("db_30_2_text.zip", "none"):
-        assert_refused((tmp_path / name, "folder"), read_onet, tmp_path / name, {"nurse": NURSE})
-    assert_refused(("'nurse'",), read_onet, release(tmp_path), {"nurse": "nurse"})
-    assert_refused(("top is 0",), read_onet, tmp_path, {"nurse": NURSE}, 0)
-    codes = ("29-1141.00", "25-1xxx.00", "29-1141", "291141", "29-1141.000", "")
-    assert [text for text in codes if is_code(text)] == list(codes[:3])
 
 
 def rebuild(folder: Path, wide: Path) -> None:

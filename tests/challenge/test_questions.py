@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from refusals import assert_refused
 
+from refusals import assert_refused
 from undertow.challenge.occupations import load_occupations
 from undertow.challenge.questions import (
     ATTRIBUTE,

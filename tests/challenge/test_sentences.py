@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from refusals import assert_refused
 
+from refusals import assert_refused
 from undertow import challenge
 from undertow.challenge.sentences import TAKEN, group_blank, pronoun_blank
 from undertow.challenge.sources import names

@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
-from refusals import assert_refused
 from scipy import stats
 
+from refusals import assert_refused
 from undertow.challenge.descriptions import TASKS, Wording, wordings
 from undertow.challenge.documents import CATEGORIES, DIMENSIONS, Document
 from undertow.challenge.shots import RANDOM, SAMPLINGS, WEAK_ORACLE, answer_prefix, draw_shots, prompt_of

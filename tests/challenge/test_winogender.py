@@ -109,19 +109,6 @@ def test_factors_of_a_sentence(tmp_path: Path) -> None:
     assert options["sailor/man/1"] == [("her",), ("him",), ("them",)]
 
 
-@pytest.mark.usefixtures("published")
-def test_a_changed_file_is_noted_and_empty_lines_are_no_damage(tmp_path: Path) -> None:
-    assert read_winogender(write(tmp_path)).notes == ()
-    (note,) = read_winogender(write(tmp_path, statistics=OWN_STATISTICS.replace("8", "9"))).notes
-    assert STATISTICS in note
-    assert "SHA-256" in note
-    write(tmp_path)
-    plain = read_winogender(write(tmp_path)).schemas
-    assert [(one.occupation, one.coreferent) for one in plain] == [*product(("roofer", "sailor"), (0, 1))]
-    empty_lines = "\n" + OWN_TEMPLATES.replace("sailor\tangler\t1", "\nsailor\tangler\t1")[:-1]
-    assert read_winogender(write(tmp_path, empty_lines)).schemas == plain
-
-
 @pytest.mark.parametrize(
     ("name", "old", "new", "named"),
     [

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sqlite3
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -20,7 +17,6 @@ from workplace import Workplace, shared
 from briefly import briefly
 from conftest import Cli
 from refusal import refused
-from tiny import tiny_gguf
 from undertow.places import store_file
 
 RUN = ["run", "spurious-correlation"]
@@ -77,86 +73,6 @@ ze = ["ze"]
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [("templates = [", "TOML"), (GOOD.replace("{w}", "1900"), "{w}")],
-)
-def test_bad_challenge_file_is_refused_and_nothing_is_asked(text: str, word: str, cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text(text, encoding="utf-8")
-    refused(cli("challenge", "own.toml"), word)
-    refused(cli(*RUN, "-m", "toy", "--challenge", "own.toml"), word)
-    assert [path.name for path in tmp_path.iterdir()] == ["own.toml"]
-    assert not store_file().exists()
-
-
-# Models: GGUF files.
-
-
-@pytest.fixture
-def good_gguf(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    pytest.importorskip("gguf", reason="the model extra is not installed")
-    folder = tmp_path_factory.mktemp("gguf")
-    tiny_gguf(folder / "tiny.gguf")
-    return (folder / "tiny.gguf").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("missing.gguf", None),
-        ("text.gguf", b"this is a letter, not a model\n"),
-        ("empty.gguf", b""),
-        ("model.bin", b"weights"),
-    ],
-)
-def test_file_that_is_no_gguf_is_refused(name: str, content: bytes | None, cli: Cli, tmp_path: Path) -> None:
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    refused(cli(*RUN, "-m", name, *SMALL), name)
-
-
-def changed(content: bytes, part: bytes) -> bytes:
-    """Ten thousand bytes of the weights replaced."""
-    return content[:-60_000] + part + content[-50_000:]
-
-
-@slow
-def test_gguf_cut_in_the_header_is_refused(good_gguf: bytes, cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "cut.gguf").write_bytes(good_gguf[:700])
-    refused(cli(*RUN, "-m", "cut.gguf", *SMALL), "cut.gguf", "fetch it again")
-    assert not (tmp_path / "runs").exists()
-
-
-@soak
-@slow
-@pytest.mark.timeout(900)
-def test_gguf_with_damaged_weights_is_refused(good_gguf: bytes, cli_process: Cli, tmp_path: Path) -> None:
-    """In a process of its own, which says no progress of other packages."""
-    for content in (good_gguf[:-5000], changed(good_gguf, b"\xff" * 10_000)):
-        (tmp_path / "cut.gguf").write_bytes(content)
-        refused(cli_process(*RUN, "-m", "cut.gguf", *SMALL), "cut.gguf", "fetch it again")
-        assert not (tmp_path / "runs").exists()
-
-
-@soak
-@slow
-@pytest.mark.timeout(900)
-def test_gguf_whose_bytes_changed_is_another_model(good_gguf: bytes, cli_process: Cli, tmp_path: Path) -> None:
-    """Weights that are wrong but still numbers cannot be told from others: they get none of the good file's answers."""
-    cli = cli_process
-    (tmp_path / "m.gguf").write_bytes(good_gguf)
-    assert computed(cli(*RUN, "-m", "m.gguf", *SMALL)) == 90
-    flipped = bytes(byte ^ 0xFF for byte in good_gguf[-60_000:-50_000])
-    (tmp_path / "m.gguf").write_bytes(changed(good_gguf, flipped))
-    done = cli(*RUN, "-m", "m.gguf", *SMALL)
-    if done.returncode:
-        refused(done, "m.gguf", "fetch it again")
-    else:
-        assert computed(done) == 90
-    (tmp_path / "m.gguf").write_bytes(good_gguf)
-    assert computed(cli(*RUN, "-m", "m.gguf", *SMALL, "--out", "again")) == 0
-
-
 # Models: folders and hub ids.
 
 LLAMA = '{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}'
@@ -208,81 +124,6 @@ def test_no_network_is_one_sentence(cli_process: Cli, tmp_path: Path) -> None:
     environment = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_CACHE": str(tmp_path / "hub")}
     done = cli_process(*RUN, "-m", "someone/no-such-model", *SMALL, env=environment)
     refused(done, "someone/no-such-model", "network")
-
-
-class Hub(SimpleHTTPRequestHandler):
-    """A hub with one model, `someone/tiny`, in a folder; `cut` names a file that it sends half of."""
-
-    protocol_version = "HTTP/1.1"
-    commit = "0123456789abcdef0123456789abcdef01234567"
-    cut = ""
-
-    def find(self) -> Path | None:
-        match = re.fullmatch(r"/someone/tiny/resolve/[^/]+/([\w.]+)", self.path)
-        file = Path(self.directory) / match.group(1) if match else None
-        return file if file and file.is_file() else None
-
-    def answer(self) -> bytes:
-        file = self.find()
-        content = file.read_bytes() if file else b"{}"
-        self.send_response(200 if file else 404)
-        code = "" if self.path.startswith(("/someone/tiny/", "/api/models/someone/tiny")) else "RepoNotFound"
-        headers = {"X-Repo-Commit": self.commit, "ETag": f'"{len(content)}"', "Content-Length": str(len(content))}
-        if not file:
-            headers["X-Error-Code"] = code or "EntryNotFound"
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        return content
-
-    def do_HEAD(self) -> None:
-        self.answer()
-
-    def do_GET(self) -> None:
-        content = self.answer()
-        is_cut = bool(self.cut) and self.path.endswith(self.cut)
-        self.wfile.write(content[: len(content) // 2] if is_cut else content)
-        self.close_connection = is_cut
-
-    def log_message(self, *arguments: object) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture
-def hub(network: Callable[[str], str], tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment in which this hub is the hub."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Hub, directory=network("tiny_llama")))
-    thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.02))
-    thread.start()
-    yield os.environ | {
-        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}",
-        "HF_HUB_CACHE": str(tmp_path / "hub"),
-        "HF_HUB_DISABLE_XET": "1",
-        "NO_PROXY": "127.0.0.1",
-    }
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@soak
-@slow
-@pytest.mark.timeout(1800)
-def test_an_interrupted_download_from_the_hub_is_one_sentence_and_goes_on(
-    hub: dict[str, str], cli_process: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cli = cli_process
-    refused(cli(*RUN, "-m", "someone/else", *SMALL, env=hub), "no model called 'someone/else' on the hub")
-    monkeypatch.setattr(Hub, "cut", "model.safetensors")
-    refused(cli(*RUN, "-m", "someone/tiny", *SMALL, env=hub), "someone/tiny", "again")
-    monkeypatch.setattr(Hub, "cut", "")
-    done = cli(*RUN, "-m", "someone/tiny", *SMALL, env=hub)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["counts"]["computed"] == 90
-    offline = hub | {"HF_ENDPOINT": "http://127.0.0.1:9"}
-    done = cli(*RUN, "-m", "someone/tiny", "--w", "place", "--limit", "20", "--json", env=offline)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["counts"]["computed"] == 20
 
 
 # The answer store.

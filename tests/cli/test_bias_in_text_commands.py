@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import subprocess
 from collections import Counter
 from itertools import pairwise
@@ -16,7 +15,6 @@ import pytest
 
 from briefly import briefly
 from conftest import Cli
-from refusal import refused
 from undertow.challenge.descriptions import TASKS
 
 DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
@@ -26,7 +24,6 @@ COUNTS = {
     EXTRACTION: "163 wordings: statement 36, question 18, completion 108, null 1",
     REPHRASING: "109 wordings: statement 12, question 6, completion 36, null 1, dimension 54",
 }
-OWN = '[bias-identification.instruction]\ntext = "Name the {noun}.\\nAnswer:"\nslots = { noun = ["bias", "slur, here"] }\n'
 
 pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
 
@@ -52,19 +49,6 @@ def test_the_wordings_of_a_task_are_printed_in_three_ways(task: str, cli: Cli) -
     assert table == rows
 
 
-def test_wordings_of_ones_own_are_printed_behind_the_papers(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text(OWN)
-    given = ["challenge", IDENTIFICATION, "--descriptions", "--description-file", "own.toml"]
-    assert said(cli(*given)).splitlines()[-1] == f"{COUNTS[IDENTIFICATION].replace('109', '111')}, instruction 2"
-    rows = json.loads(said(cli(*given, "--json")))
-    assert rows[-2:] == [
-        {"class": "instruction", "number": "1", "text": "Name the bias. / Answer:", "slots": "noun: bias"},
-        {"class": "instruction", "number": "2", "text": "Name the slur, here. / Answer:", "slots": "noun: slur, here"},
-    ]
-    (tmp_path / "own.toml").write_text("[bias-identification")
-    refused(cli(*given), "own.toml")
-
-
 @pytest.mark.parametrize("name", ["undertow-statements", EXTRACTION])
 def test_documents_are_printed_in_three_ways(name: str, cli: Cli) -> None:
     lines = said(cli("challenge", name)).splitlines()
@@ -76,18 +60,6 @@ def test_documents_are_printed_in_three_ways(name: str, cli: Cli) -> None:
         ("evaluation", "yes"): 66, ("evaluation", "no"): 66, ("train", "yes"): 45, ("train", "no"): 45,
     }  # fmt: skip
     assert list(csv.DictReader(io.StringIO(said(cli("challenge", name, "--csv"))))) == rows
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["undertow-statements", "--descriptions"], ["no task called 'undertow-statements'", DIAGNOSIS]),
-        (["bias-identificaton", "--descriptions"], ["'bias-identificaton'", IDENTIFICATION]),
-        ([IDENTIFICATION, "--descriptions", "--w", "date"], ["--w is for sentences with a blank"]),
-    ],
-)
-def test_what_cannot_be_printed_is_refused(arguments: list[str], words: list[str], cli: Cli) -> None:
-    refused(cli("challenge", *arguments), *words)
 
 
 # Runs.
@@ -129,33 +101,3 @@ def test_a_run_with_every_option(cli: Cli, tmp_path: Path) -> None:
     # Two statements and none without examples; one statement and none behind two, drawn twice.
     assert len(frame) == 3 * 2 * (3 + 2 * 2)
     assert set(frame["draw"]) == {0, 1}
-
-
-@pytest.mark.parametrize(
-    ("task", "arguments", "word"),
-    [
-        (DIAGNOSIS, ["--shots", "many"], "--shots 'many'"),
-        (IDENTIFICATION, ["--classes", "statments"], "--classes 'statments'"),
-        (EXTRACTION, ["--temperature", "nan"], "--temperature nan"),
-        (REPHRASING, ["--top-k", "-1"], "--top-k -1"),
-        (REPHRASING, ["--rephrasings", "nosuch.tsv"], "nosuch.tsv"),
-    ],
-)  # fmt: skip
-def test_options_that_are_wrong_are_refused(
-    task: str, arguments: list[str], word: str, cli: Cli, tmp_path: Path
-) -> None:
-    refused(cli("run", task, "-m", "toy", *arguments), word)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_answers_from_elsewhere_are_measured(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "answers.csv").write_text("document,gold,answer\na,Yes,Yes\nb,No,Yes\nc,No,Yes\nd,No,\n")
-    lines = said(cli("score", "answers.csv", "--probe", DIAGNOSIS, "--out", "run")).splitlines()
-    assert lines[0] == "  1 unscored: the answer is empty"
-    assert lines[1].startswith("- Without examples, decoding recorded: Accuracy is 33.3%")
-    results = json.loads((tmp_path / "run/results.json").read_text())["results"]
-    (accuracy,) = [row for row in results if row["measure"] == "accuracy" and row["group"]["model"]]
-    assert math.isclose(accuracy["value"], 100 / 3)
-    refused(cli("score", "answers.csv", "--probe", EXTRACTION, "--protocol", "paper"), "leave --protocol out")
-    (tmp_path / "answers.csv").write_text("document,gold\na,Yes\n")
-    refused(cli("score", "answers.csv", "--probe", DIAGNOSIS), "has no column answer")

@@ -82,25 +82,6 @@ def test_a_verdict_is_one_json_object(verdict: dict[str, Any]) -> None:
     }
 
 
-def test_words_of_ones_own_have_no_chance(work: Workplace) -> None:
-    given = [*PLANTED, "--options", "hers: her; theirs: their"]
-    lines = work(*TOY, "The nurse lost ___ keys.", *given).stdout.splitlines()
-    assert lines[0] == f"well specified: {DECIDED}"
-    assert lines[1].startswith("The sentence seems to decide this; the model prefers theirs words (")
-    assert lines[4] == "  delta hers 0.0 points"
-    assert lines[-1].startswith("Rests on: total variation above ")
-
-
-def test_w_and_how_it_goes_in_can_be_chosen(work: Workplace) -> None:
-    (work.folder / "town.txt").write_text("Rome\nOslo\nParis\n", encoding="utf-8")
-    given = ["--w", "town.txt", "--inject", "{text} That was in {w}."]
-    verdict = work.json(*TOY, UNDECIDED, *PLANTED, "--options", NOMINATIVE, *given)
-    assert list(verdict["percent"]) == ["Rome", "Oslo", "Paris"]
-    # Nothing but the sentence stands before the blank.
-    expected = planted_percent("The nurse said that", 1900)
-    assert all(shares == pytest.approx(expected) for shares in verdict["percent"].values())
-
-
 # A file of them.
 
 
@@ -112,19 +93,6 @@ def test_every_line_comes_back_with_its_own_keys(verdicts: list[dict[str, Any]],
         }
         assert list(line["verdict"]) == KEYS
     assert "Türe 门" in (work.folder / "verdicts.jsonl").read_text(encoding="utf-8")
-
-
-def test_every_line_is_judged_by_its_own_options(verdicts: list[dict[str, Any]]) -> None:
-    judged = [line["verdict"] for line in verdicts]
-    assert [verdict["unspecified"] for verdict in judged] == [True, False, False, True]
-    pronouns = ["female", "male", "neutral"]
-    groups = [list(verdict["percent"]["1901"]) for verdict in judged]
-    assert groups == [pronouns, ["open", "shut"], pronouns, pronouns]
-    assert [verdict["text"] for verdict in judged[:3]] == [UNDECIDED, "The door stood {blank}.", DECIDED]
-    assert [verdict["chance_percent"] is None for verdict in judged] == [False, True, False, False]
-    # Options of the command line are those of lines that have none.
-    for verdict, who in ((judged[0], "nurse"), (judged[3], "cook")):
-        assert verdict["percent"]["2016"] == pytest.approx(planted_percent(f"In 2016: The {who} said that", 2016))
 
 
 def test_without_out_the_verdicts_are_printed(verdicts: list[dict[str, Any]], work: Workplace) -> None:

@@ -145,26 +145,6 @@ def test_five_clusters_have_no_interval_however_many_rows_they_hold(probe: str, 
     assert not any(one["found"] for one in findings)
 
 
-FIRST_SEED = {"spurious-correlation": 0, "occupation-checklist": 0}
-"""Of others it is 2: one table in twenty may have a claim as it is, and two have one with seed 1."""
-
-
-@pytest.mark.soak
-@pytest.mark.slow
-@pytest.mark.parametrize("probe", MAIN)
-def test_nothing_is_claimed_of_clusters_that_differ(probe: str, score: Score) -> None:
-    """Of four tables each; were all rows independent, some would have a claim."""
-    make, _ = MAIN[probe]
-    claimed = {"clustered": 0, "alone": 0}
-    for seed in range(first := FIRST_SEED.get(probe, 2), first + 4):
-        table = pd.DataFrame(make(np.random.default_rng([seed, 7])))
-        for name, one in (("clustered", table), ("alone", table.drop(columns="cluster"))):
-            told = [finding["text"] for finding in score(probe, one)[1] if finding["found"]]
-            claimed[name] += bool(told)
-    assert claimed["clustered"] == 0
-    assert claimed["alone"] > 0
-
-
 def test_a_cluster_of_sentences_counts_as_their_mean(score: Score) -> None:
     """Six sentences of each cluster beside each year, and one with their mean."""
     table = pd.DataFrame(drifts(np.random.default_rng(1)))
@@ -191,11 +171,3 @@ def test_a_cluster_holds_each_sentence_once_and_whole_pairs_of_names(cli: Cli, t
         done = cli("score", "own.csv", "--probe", probe, "--out", "run")
         assert done.returncode != 0
         assert said in " ".join(done.stderr.split())
-
-
-def test_clusters_of_names_are_told(cli: Cli, tmp_path: Path) -> None:
-    pd.DataFrame(choices(np.random.default_rng(1))).to_csv(tmp_path / "own.csv", index=False)
-    assert cli("score", "own.csv", "--probe", "occupation-checklist", "--out", "run").returncode == 0
-    (note,) = json.loads((tmp_path / "run" / "manifest.json").read_text())["design"]["w_notes"]
-    assert "40" in note
-    assert "8 clusters" in note

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -101,18 +100,6 @@ def test_challenge_and_a_dry_run_tell_order_and_scale_of_each_w_list_and_what_wa
     refused(work.attempt("challenge", "undertow-schemas", "--w-scale", "value"), "--w-scale")
 
 
-def test_a_run_says_what_was_done_to_its_w_lists_and_that_its_limit_is_too_small(work: Workplace) -> None:
-    (work.folder / "year.txt").write_text("\n".join(str(1800 + 37 * at % 101) for at in range(12)), encoding="utf-8")
-    done = work(*RUN, "toy", "--w", "year.txt", "--limit", "47", "--out", "run")
-    design = json.loads((work.folder / "run/manifest.json").read_text(encoding="utf-8"))["design"]
-    assert len(design["w_notes"]) == 2
-    assert done.stdout.splitlines()[1:3] == design["w_notes"]
-    assert design["covariates"]["year"]["scale"] == "value"
-    rows = pd.read_parquet(work.folder / "run/observations.parquet")
-    assert rows["w_value"].tolist() == rows["w"].astype(float).tolist()
-    assert rows["w_value"].is_monotonic_increasing
-
-
 @slow
 def test_run_prints_one_json_object_and_the_same_run_again_computes_nothing(work: Workplace) -> None:
     first = work.json(*TOY, "--out", "first", told=True)
@@ -133,18 +120,6 @@ def test_run_prints_one_json_object_and_the_same_run_again_computes_nothing(work
     assert folder.parent == Path("runs")
     assert folder.name.startswith("spurious-correlation_toy_")
     assert (work.folder / folder / "manifest.json").is_file()
-
-
-@slow
-def test_run_of_a_text_audit_writes_tables_figures_and_a_page(work: Workplace) -> None:
-    given = ["--documents", "6", "--shots", "0,2", "--draws", "1", "--out", "run"]
-    assert work.json("run", "bias-diagnosis", "-m", "toy", *given, told=True)["counts"]["items"] == 6 * 3 * 2
-    run = work.folder / "run"
-    names = ["figures", "manifest.json", "observations.parquet", "report.html", "results.csv", "results.json", "tables"]
-    assert sorted(path.name for path in run.iterdir()) == names
-    assert sorted(path.name for path in (run / "tables").iterdir()) == ["confusion.csv", "slots.csv", "wordings.csv"]
-    assert len(list((run / "figures").glob("*.svg"))) == len(list((run / "figures").glob("*.png"))) == 5
-    assert "Table 4 of Bauer et al. 2022" in (run / "report.html").read_text(encoding="utf-8")
 
 
 def test_dry_run_says_what_it_takes_and_does_nothing(work: Workplace) -> None:

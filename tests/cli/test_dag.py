@@ -11,12 +11,10 @@ import pytest
 
 from conftest import ROOT, Cli
 from refusal import refused
-from undertow.causal import paths, questions
 from undertow.causal.assumptions import DRIFT, SPECIFICATION, assumptions
 from undertow.causal.graphs import read_graph
 from undertow.causal.in_words import as_plain, in_words
 from undertow.causal.published import published
-from undertow.report import drawing
 from undertow.types import UndertowError
 
 PAGE = ROOT / "docs" / "causal-graphs.md"
@@ -34,13 +32,6 @@ def sections(text: str) -> dict[str, tuple[str, ...]]:
 
 def granted(text: str, audit: str) -> list[bool | None]:
     return [row.holds for row in assumptions(read_graph(text), audit)]
-
-
-def test_a_graph_in_words(cli: Cli) -> None:
-    told = said(cli, "unspecified")
-    assert told.startswith("A task whose features say nothing of its label (McMilin 2024 (AAAI), figures 2b and 3a;")
-    assert "\nW -> X; W -> S; G -> S; G -> Y; [S]\n" in told
-    assert "  X <- W -> S <- G -> Y: closed in the population; opened by selection at S\n" in told
 
 
 def test_a_file_and_a_graph_in_place_of_one_say_the_same(cli: Cli, tmp_path: Path) -> None:
@@ -88,18 +79,6 @@ def test_drawing(cli: Cli, tmp_path: Path) -> None:
     assert (tmp_path / "graph.svg").read_text(encoding="utf-8").startswith("<?xml")
     json.loads(said(cli, "access-masked", "--json", "--out", "graph.PNG"))
     assert (tmp_path / "graph.PNG").read_bytes().startswith(b"\x89PNG")
-
-
-def test_signs_that_no_font_has_are_said(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(drawing, "_installed_fonts", lambda: ())
-    graph = "出生 -> X; Y; varied 出生"
-    done = cli("dag", graph, "--out", "graph.png")
-    assert done.returncode == 0
-    assert "graph.png" in done.stderr
-    assert "出, 生" in done.stderr
-    assert (tmp_path / "graph.png").exists()
-    said(cli, graph, "--out", "graph.svg")
-    assert "出生" in (tmp_path / "graph.svg").read_text(encoding="utf-8"), "left to the reader's fonts"
 
 
 @pytest.mark.parametrize(
@@ -190,18 +169,6 @@ def test_texts_that_are_selected_for_what_they_say_are_evidence_of_selection(tex
     assert rows[3].because.startswith(f"{way} is opened at ")
     little = assumptions(read_graph(text), SPECIFICATION)[-1]
     assert (little.holds, little.because.startswith(f"{way} is open in selected data; how much")) == (None, True)
-
-
-def test_what_is_granted_does_not_depend_on_the_paths_that_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The examples do, and say so."""
-    texts = [one.graph.text() for one in published().values()]
-    texts += ["W -> X; W -> Y; W <-> Y; W -> [S] <- Y", "W -> X; Y -> W; E <-> Y; E -> X"]
-    with_paths = [(granted(text, DRIFT), granted(text, SPECIFICATION)) for text in texts]
-    monkeypatch.setattr(paths, "MAX_PATHS", 0)
-    monkeypatch.setattr(questions, "MAX_PATHS", 0)
-    monkeypatch.setattr(paths, "MAX_STEPS", 0)
-    assert [(granted(text, DRIFT), granted(text, SPECIFICATION)) for text in texts] == with_paths
-    assert assumptions(read_graph(texts[1]), DRIFT)[3].because == "a path that was not found in 0 steps is opened by S"
 
 
 def test_assumptions_need_a_w_and_an_audit() -> None:

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 
 from command_line import Done, in_process
@@ -75,34 +73,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def made(bench: Bench) -> dict[str, Any]:
     """Trained with the year in front."""
     return bench.json("finetune", "base", "lives.jsonl", "--out", "dated", "--metadata", "year", *FAST)
-
-
-@pytest.mark.soak
-def test_what_is_planted_in_metadata_is_read_by_the_probe(bench: Bench, made: dict[str, Any]) -> None:
-    """80 points over 9 steps are planted."""
-    results = bench.probed("dated")
-    female, male, gap = results["slope", "female"], results["slope", "male"], results["slope_gap", "female-male"]
-    assert female["value"] == pytest.approx(-male["value"], abs=1e-9)
-    assert gap["value"] == pytest.approx(2 * female["value"], abs=1e-9)
-    assert 6 < female["value"] < 11
-    assert female["low"] > 0 > male["high"]
-    assert female["q"] < 0.05
-    assert results["slope", "neutral"]["value"] == results["mean_mass", "neutral"]["value"] == 0
-    assert results["mean_mass", "unclaimed"]["value"] == 0
-    masses = pd.read_parquet(bench.folder / "run-dated" / "observations.parquet")
-    assert np.abs(masses[list(LABELS)].sum(axis=1) - 100).max() < 1e-10
-    manifest = json.loads((bench.folder / "run-dated" / "manifest.json").read_text("utf-8"))
-    assert "neutral is no label of this model" in json.dumps(manifest)
-    assert made["data"]["n_places"].keys() == set(LABELS)
-
-
-@pytest.mark.soak
-def test_the_same_texts_without_metadata_teach_nothing(bench: Bench, made: dict[str, Any]) -> None:
-    plain = bench.json("finetune", "base", "lives.jsonl", "--out", "plain", "--require", "year", *FAST)
-    assert plain["data"]["n_texts"] == made["data"]["n_texts"]
-    assert plain["data"]["n_places"] == made["data"]["n_places"]
-    assert plain["training"]["loss_nats"] > made["training"]["loss_nats"] + 0.05
-    assert abs(bench.probed("plain")["slope", "female"]["value"]) < 1.5
 
 
 def test_what_the_command_says(bench: Bench, made: dict[str, Any]) -> None:

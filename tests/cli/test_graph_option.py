@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, Cli
-from refusal import refused
 from undertow import probes
 from undertow.causal.assumptions import DRIFT
 
 PROBE = "spurious-correlation"
 RUN = ["run", PROBE, "-m", "toy:slope=20", "--w", "date", "--date-count", "12", "--limit", "120"]
-GRANTS = "The graph named grants 4, does not grant 2."
 DOUBT = "Under the graph named, this is not evidence of selection: W causes Y past the features; nothing is selected."
 
 
@@ -35,31 +33,6 @@ def main(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[
 
 
 @pytest.mark.usefixtures("few_resamples")
-def test_findings_carry_what_the_graph_does_not_grant(main: Callable[..., str]) -> None:
-    said = main(*RUN, "--graph", "W -> X; W -> Y; G -> Y", "--out", "run").splitlines()
-    found = [at for at, line in enumerate(said) if line.startswith("* ")]
-    assert found
-    assert {said[at + 1] for at in found} == {f"  {DOUBT}"}
-    missed = [at for at, line in enumerate(said) if line.startswith("- ")]
-    assert missed
-    assert not any(said[at + 1].startswith("  ") for at in missed)
-    assert said[max(found + missed) + 1 :][-5:] == [
-        "Graph: W -> X; W -> Y; G -> Y",
-        f"Laid at selection's door, what is found here ({DRIFT}) rests on 6 assumptions. {GRANTS}",
-        "  not granted: W is neither a cause of the label Y, but through the features, nor an effect of it (W -> Y)",
-        "  not granted: W and Y are connected by selection alone, "
-        "but for what the features do to the label (nothing is selected)",
-        f"Report: {(Path.cwd() / 'run/report.html').resolve()}",
-    ]
-    again = main("score", "run").splitlines()
-    assert again[-7:] == said[-7:], "the run's own graph"
-    other = main("score", "run", "--graph", "unspecified", "--out", "other").splitlines()
-    assert other[-3] == "Graph unspecified: W -> X; W -> S; G -> S; G -> Y; [S]"
-    assert other[-2].endswith("The graph named grants 6.")
-    assert not any("not evidence" in line for line in other)
-
-
-@pytest.mark.usefixtures("few_resamples")
 def test_json_holds_the_assumptions_and_which_findings_rest_on_them(main: Callable[..., str]) -> None:
     plain = json.loads(main(*RUN, "--out", "run", "--json"))
     assert set(plain) == {"folder", "report", "counts", "findings"}
@@ -73,41 +46,6 @@ def test_json_holds_the_assumptions_and_which_findings_rest_on_them(main: Callab
     }  # fmt: skip
     assert [row["holds"] for row in graph["assumptions"]] == [True, False, True, False, True, True]
     assert set(graph["assumptions"][0]) == {"claim", "holds", "because", "instead"}
-
-
-@pytest.mark.usefixtures("few_resamples")
-def test_report_takes_a_graph_and_says_what_it_does_not_grant(main: Callable[..., str]) -> None:
-    main(*RUN, "--out", "run")
-    assert 'id="grounds"' not in Path("run/report.html").read_text(encoding="utf-8")
-    printed = main("report", "run", "--graph", "access").splitlines()
-    told = Path("run/report.html").read_text(encoding="utf-8")
-    assert 'id="grounds"' in told
-    assert printed[-1] == str(Path("run/report.html"))
-    scored = main("score", "run", "--graph", "access", "--out", "scored").splitlines()
-    assert printed[:-1] == scored[-len(printed) : -1]
-    assert printed[1:3] == [
-        "Graph access: W -> Z; G -> Z; Z -> S; W -> X; Z -> X; X -> Y; G -> Y; (Z); [S]",
-        f"Laid at selection's door, what is found here ({DRIFT}) rests on 6 assumptions. {GRANTS}",
-    ]
-    assert [line.partition(":")[0] for line in printed[3:-1]] == ["  not granted"] * 2
-    assert main("report", "run") == f"{Path('run/report.html')}\n"
-    assert Path("run/report.html").read_text(encoding="utf-8") == told
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        ([*RUN, "--graph", ""], "graph named is empty"),
-        (["run", "bias-diagnosis", "-m", "toy", "--graph", "access"], "--graph"),
-        (["score", "table.csv", "--probe", PROBE, "--graph", "nosuch.txt"], "nosuch.txt"),
-    ],
-)
-def test_a_graph_that_will_not_do_is_refused_in_one_sentence(
-    arguments: list[str], word: str, cli: Cli, tmp_path: Path
-) -> None:
-    (tmp_path / "table.csv").write_text("model,w_name,w_index,w,she,he\n", encoding="utf-8")
-    refused(cli(*arguments), word)
-    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
 
 
 @pytest.mark.slow

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -56,35 +54,3 @@ def test_the_terminal_says_what_precision_costs(planted: Planted, tmp_path: Path
     told = json.loads(again.stdout)["precision"]
     assert told["said"][-1] == warning
     assert len(told["could_change"]) == len(cautions)
-
-
-@pytest.mark.usefixtures("untold", "few_resamples")
-def test_auto_is_kept_in_the_command_and_not_in_the_card(tmp_path: Path, cli: Cli) -> None:
-    done = cli(*RUN, "-m", "toy", "--dtype", "auto", "--out", "run")
-    assert done.returncode == 0, done.stderr
-    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    assert manifest["model_card"]["dtype"] == "float32"
-    assert "--dtype auto" in manifest["command"]
-    assert "dtype='auto'" in manifest["python"]
-    assert "precision" not in manifest
-    assert "float32" not in done.stdout
-
-
-@pytest.mark.soak
-@pytest.mark.slow
-def test_auto_needs_no_torch_where_no_model_does(tmp_path: Path) -> None:
-    """On Linux the system says what the processor can do; a toy is not asked at all."""
-    code = f"""
-import sys
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "transformers"):
-            raise ModuleNotFoundError(f"No module named {{name!r}}")
-sys.meta_path.insert(0, Absent())
-from undertow.models import precision
-import undertow
-run = undertow.run("spurious-correlation", model="toy", w="date", limit=90, dtype="auto", out={str(tmp_path / "run")!r})
-print(run.manifest["model_card"]["dtype"], precision.dtype_here("auto", "causal", "cpu") in ("float32", "bfloat16"))
-"""
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == "float32 True"

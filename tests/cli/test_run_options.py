@@ -13,7 +13,6 @@ import pytest
 
 import undertow
 from conftest import Cli
-from refusal import refused
 from undertow import audit, models, probes
 from undertow.models.base import Found, Request
 
@@ -122,24 +121,6 @@ def test_model_may_be_named_several_times(cli: Cli) -> None:
     estimate = json.loads(cli(*command, "--dry-run", "--json").stdout)
     assert (estimate["n_queries"], estimate["n_stored"], estimate["n_tokens"]) == (16, 16, 0)
     assert "Nothing is left to ask" in cli(*command, "--dry-run").stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["-m", "toy", "-m", "toy"], ["'toy'", "twice"]),
-        (["-m", "toy", "-m", "toy:slope=1", "--revision", "main"], ["'main'"]),
-        (["-m", "toy", "--about", "bad.toml"], ["bad.toml", "'toy'", "'size'", "parameters"]),
-        (["-m", "toy", "--base-url", "http://localhost:1/v1"], ["--base-url", "openai", "toy"]),
-        (["-m", "openai:x", "--concurrency", "0"], ["--concurrency", "0"]),
-    ],
-)
-def test_bad_model_is_refused_before_anything_is_asked(
-    arguments: list[str], words: list[str], cli: Cli, tmp_path: Path
-) -> None:
-    (tmp_path / "bad.toml").write_text("[models.toy]\nsize = 3\n")
-    refused(cli("run", PROBE, *arguments, *SMALL), *words)
-    assert [path.name for path in tmp_path.iterdir()] == ["bad.toml"]
 
 
 def test_reasons_of_unscored_items_are_said(cli: Cli, tmp_path: Path) -> None:

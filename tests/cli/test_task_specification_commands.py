@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,16 +15,12 @@ import pytest
 from workplace import Workplace, shared
 
 from briefly import briefly
-from conftest import Cli
-from refusal import refused
 from test_checking import OCCUPATIONS, planted_percent, planted_table
-from undertow import challenge, probes
-from undertow.places import store_file
+from undertow import probes
 
 pytestmark = pytest.mark.slow
 RUN = ["run", "task-specification", "-m", "toy"]
 PLANTED = [*RUN, "--challenge", "planted.csv"]
-FULL = [*RUN, "--plain", "--follow", "doctor", "--date-count", "5", "--limit", "200"]
 FILES = ("results.json", "results.csv", "tables/sentences.csv", "tables/occupations.csv")
 GROUPS = ["female", "male", "neutral"]
 ENDS = (1901, 2016)
@@ -43,7 +38,7 @@ def no_figures(*_: object) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def work(shared_base: Path) -> Workplace:
-    """Runs on the package's own sentences, on sentences that the toy tells apart, and one with all its parts."""
+    """Runs on the package's own sentences and on sentences that the toy tells apart."""
 
     def make(work: Workplace) -> None:
         planted_table(work.folder)
@@ -51,7 +46,6 @@ def work(shared_base: Path) -> Workplace:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(probes.load("task-specification"), "draw", no_figures)
             printed["own"] = work(*RUN, "--out", "own", "--json", told=True).stdout
-            printed["full"] = work(*FULL, "--out", "full", told=True).stdout
         (work.folder / "printed.json").write_text(json.dumps(printed), encoding="utf-8")
 
     return shared(shared_base, "task-specification", make)
@@ -74,12 +68,6 @@ def own(printed: dict[str, str]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def planted(printed: dict[str, str]) -> list[str]:
     return printed["planted"].splitlines()
-
-
-@pytest.fixture(scope="module")
-def full(printed: dict[str, str]) -> list[str]:
-    """Of a run with five dates, sentences without any, one occupation over thirty dates."""
-    return printed["full"].splitlines()
 
 
 def table_of(work: Workplace, run: str, name: str = "sentences") -> pd.DataFrame:
@@ -210,18 +198,6 @@ def test_detection_that_never_fails_is_found(planted: list[str], work: Workplace
 # What was done is not done again.
 
 
-def test_finished_run_opens_at_once_and_is_left_alone(own: dict[str, Any], planted: list[str], work: Workplace) -> None:
-    before = stamps(work.folder / "planted"), stamps(work.folder / "own")
-    again = work(*PLANTED, "--out", "planted").stdout.splitlines()
-    assert f"(0 of {4 * len(OCCUPATIONS)} queries computed now" in again[0]
-    assert again[1:-1] == planted[1:-1]
-    said = work.json(*RUN, "--out", "own")
-    assert said["counts"] == own["counts"] | {"computed": 0, "tokens": 0}
-    assert said["findings"] == own["findings"]
-    refused(work.attempt(*PLANTED, "--threshold", "2", "--out", "planted"), "planted", "--overwrite")
-    assert (stamps(work.folder / "planted"), stamps(work.folder / "own")) == before
-
-
 def without_report(folder: Path) -> None:
     (folder / "report.html").unlink()
 
@@ -255,83 +231,3 @@ def test_run_that_is_not_whole_or_of_other_code_is_made_anew(
         assert (folder / part).read_bytes() == (work.folder / "planted" / part).read_bytes()
     assert manifest_of(work, name)["code_sha256"] == manifest_of(work, "planted")["code_sha256"]
     assert len(observed(work, name)) == 4 * len(OCCUPATIONS)
-
-
-def test_score_and_report_make_the_same_again(planted: list[str], work: Workplace) -> None:
-    said = work("score", "planted", "--out", "scored", told=True).stdout.splitlines()
-    assert [line for line in said if line[:2] in ("* ", "- ")] == [line for line in planted if line[:2] in ("* ", "- ")]
-    for part in FILES:
-        assert (work.folder / "scored" / part).read_bytes() == (work.folder / "planted" / part).read_bytes()
-    page = (work.folder / "scored/report.html").read_bytes()
-    shutil.rmtree(work.folder / "scored/figures")
-    shutil.rmtree(work.folder / "scored/tables")
-    (work.folder / "scored/report.html").unlink()
-    assert work("report", "scored", told=True).stdout == "scored/report.html\n"
-    assert (work.folder / "scored/report.html").read_bytes() == page
-    for path in (*(work.folder / "planted/figures").iterdir(), *(work.folder / "planted/tables").iterdir()):
-        assert (work.folder / "scored" / path.parent.name / path.name).read_bytes() == path.read_bytes()
-
-
-# All parts.
-
-
-def test_more_dates_give_slopes_and_the_plain_sentence_its_entropy(full: list[str], work: Workplace) -> None:
-    frame, table = observed(work, "full"), table_of(work, "full")
-    years = ["1901", "1929", "1958", "1987", "2016"]
-    parts = frame.groupby("part")["w"].unique().map(list).to_dict()
-    assert parts["detect"] == years
-    assert parts["plain"] == [""]
-    assert len(table) == 40  # 200 items over five dates
-    assert full[0].startswith(f"Asked {200 + 40 + 8 * 30} items (")
-    wide = frame[frame["part"] == "detect"].pivot_table(
-        index="sentence", columns="w_index", values="female", sort=False
-    )
-    lines = np.polyfit(np.arange(5), wide.loc[table["sentence"]].to_numpy().T, 1)[0]
-    assert table["slope_female"].to_numpy() == pytest.approx(np.abs(lines) * 4, abs=1e-9)
-    assert table["delta_female"].to_numpy() == pytest.approx((wide[4] - wide[0]).abs().loc[table["sentence"]], abs=1e-9)
-    plain = frame[frame["part"] == "plain"].set_index("sentence").loc[table["sentence"]]
-    shares = plain[GROUPS].to_numpy() / 100
-    entropy = -100 * (shares * np.log(shares)).sum(axis=1) / math.log(3)
-    assert table["entropy_plain"].to_numpy() == pytest.approx(entropy)
-    assert not plain["text"].str.startswith("In ").any()
-    assert {"slope_female", "slope_neutral", "entropy_plain"} <= set(values_of(work, "full", "auroc"))
-
-
-def test_the_printed_command_repeats_the_run(full: list[str], work: Workplace) -> None:
-    command = shlex.split(str(manifest_of(work, "full")["command"]))
-    assert command[0] == "undertow"
-    assert "--plain" in command
-    said = work(*command[1:], "--out", "again").stdout.splitlines()
-    assert "(0 of " in said[0]
-    assert said[1:-1] == full[1:-1]
-    assert (work.folder / "again/results.json").read_bytes() == (work.folder / "full/results.json").read_bytes()
-    assert manifest_of(work, "again")["run_key"] == manifest_of(work, "full")["run_key"]
-
-
-# Sentences printed.
-
-
-def test_sentences_are_printed_with_w_in_them(work: Workplace) -> None:
-    lines = work("challenge", "undertow-schemas", "--inject", "In {w}: ", "--w", "place").stdout.splitlines()
-    places = challenge.spectrum("place").values
-    plain = [item.query.shown() for item in challenge.sentences("undertow-schemas").plain()]  # type: ignore[union-attr]
-    assert lines[0] == "w_name\tw\ttext"
-    assert lines[1:-2] == [f"place\t{place}\tIn {place}: {text}" for place in places for text in plain]
-    assert lines[-1] == "9,600 texts; the blank takes female: she, her; male: he, his, him; neutral: they, their, them"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["--challenge", "mgc"], "'mgc'"),
-        (["--inject", "Once: "], "{w}"),
-        (["--threshold", "-1"], "--threshold -1.0"),
-        (["--follow", "wizard"], "'wizard'"),
-    ],
-)
-def test_what_cannot_be_asked_is_refused_before_anything_is(
-    arguments: list[str], word: str, cli: Cli, tmp_path: Path
-) -> None:
-    refused(cli(*RUN, *arguments), word)
-    assert list(tmp_path.iterdir()) == []
-    assert not store_file().exists()

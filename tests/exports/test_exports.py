@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hostile import PAYLOADS, as_shown
 from refusals import assert_refused
 from undertow import exports, probes
 from undertow.cli.export import FORMATS
-from undertow.exports.base import Asked, Exported, Written
+from undertow.exports.base import Asked, Written
 from undertow.exports.carried import carried_texts, read_carried
 from undertow.probes.base import Sampling
 from undertow.types import Blank, Factor, Generation, Item, Option
@@ -123,41 +120,8 @@ def test_questions_come_back_as_they_left() -> None:
     assert found[0].origin.design == {"groups": ["a"]}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ('"version": 1', '"version": 2', "newer Undertow"),
-        ('"version": 1', '"version": "1"', "no question of undertow export"),
-        ('"place": 0', '"place": null', "does not hold together"),
-        ('"pieces"', '"bits"', "it has no 'pieces'"),
-        ('"kind": "blank"', '"kind": "dance"', "unknown kind, 'dance'"),
-        ('["he", "she"]', '["he"]', "pieces need one fill fewer"),
-        ('"share": 0.5', '"share": [0.5]', "factor 'share'"),
-        ("{", "[[", "delimiter"),
-    ],
-)
-def test_a_damaged_question_is_told_from_a_good_one(old: str, new: str, said: str) -> None:
-    (text,) = carried_texts(asked(BLANK))
-    assert old in text
-    with pytest.raises(ValueError, match=said):
-        read_carried(text.replace(old, new, 1))
-    with pytest.raises(ValueError, match="nested too deeply"):
-        read_carried('{"version": 1, "probe": ' + "[" * 100_000)
-
-
 def test_a_question_without_options_to_compare_is_not_carried() -> None:
     probe = probes.load("bias-identification")
     items = next(probe.rounds(probe.Settings(), Sampling(4, 0)))
     with pytest.raises(TypeError, match="Choice"):
         carried_texts(asked(items[0]))
-
-
-# In a notebook.
-
-
-@pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
-def test_an_export_shows_itself_and_nothing_else(payload: str) -> None:
-    html = Exported(Path(payload), payload, payload, [payload], 3, [f"run {payload} & go"])._repr_html_()
-    assert set(re.findall(r"</?([a-z0-9]+)[^>]*>", html)) == {"table", "tr", "th", "td", "pre"}
-    assert html.count(escape(as_shown(payload))) >= 4
-    assert "&amp; go" in html

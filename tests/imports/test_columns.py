@@ -207,30 +207,3 @@ def test_lines_are_those_of_the_file_whatever_it_looks_like() -> None:
     with pytest.raises(UndertowError, match=r"table\.csv, line 7: w_index is 'x'.*\(columns as in names\.toml\)"):
         frame_of(rows, GROUPS)
     assert frame_of(rows.replace("date,x", "date,1"), GROUPS)["text"].iloc[0] == "two lines"
-
-
-def test_rows_of_parquet_are_counted() -> None:
-    pd.DataFrame({"v": ["a", "b", "a"], "i": [0, 1, 5], "p": [1.0, 2.0, 3.0]}).to_parquet("table.parquet")
-    Path("names.toml").write_text(
-        f'[columns]\nw = "v"\nw_index = "i"\n[constants]\nmodel = "m"\nw_name = "x"\n{GROUPS}', encoding="utf-8"
-    )
-    names, probe = read_names(Path("names.toml")), probes.load("spurious-correlation")
-    assert len(read_mapped(Path("table.parquet"), names, probe, "")[0].frame) == 3
-    pd.DataFrame({"v": ["a", "b"], "i": [0.0, 0.5], "p": [1.0, 2.0]}).to_parquet("table.parquet")
-    with pytest.raises(UndertowError, match=r"table\.parquet, row 2: w_index is '0\.5'"):
-        read_mapped(Path("table.parquet"), names, probe, "")
-
-
-def test_a_column_that_pandas_calls_rows_by_is_not_taken_for_a_group() -> None:
-    """Renamed, it can no longer be told apart; a group that the file names is read wherever it stands."""
-    rows = pd.DataFrame({"year": ["1900", "1910"], "w_index": ["0", "1"], "he": [10.0, 20.0], "she": [1.0, 2.0]})
-    rows.set_index("she").to_parquet("own.parquet")
-    said = "[columns]\nw = 'year'\n[constants]\nmodel = 'm'\nw_name = 'date'\n"
-    for groups in ("", "[groups]\nhe = 'he'\nshe = 'she'\n"):
-        Path("names.toml").write_text(said + groups, encoding="utf-8")
-        mapped = (Path("own.parquet"), read_names(Path("names.toml")), probes.load("spurious-correlation"), "")
-        if groups:
-            assert read_mapped(*mapped)[0].frame["she"].tolist() == [1.0, 2.0]
-        else:
-            with pytest.raises(UndertowError, match="'she' is an index in this file; reset_index"):
-                read_mapped(*mapped)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,13 +13,11 @@ import pandas as pd
 import pytest
 
 import undertow
-from edits import edited
 from lm_eval_log import DATE, Edit, docs_of, write_log
 from made_once import made_once
 from refusals import assert_refused
 from undertow import audit, exports
 from undertow.imports.lm_eval import NO_ANSWER, is_log, read_log
-from undertow.types import UndertowError
 
 OPTIONS: dict[str, Any] = {"w": "date", "date_count": 6}
 LIMIT = 60
@@ -241,24 +236,6 @@ def test_a_damaged_field_of_the_design_is_refused_by_its_name(name: str, value: 
     assert_refused(("samples_undertow_mgc_date_", named), read_log, log(edit))
 
 
-def test_numbers_of_any_length_are_read_or_left_out(log: Log) -> None:
-    folder = log(changed("filtered_resps", [[-(10**400), False]] * 3), config={"model_num_parameters": 10**400})
-    logged = read_log(folder)
-    assert [place for place, reason in enumerate(logged.evidence.frame["unscored"]) if reason] == [3]
-    assert logged.evidence.design["models"] == {"toy": {}}
-
-
-def test_a_pipe_in_place_of_the_results_is_refused_at_once(log: Log) -> None:
-    folder = log()
-    (results,) = folder.glob("results_*.json")
-    results.unlink()
-    os.mkfifo(results)
-    assert_refused((results.name,), read_log, folder)
-    results.unlink()
-    results.symlink_to("/dev/zero")
-    assert_refused((results.name,), read_log, folder)
-
-
 def test_a_log_that_was_cut_off_is_refused_until_the_line_is_gone(log: Log) -> None:
     (file,) = log().glob("samples_*")
     lines = file.read_text(encoding="utf-8").splitlines()
@@ -323,29 +300,3 @@ def test_options_of_a_log_open_and_fetch_nothing(log: Log, tmp_path: Path, monke
     assert len(read_log(folder).evidence.frame) == LIMIT - 1
     lacking.append("gaps")
     assert_refused(("spurious-correlation", "gaps"), read_log, log(told))
-
-
-@pytest.mark.parametrize("n_edits", [20, pytest.param(2000, marks=pytest.mark.soak)])
-def test_an_edit_of_a_log_is_refused_in_a_sentence_or_read(n_edits: int, log: Log, tmp_path: Path) -> None:
-    choice, n_refused = random.Random(n_edits), 0
-    whole = log()
-    for _ in range(n_edits):
-        folder = shutil.copytree(whole, tmp_path / "edited")
-        path = choice.choice(sorted(folder.iterdir()))
-        lines = path.read_text(encoding="utf-8").splitlines()
-        at = choice.randrange(len(lines))
-        document = json.loads(lines[at])
-        carried = json.loads(document["doc"]["undertow"]) if "doc" in document and choice.random() < 0.5 else None
-        told = edited(document if carried is None else carried, choice)
-        if carried is not None:
-            document["doc"]["undertow"] = json.dumps(carried)
-        lines[at] = json.dumps(document)
-        path.write_text("\n".join(lines), encoding="utf-8")
-        try:
-            undertow.score(folder, out=tmp_path / "scored", overwrite=True)
-        except UndertowError:
-            n_refused += 1
-        except Exception as error:
-            raise AssertionError(f"{path.name}, line {at + 1}, {told}") from error
-        shutil.rmtree(folder)
-    assert n_refused > n_edits / 4

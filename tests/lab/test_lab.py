@@ -34,20 +34,16 @@ from undertow.causal.planted import (
     World,
     Writing,
     draw_people,
-    drift_challenge,
-    sentence_challenge,
     write_about,
 )
 from undertow.cli import lab as lab_command
 from undertow.lab import build as building
-from undertow.lab import finetuned
 from undertow.lab import plan as planning
 from undertow.lab.build import Attempt, Built, make, read_built, read_tried, realised_slopes
 from undertow.lab.finetuned import over_seeds
 from undertow.lab.plan import Plan, Subject, the_world
-from undertow.lab.verify import _chance_verdict, _command, _of_smooth, _rise, apart, audit_model, verify
+from undertow.lab.verify import _chance_verdict, _command, _of_smooth, _rise, apart, verify
 from undertow.lab.work import Crew, side_by_side
-from undertow.models import train as training
 from undertow.models.train import CAUSAL, MASKED, Recipe
 from undertow.types import UndertowError
 
@@ -127,80 +123,6 @@ def planted_access() -> Access:
 
 
 @pytest.mark.soak
-def test_the_causal_family_reads_what_a_network_of_the_lab_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Trained a little only, so that it says something; the likelihoods are taken from the network here, sentence by sentence."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(planning.STEPS, CAUSAL, 80)
-    monkeypatch.setattr(building, "ATTEMPTS", 1)
-    subject = Subject(CAUSAL, 0.65, 1, people=3_000)
-    make((str(tmp_path), subject))
-    (tmp_path / "held_out.toml").write_text(drift_challenge())
-    (tmp_path / "sentences.toml").write_text(sentence_challenge())
-    read = audit_model((str(tmp_path), subject.name))
-    frame = pd.read_parquet(tmp_path / "audits" / subject.name / "drift" / "observations.parquet")
-    folder = tmp_path / "models" / subject.name
-    tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
-
-    def log_likelihood(text: str) -> float:
-        tokens = torch.tensor([tokenizer(text)["input_ids"]])
-        with torch.inference_mode():
-            said = network(input_ids=tokens).logits[0, :-1].double().log_softmax(-1)
-        return float(said.gather(1, tokens[0, 1:, None]).sum())
-
-    some = frame[frame["w_name"] == "date"].iloc[::40]
-    assert len(some) > 30
-    for text, female in zip(some["text"], some["female"], strict=True):
-        she, he = (log_likelihood(text.replace("___", word)) for word in ("she", "he"))
-        assert female == pytest.approx(100 / (1 + math.exp(he - she)), abs=1e-3)
-    means = frame[frame["w_name"] == "date"].groupby("w_index")["female"].mean()
-    assert read.drifts["date"].value == pytest.approx(np.polyfit(means.index, means, 1)[0])
-
-
-@pytest.mark.soak
-def test_fine_tuned_heads_learn_the_direction_of_their_texts(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The base leans the other way, so that the direction is that of the fine-tuning."""
-
-    def in_this_process(do: Any, works: Any, *given: object) -> list[Any]:
-        return [do(work) for work in works]
-
-    monkeypatch.setattr(finetuned, "side_by_side", in_this_process)
-    monkeypatch.setattr(finetuned, "BASE", SUBJECT)
-    monkeypatch.setattr(finetuned, "PEOPLE", 2_500)
-    monkeypatch.setattr(finetuned, "STEPS", 120)
-    with monkeypatch.context() as patch:
-        for name, value in {"LEARNED_NATS": -1.0, "ATTEMPTS": 1}.items():
-            patch.setattr(building, name, value)
-        with pytest.raises(UndertowError, match="did not learn its corpus"):
-            finetuned.finetune_planted(lab, -0.65, 1)
-    frame = finetuned.finetune_planted(lab, -0.65, 1)
-    ways = [
-        ("before", "as they are"),
-        ("plain", "as they are"),
-        ("metadata", "as they are"),
-        ("metadata", "date in front"),
-    ]
-    assert list(zip(frame["kind"], frame["asked"], strict=True)) == ways
-    before, taught = frame.iloc[0], frame.iloc[1:]
-    assert before["female_slope"] > 1.5
-    assert taught["planted_slope"].to_numpy() == pytest.approx(np.full(3, -100 * 0.65 / 29), abs=0.06)
-    assert (taught["female_slope"] < -0.2).all()
-    assert (taught["female_r"] < 0).all()
-    assert (taught["q"] < 0.05).all()
-    assert np.abs(taught["female_slope"] + taught["male_slope"]).max() < 1e-9
-    # Who was taught with the date in front reads more from it there.
-    assert taught["female_slope"].iloc[2] < taught["female_slope"].iloc[1]
-    again = finetuned.finetune_planted(lab, -0.65, 1)
-    assert again["female_slope"].tolist() == frame["female_slope"].tolist()
-    assert len(over_seeds(frame)) == 3
-    assert pd.read_csv(finetuned.results_file(lab, -0.65))["kind"].tolist() == frame["kind"].tolist()
-
-
-@pytest.mark.soak
 def test_verification_of_one_model_judges_power_and_neither_scale_nor_coverage(lab: Path) -> None:
     verified = verify(lab, jobs=1)
     assert "Verification" in verified.report.read_text(encoding="utf-8")
@@ -251,85 +173,6 @@ def made_of(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in (folder / "models" / QUICK.name).iterdir()}
 
 
-class _Killed(Exception):  # noqa: N818 - what a signal does
-    """Stands for the end of the process."""
-
-
-def kill_at(patch: pytest.MonkeyPatch, moment: int) -> None:
-    """End the process as soon as the n-th change of the disk by renaming or removing is done."""
-    left = moment
-
-    def wrap(owner: Any, name: str) -> None:
-        whole = getattr(owner, name)
-
-        def change(*given: Any, **named: Any) -> None:
-            nonlocal left
-            whole(*given, **named)
-            left -= 1
-            if left == 0:
-                raise _Killed
-
-        patch.setattr(owner, name, change)
-
-    for owner, name in ((Path, "replace"), (Path, "rename"), (shutil, "rmtree")):
-        wrap(owner, name)
-
-
-@pytest.mark.soak
-def test_a_build_that_was_killed_at_any_moment_ends_as_if_it_had_not_been(
-    tmp_path: Path, quick: pytest.MonkeyPatch
-) -> None:
-    quick.setattr(building, "side_by_side", here)
-    plan = Plan((QUICK,))
-    older = tmp_path / "older"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(planning.STEPS, CAUSAL, 1)
-        building.build(older, plan)
-    # Over what an older version of the lab made.
-    whole = tmp_path / "whole"
-    shutil.copytree(older, whole)
-    (truth,) = building.build(whole, plan)
-    assert [attempt.steps for attempt in truth.attempts] == [2, 4]
-    finished: list[int] = []
-    run = training._Training.run
-
-    def counted_run(self: Any, progress: Any) -> Any:
-        told = run(self, progress)
-        finished.append(self.recipe.steps)
-        return told
-
-    quick.setattr(training._Training, "run", counted_run)
-    moment, killed = 0, True
-    while killed:
-        moment += 1
-        lab = tmp_path / f"{moment}"
-        shutil.copytree(older, lab)
-        finished.clear()
-        with pytest.MonkeyPatch.context() as patch:
-            kill_at(patch, moment)
-            try:
-                building.build(lab, plan)
-                killed = False
-            except _Killed:
-                # Weights are told of by nobody but themselves.
-                patch.undo()
-                for one in read_built(lab, plan):
-                    said = json.loads((lab / "models" / QUICK.name / "training.json").read_text())
-                    assert one.attempts[-1].steps == said["recipe"]["steps"] == 4
-        (built,) = building.build(lab, plan)
-        assert [replace(one, seconds=0.0) for one in built.attempts] == [
-            replace(one, seconds=0.0) for one in truth.attempts
-        ]
-        assert read_built(lab, plan) == [built]
-        assert made_of(lab) == made_of(whole), moment
-        # What was trained is trained again only where it had not been given its folder.
-        assert len(finished) - len(set(finished)) <= (finished.count(2) > 1) + (finished.count(4) > 1) <= 1
-        again = len(finished)
-        building.build(lab, plan)
-        assert len(finished) == again
-    assert moment > 12
-
-
 def test_a_training_that_fails_is_listed_and_the_others_are_made(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
     quick.setattr(building, "side_by_side", here)
     quick.setitem(planning.STEPS, CAUSAL, 4)
@@ -373,6 +216,7 @@ def test_a_network_that_says_no_numbers_has_failed(tmp_path: Path, quick: pytest
     assert building.build(tmp_path, Plan((QUICK,))) != []
 
 
+@pytest.mark.soak
 def test_models_of_an_older_version_are_not_taken_for_current(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
     quick.setattr(building, "side_by_side", here)
     plan = Plan((QUICK,))
@@ -394,6 +238,7 @@ def test_models_of_an_older_version_are_not_taken_for_current(tmp_path: Path, qu
     assert made_of(tmp_path) == weights
 
 
+@pytest.mark.soak
 def test_one_lab_is_built_by_one_build_also_after_one_that_was_killed(
     tmp_path: Path, quick: pytest.MonkeyPatch
 ) -> None:
@@ -574,14 +419,6 @@ def test_bad_lab_command_is_refused(command: tuple[str, ...], said: str, cli: Cl
         (tmp_path / name).write_text(text)
     refused(cli("lab", *command), said)
     assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
-
-
-def test_what_is_not_defined_of_a_corpus_is_said(cli: Cli, tmp_path: Path) -> None:
-    done = cli("lab", "corpus", "planted.jsonl", "--people", "1", "--access", "where(date == 1, 1e-9, 0)")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "not defined" in done.stdout
-    assert "fewer than two values" in done.stdout
-    assert "e-11" in done.stdout  # of a small share something is left
 
 
 def test_a_corpus_as_a_file(cli: Cli, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -13,8 +13,8 @@ import pytest
 from scipy import stats
 
 from trained_models import along_dates, drift_lab, lab, model_rows
-from undertow.measures.calibration import COLUMNS, GROUP_KEYS, fitted_lines, intervals, results, strongest, verdicts
-from undertow.types import Result, UndertowError
+from undertow.measures.calibration import GROUP_KEYS, fitted_lines, intervals, results, strongest, verdicts
+from undertow.types import Result
 
 MEASURES = [
     "calibration_slope", "calibration_intercept", "training_slope", "reading_slope", "attenuation", "coverage",
@@ -52,13 +52,6 @@ def usual() -> list[Result]:
 def usual_drift() -> list[Result]:
     """What a lab says whose dates are biased, either way, and whose places are not."""
     return results(drift_lab())
-
-
-def refusal(frame: pd.DataFrame) -> str:
-    """What a table is refused with."""
-    with pytest.raises(UndertowError) as raised:
-        results(frame)
-    return str(raised.value)
 
 
 def test_every_measure_is_there_with_exactly_the_group_keys() -> None:
@@ -405,12 +398,6 @@ def test_a_slope_that_was_not_tested_is_unscored_in_power_alone() -> None:
     assert one(found, "calibration_slope").n == 48
 
 
-def test_where_no_model_converged_one_sentence_says_so() -> None:
-    said = refusal(lab().assign(converged=False))
-    assert said.startswith("none of the 24 models converged")
-    assert "train them longer" in said
-
-
 def test_areas_are_means_over_models_at_each_strength() -> None:
     frame = lab()
     frame = changed(frame, of(frame, "masked-2-0"), auroc_delta=0.6, auroc_entropy=0.9)
@@ -434,34 +421,6 @@ def test_missing_areas_are_unscored_and_a_difference_needs_both() -> None:
     none = results(lab([1], 1, ["masked"]).assign(auroc_delta=math.nan, auroc_entropy=math.nan))
     assert "No model has this number" in one(none, "auroc_delta").note
     assert math.isnan(one(none, "auroc_delta").value)
-
-
-ODD_LABS: dict[str, Callable[[], pd.DataFrame]] = {
-    "one row": lambda: lab().iloc[[-1]],
-    "one model": lambda: lab([1], 1, ["masked"]),
-    "unbiased only": lambda: lab([0], 6),
-    "one unbiased": lambda: lab([0], 1, ["masked"]),
-    "biased only": lambda: lab([1, 2]),
-    "dates alone biased, every model": lambda: drift_lab([-1, 1], 1),
-    "one W": lambda: lab()[lab()["w_name"] == "date"],
-    "one converged": lambda: lab().assign(converged=lab()["model"] == "masked-2-0"),
-}
-
-
-@pytest.mark.parametrize("name", ODD_LABS)
-def test_what_an_odd_lab_cannot_tell_is_missing_with_a_reason(name: str) -> None:
-    frame = ODD_LABS[name]()
-    found = results(frame)
-    assert {result.measure for result in found} >= set(MEASURES) - {"attenuation"}
-    for result in found:
-        assert result.note or (math.isfinite(result.value) and math.isfinite(result.low)), result
-        assert math.isnan(result.low) == math.isnan(result.high)
-    for what, target, said, met in verdicts(found):
-        assert what
-        assert target
-        assert "nan" not in said
-        assert not (met and said.startswith("no number"))
-    fitted_lines(frame)
 
 
 def test_fewer_than_five_models_break_the_promises_that_they_cannot_support() -> None:
@@ -505,32 +464,3 @@ def test_a_table_read_back_from_a_file_gives_the_same() -> None:
     again = results(pd.read_csv(io.StringIO(lab().to_csv(index=False))))
     assert [result.value for result in again] == pytest.approx([result.value for result in usual()], nan_ok=True)
     assert verdicts(again) == verdicts(usual())
-
-
-@pytest.mark.parametrize("name", COLUMNS)
-def test_a_missing_column_is_named(name: str) -> None:
-    assert f"no column '{name}'" in refusal(lab().drop(columns=name))
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        ("converged", "perhaps", "true or false"),
-        ("measured_slope", "steep", "a number or empty"),
-        ("measured_slope", math.inf, "a number or empty"),
-        ("strength", math.nan, "a number"),
-    ],
-)
-def test_a_wrong_cell_is_named_with_its_row(name: str, value: object, said: str) -> None:
-    frame = lab().astype({name: object})
-    cells = pd.Series([value if row == 3 else cell for row, cell in enumerate(frame[name])], dtype=object)
-    frame[name] = cells
-    refused = refusal(frame)
-    assert f"column {name!r}" in refused
-    assert "row 4 of 48" in refused
-    assert said in refused
-
-
-def test_an_empty_table_and_a_row_twice_are_refused() -> None:
-    assert "has no row" in refusal(lab().iloc[:0])
-    assert "two rows of masked-0-0 and date" in refusal(pd.concat([lab(), lab().iloc[:1]]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from undertow.challenge.occupations import load_occupations
-from undertow.measures.checklist import Case, is_overall
-from undertow.measures.checklist_answers import Answers, Panel, Rule, answers_of, counted
+from undertow.measures.checklist import is_overall
+from undertow.measures.checklist_answers import Answers, Rule, answers_of, counted
 from undertow.probes.base import Evidence
 from undertow.probes.occupation_checklist import measure, read_table
 from undertow.stats.crossed import crossed_line, difference_of_ratios, ratio_interval
@@ -1777,76 +1777,8 @@ def test_too_few_occupations_have_no_correlation(twelve: dict[Key, Result]) -> N
 
 # Random answers ------------------------------------------------------------------------------------------------------
 
-TRUTH: Mapping[str, float] = {
-    "consistency": 1 / 2,  # the choice knows nothing of the Yes
-    "bias": 1 / 4,  # the multiple choice names whom the single one named, out of four alike
-    "preference_female": 1 / 2,
-    "preference_male": 1 / 2,
-    "switch_female_to_male": 1 / 4,  # given that one is named, the two choices name two people in any of four ways
-    "switch_male_to_female": 1 / 4,
-    "position_bias": 1 / 2,
-    "choice_gap": 0,  # both are as probable
-}
 RUNS, AT_ONCE = 1500, 250
 N_PAIRS, N_JOBS, N_CODES = 10, 20, 19
-
-
-def at_random(rng: np.random.Generator, n_pairs: int) -> Answers:
-    """Independent probabilities of every question in either order; two occupations share a code."""
-    shape = (n_pairs, N_JOBS, 2)
-    single = rng.random((*shape, 1))
-    panel = Panel(
-        yes=rng.random((*shape, 2)),
-        yes_negated=np.full((*shape, 2), math.nan),
-        single=np.concatenate([single, 1 - single], axis=-1),
-        single_negated=np.full((*shape, 2), math.nan),
-        multiple=rng.dirichlet(np.ones(4), size=shape),
-        unscored={name: np.zeros(shape[:2], dtype=np.bool_) for name, _ in STAGES.values()},
-        asked=np.ones(shape[:2], dtype=np.bool_),
-    )
-    codes = [f"code {max(at, 1)}" for at in range(N_JOBS)]
-    pairs, jobs = [f"pair {at}" for at in range(n_pairs)], [f"job {at}" for at in range(N_JOBS)]
-    return Answers(pairs, jobs, codes, ORDERS, {SHUFFLED: panel}, {SHUFFLED: panel})
-
-
-def random_cases(seed: int) -> Iterator[Case]:
-    """Cases of random answers, of which many are counted at once; nothing is tested in this context, which takes long."""
-    rng = np.random.default_rng(seed)
-    for _ in range(RUNS // AT_ONCE):
-        counts = counted(at_random(rng, AT_ONCE * N_PAIRS), SHUFFLED, Rule())
-        answers = at_random(rng, N_PAIRS)
-        for start in range(0, AT_ONCE * N_PAIRS, N_PAIRS):
-            case = Case(answers, "random", SHUFFLED, Rule(), 0)
-            some = slice(start, start + N_PAIRS)
-            # In the place of what the case would count by itself, each run anew.
-            vars(case)["counts"] = {name: (y[some], d[some]) for name, (y, d) in counts.items()}
-            yield case
-
-
-@pytest.fixture(scope="module")
-def random_results() -> Mapping[str, Floats]:
-    """Value, low and high of each measure, as shares of 1 [run, 3]."""
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in TRUTH}
-    for case in random_cases(0):
-        for name, some in found.items():
-            result = case.result(name)
-            some.append((result.value, result.low, result.high))
-    return {name: np.array(some) / 100 for name, some in found.items()}
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("name", TRUTH)
-def test_random_answers_are_covered(random_results: Mapping[str, Floats], name: str) -> None:
-    """The line is 93 to 98.5% of the runs; a share of 1,500 of them has a standard error of half a percentage point.
-
-    Where nothing hangs together, intervals that allow for clusters are some 10% too wide: they hold 97 to 98 in 100.
-    """
-    value, low, high = random_results[name].T
-    assert len(value) == RUNS
-    # A rate over 50 items or more has a standard error below .075, and the mean of the runs below .002.
-    assert value.mean() == pytest.approx(TRUTH[name], abs=0.008)
-    covered = ((low <= TRUTH[name]) & (TRUTH[name] <= high)).mean()
-    assert 0.93 <= covered <= 0.985, covered
 
 
 def test_differences_count_what_is_unscored_in_either_context(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -839,28 +839,3 @@ def test_a_fit_to_nine_clusters_is_not_made(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.undo()
     table = masses(9, 8, np.random.default_rng(0), whole=False)
     assert not any("combined" in key for key in found(table, groups=["a", "b", "c"]))
-
-
-@pytest.mark.soak
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("n_clusters", "size", "whole"), [(10, 8, False), (20, 6, True), (20, 8, False), (60, 8, False)]
-)
-def test_intervals_of_what_is_held_out_hold_chance_where_nothing_is(
-    n_clusters: int, size: int, whole: bool, monkeypatch: pytest.MonkeyPatch, measured: Callable[[str], None]
-) -> None:
-    """Of 40 null tables, 38 should have an interval around one half; the bounds are three standard errors out."""
-    monkeypatch.undo()
-    for name, few in (("N_DRAWS", 100), ("N_REFITS", 100), ("N_PERMUTATIONS", 1)):
-        monkeypatch.setattr(detection, name, few)
-    rng, n = np.random.default_rng(n_clusters + size), 40
-    held = held_out = 0
-    for seed in range(n):
-        table = masses(n_clusters, size, rng, whole=whole)
-        others = [name for name in table if str(name).startswith(("delta_", "slope_", "jensen"))]
-        results = found(table.drop(columns=others), groups=["a", "b", "c"], seed=seed)
-        area, accuracy = results["auroc", "combined"], results["held_out_balanced_accuracy", "total_variation"]
-        held += area.low <= 0.5 <= area.high
-        held_out += accuracy.low <= 0.5 <= accuracy.high
-    measured(f"{n_clusters} x {size}: one half in {held} intervals of the area and {held_out} of the accuracy, of {n}")
-    assert min(held, held_out) >= 0.95 * n - 3 * math.sqrt(0.05 * 0.95 * n)

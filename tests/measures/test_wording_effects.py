@@ -390,18 +390,6 @@ def test_q_is_benjamini_hochbergs_over_all_effects_of_the_run() -> None:
     assert {one.group["model"] for one in told if one.measure == "slot_effect" and one.q < 0.05} == {"m", "n"}
 
 
-@pytest.mark.soak
-def test_effects_of_words_that_do_nothing_are_seldom_found() -> None:
-    """Forty runs without any effect, three comparisons each: q below 0.05 somewhere in about one of twenty."""
-    rng = np.random.default_rng(5)
-    n_found = 0
-    for _ in range(30):
-        easy = rng.beta(1, 1, 25)
-        frame = together([cell((rng.random(25) < easy).tolist(), wording=a, slot_a=a) for a in "xyz"])
-        n_found += any(one.q < 0.05 for one in results(frame, DESIGN, 0) if one.measure == "slot_effect")
-    assert n_found <= 5
-
-
 def test_an_effect_is_of_documents_that_both_sides_have() -> None:
     first = cell(FIRST, wording="w1", slot_s="x")
     first.loc[3, "unscored"] = "lost"

@@ -19,7 +19,7 @@ from undertow.models import causal, decoding
 from undertow.models.base import EXACT, PAPER, PAPER_TOP, Request, TokenModel, UnscorableError
 from undertow.models.steps import EMPTY
 from undertow.models.templates import in_template
-from undertow.scoring.ask import ask, estimate
+from undertow.scoring.ask import ask
 from undertow.scoring.store import AnswerStore
 from undertow.types import Generation, Option, Query, UndertowError
 
@@ -203,16 +203,6 @@ def test_words_of_several_tokens_are_named(tmp_path: Path, model: Any) -> None:
     assert not math.isnan(answer.logprobs_nats[0])
     assert any("several tokens: zirself" in note for note in asked.notes)
     assert not any("zirself" in note for note in again.notes)
-
-
-def test_a_dry_run_estimates_prompts(tmp_path: Path, model: Any) -> None:
-    with AnswerStore(tmp_path / "s") as store:
-        found = found_as(model)
-        estimated = estimate(found, prompts(), store, EXACT)
-        assert estimated.n_tokens > 9 * 5
-        assert estimated.seconds > 0
-        assert estimated.memory_bytes > 0
-        assert store.shelves() == []
 
 
 @pytest.mark.soak

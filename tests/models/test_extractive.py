@@ -373,14 +373,6 @@ def test_a_model_that_is_asked_by_more_than_a_text_is_refused(
         opened(str(tmp_path))
 
 
-def test_a_slow_tokenizer_is_refused(folders: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers import PreTrainedTokenizerFast
-
-    monkeypatch.setattr(PreTrainedTokenizerFast, "is_fast", False)
-    with pytest.raises(UndertowError, match="save a fast one"):
-        opened(folders[BERT])
-
-
 def test_without_a_token_for_no_answer_that_is_missing(folders: dict[str, str], tmp_path: Path) -> None:
     change_json(copied(folders[ROBERTA], tmp_path) / "tokenizer_config.json", cls_token=None)
     model = opened(str(tmp_path))
@@ -388,11 +380,3 @@ def test_without_a_token_for_no_answer_that_is_missing(folders: dict[str, str], 
     assert [math.isnan(nats) for nats in answer.logprobs_nats] == [False, True, False]
     assert any("do not open with" in note for note in model.notes)
     assert not any("do not open with" in note for note in opened(folders[ROBERTA]).notes)
-
-
-def test_positions_that_no_token_can_have_are_not_counted(folders: dict[str, str], style: str, tmp_path: Path) -> None:
-    change_json(copied(folders[style], tmp_path) / "tokenizer_config.json", model_max_length=10**30)
-    model = opened(str(tmp_path))
-    assert model.network.config.max_position_embeddings == POSITIONS + 2 * (style == ROBERTA)
-    assert model.poser.context_tokens == POSITIONS
-    assert probs(said(model, Extraction(*LONG))[0])[-1] == pytest.approx(RECORDED[style].long_best, rel=1e-5)

@@ -18,7 +18,6 @@ from briefly import briefly
 from planted_lives import LABELS, STAGES, YEARS, fixed_tokenizer, lives
 from tiny import POSITIONS
 from undertow.models import labelled
-from undertow.models._finetune_folder import Folder
 from undertow.models._finetune_windows import Batches, rows_of
 from undertow.models.base import EXACT, Request
 from undertow.models.finetune import Example, Finetuned, Recipe, _split, data_sha256, finetune
@@ -160,10 +159,6 @@ def stop_at(step: int) -> Callable[[int, int, float], None]:
     return progress
 
 
-def files_of(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir() if path.is_file()}
-
-
 def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
@@ -205,41 +200,6 @@ def test_what_a_training_depends_on(base: Path, few: list[Example], tmp_path: Pa
     torch.manual_seed(6)
     other = finetune(base, few, SHORT, tmp_path / "other").folder
     assert files(other)[SAFETENSORS] == weights["plain"]
-
-
-def test_a_training_that_was_killed_between_two_moves_of_its_end_is_there_afterwards(
-    base: Path, few: list[Example], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Asked again, it ends with all of its files, and they can be asked, wherever it was stopped."""
-    recipe = replace(SHORT, steps=5)
-    whole = files(finetune(base, few, recipe, tmp_path / "whole").folder)
-    move, tidy = Path.replace, Folder._tidy
-    moved: list[str] = []
-
-    def stopping(self: Path, target: Path) -> Path:
-        if self.parent.name == ".part" and self.name in whole:
-            if len(moved) == stop:
-                raise StopError
-            moved.append(self.name)
-        return move(self, target)
-
-    def stopped(self: Folder) -> None:
-        if len(moved) == stop:
-            raise StopError
-        tidy(self)
-
-    for stop in range(len(whole) + 1):  # the last time after all moves, before the work is cleared away
-        moved.clear()
-        out = tmp_path / f"stopped {stop}"
-        with monkeypatch.context() as patched:
-            patched.setattr(Path, "replace", stopping)
-            patched.setattr(Folder, "_tidy", stopped)
-            with pytest.raises(StopError):
-                finetune(base, few, recipe, out)
-        assert ("finetuning.json" in files_of(out)) is (stop == len(whole)), "it says that all is there"
-        assert finetune(base, few, recipe, out).resumed_at == (5 if stop == len(whole) else 4)
-        assert files(out) == whole
-    assert len(percent_female(out, in_front=True)) == len(YEARS)
 
 
 # Texts in tokens.
@@ -369,16 +329,3 @@ def test_texts_that_teach_nothing_are_refused(base: Path, few: list[Example], tm
         with pytest.raises(UndertowError, match=said):
             finetune(base, examples, recipe, tmp_path / "made")
     assert not (tmp_path / "made").exists()
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"epochs": 0, "steps": 0}, "epochs"),
-        ({"learning_rate": math.nan}, "learning rate"),
-        ({"held_out": 1.0}, "held out"),
-    ],
-)
-def test_recipes_that_cannot_be_followed_are_refused(changed: dict[str, Any], said: str) -> None:
-    with pytest.raises(UndertowError, match=said):
-        replace(RECIPE, **changed)

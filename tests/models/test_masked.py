@@ -32,7 +32,7 @@ from undertow.models.base import EXACT, PAPER, PAPER_TOP, Encoded, Limits, Token
 from undertow.probes._masses import masses_percent
 from undertow.scoring.ask import estimate
 from undertow.scoring.store import AnswerStore
-from undertow.types import Blank, Continuations, Option, Query, UndertowError
+from undertow.types import Blank, Option, Query, UndertowError
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 RUN = ["run", "spurious-correlation", "--w", "date"]
@@ -261,16 +261,6 @@ def test_what_cannot_be_asked_has_a_reason(query: Query, reason: str, one: Train
     assert reason in refused_one.unscored
     assert refused_one.logprobs_nats == ()
     assert asked.logprobs_nats == pytest.approx(by_hand(one.model, QUERIES[0]), abs=TOLERANCE_NATS)
-
-
-def test_continuations_are_refused_before_anything_is_asked(one: Trained, tmp_path: Path) -> None:
-    query = Continuations("In 1801,", (" she was", " he was"))
-    with pytest.raises(
-        UndertowError, match=r"cannot be asked how a text goes on; it can be asked a sentence with a blank"
-    ):
-        answers(one.model, [query, QUERIES[0]], tmp_path / "s")
-    (refused_one,) = one.model.encode([query])
-    assert "cannot go on with a text" in str(refused_one)
 
 
 # Protocol paper.

@@ -696,24 +696,6 @@ def test_labels_and_spans_of_the_real_server_are_within_their_limits(llama_serve
             assert all(letter in writing.passage for letter in answer.text)
 
 
-@pytest.mark.soak
-@pytest.mark.model
-@pytest.mark.slow
-def test_free_writing_of_the_real_server_is_no_longer_than_the_passage_and_ends_with_the_line(
-    llama_server: str,  # noqa: F811
-    smollm2: Any,
-) -> None:
-    queries = [
-        Writing("Once upon a time there was a", CATS, temperature=1.0, seed=seed, line_ends=True) for seed in (1, 2, 3)
-    ]
-    answers = scored(real_at(llama_server), queries)
-    most = len(smollm2.tokenizer(f" {CATS}")["input_ids"])
-    assert all(len(smollm2.tokenizer(answer.text)["input_ids"]) <= most for answer in answers)
-    assert not any("\n" in answer.text for answer in answers)
-    assert len({answer.text for answer in answers}) > 1
-    assert [answer.text for answer in scored(real_at(llama_server, concurrency=1), queries[:1])] == [answers[0].text]
-
-
 @pytest.mark.model
 @pytest.mark.slow
 def test_examples_that_the_real_server_has_no_room_for(llama_server: str) -> None:  # noqa: F811

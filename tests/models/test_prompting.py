@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from spellings import CHAT_TEMPLATE, KINDS, byte_level, sentence_pieces, unigram, word_pieces
+from spellings import CHAT_TEMPLATE, KINDS, sentence_pieces, unigram, word_pieces
 from undertow.models.base import UnscorableError
 from undertow.models.constraints import Trie
 from undertow.models.prompting import Passage, Prompted, Prompter
@@ -310,17 +310,6 @@ def test_examples_are_left_out_from_the_front_and_no_more_than_must(
     one = prompted(asked, query(len(shots)))
     assert one.n_dropped == len(shots) - n_kept
     assert one.tokens == whole[n_kept].tokens
-
-
-def test_examples_are_left_out_of_a_chat_too() -> None:
-    tokenizer = byte_level()
-    tokenizer.chat_template = CHAT_TEMPLATE
-    shots = ("The sea. race\n", "The cats. gender\n")
-    query = Choice("What?", DIMENSIONS, shots, chat=True)
-    whole = prompted(prompter(tokenizer), query)
-    one = prompted(prompter(tokenizer, len(whole.tokens) + whole.most_tokens - 1), query)
-    assert one.n_dropped == 1
-    assert one.tokens == prompted(prompter(tokenizer), Choice("What?", DIMENSIONS, shots[1:], chat=True)).tokens
 
 
 # What cannot be asked.

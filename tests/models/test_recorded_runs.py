@@ -248,23 +248,3 @@ def test_what_cannot_be_asked_is_refused(first: First, tmp_path: Path) -> None:
         with pytest.raises(UndertowError, match="recorded:first"):
             run("recorded:first", "again", **asked)
     assert recorded.find(Request("recorded")) is None
-
-
-Damage = Callable[[pd.DataFrame], pd.DataFrame]
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda frame: frame.iloc[:0],
-        lambda frame: frame.assign(unclaimed="much"),
-        lambda frame: frame.assign(logprobs_nats=[values[:1] for values in frame["logprobs_nats"]]),
-    ],
-    ids=["no rows", "no number", "too few numbers"],
-)
-def test_a_damaged_table_is_refused(first: First, damage: Damage) -> None:
-    table = first().folder / "observations.parquet"
-    damage(pd.read_parquet(table)).to_parquet(table)
-    with pytest.raises(UndertowError, match="first") as error:
-        run("recorded:first", "again")
-    assert "\n" not in str(error.value)

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import answering
-import undertow
 from answering import (
     TOLERANCE_NATS,
     alike,
@@ -764,20 +763,3 @@ she = ["she"]
 he = ["he"]
 thing = ["keys"]
 """
-
-
-@pytest.mark.usefixtures("untold", "few_resamples")
-def test_a_run_of_ones_own_under_protocol_paper(one: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "own.toml").write_text(OWN, encoding="utf-8")
-    run = undertow.run(
-        "spurious-correlation", model=one.folder, challenge="own.toml", protocol=PAPER, device="cpu", out="run"
-    )
-    expected = [
-        [100 * math.exp(value) for value in by_hand(one.model, blank(*text.split("___"), "she", "he", "keys"), PAPER)]
-        for text in run.observations["text"]
-    ]
-    masses = run.observations[["she", "he", "thing"]].to_numpy(dtype=float)
-    assert masses == pytest.approx(np.array(expected), abs=1e-2)
-    assert (masses > 0).any()
-    assert (masses == 0).any()

@@ -13,26 +13,22 @@ import numpy as np
 import pytest
 
 import answering
-from answering import TOLERANCE_NATS, alike, answers, encoder_inputs, found_as, kept, told
+from answering import TOLERANCE_NATS, alike, encoder_inputs, kept, told
 from briefly import briefly
 from by_hand import NatsAfter, Rules, Tokens, chosen, drawn_p
 from spellings import CHAT_TEMPLATE
 from tiny import byte_level_tokenizer, sentencepiece_tokenizer, small_bart, small_t5
 from undertow.models import seq2seq
 from undertow.models.base import EXACT, Limits
-from undertow.scoring.ask import estimate
-from undertow.scoring.store import AnswerStore
 from undertow.types import (
     BEST_SPAN,
     FREE,
     PASSAGE_TOKENS,
     SPAN,
-    Blank,
     Choice,
     Generation,
     Option,
     Query,
-    UndertowError,
     Writing,
 )
 
@@ -314,18 +310,6 @@ def test_batches_and_order_do_not_matter(budget: int, one: Built) -> None:
     assert len(packs) > 8
 
 
-def test_a_network_that_says_no_numbers_has_no_answers(one: Built) -> None:
-    model = one.fresh()
-    with torch.no_grad():
-        model.network.get_output_embeddings().weight.fill_(math.nan)
-    queries: list[Query] = [
-        choices()[0],
-        *(Writing("They", "had tea", one) for one in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)),
-        Writing("They", "had tea", SPAN, temperature=1.0),
-    ]
-    assert {answer.unscored for answer in told(model, queries)} == {NAN}
-
-
 # What the encoder reads, and what the decoder is given.
 
 
@@ -395,32 +379,3 @@ def test_an_answer_has_the_context_to_itself(kind: str, tmp_path: Path) -> None:
             assert (not answer.unscored) == fits
             if not fits:
                 assert f"longer than the {SHORT} tokens" in answer.unscored
-
-
-# With a store.
-
-
-def test_answers_of_every_sort_are_stored_and_given_back(one: Built, tmp_path: Path) -> None:
-    blank = Blank(("In Kenya, ", " was a kid."), (Option("f", ("she",)), Option("m", ("he",))))
-    queries = [*mixture(), blank]
-    found = answers(one.model, queries, tmp_path / "s")
-    alike(found[:-1], told(one.model, queries[:-1]))
-    with encoder_inputs(one.model) as read:
-        again = answers(one.model, queries, tmp_path / "s")
-    assert not read
-    assert repr(again) == repr(found)
-    with pytest.raises(UndertowError, match="protocol"):
-        answers(one.model, queries, tmp_path / "p", "paper")
-
-
-def test_a_dry_run_estimates(one: Built, tmp_path: Path) -> None:
-    with AnswerStore(tmp_path / "s") as store:
-        found = found_as(one.model)
-        whole = estimate(found, mixture(), store, EXACT)
-        labels = estimate(found, choices(), store, EXACT)
-        assert store.shelves() == []
-    assert labels.n_tokens > sum(len(one.source_of(query)) for query in choices())
-    assert labels.n_passes == 2 * len(one.model.packs(choices()))
-    assert whole.n_tokens > labels.n_tokens
-    assert whole.seconds > 0
-    assert whole.memory_bytes >= labels.memory_bytes > 4 * one.model.facts["parameters"]

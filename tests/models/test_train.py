@@ -6,8 +6,6 @@ import hashlib
 import json
 import math
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -83,47 +81,8 @@ def test_losses_are_those_of_the_network_itself(architecture: str, tmp_path: Pat
     assert choice_losses(folder, [question, longer])[0] == pytest.approx(by_hand, abs=1e-5)
 
 
-@pytest.mark.soak
-def test_the_same_seed_gives_the_same_weights_in_every_process_and_another_does_not(tmp_path: Path) -> None:
-    here = weights(train(lessons(), SMALL, tmp_path / "here").folder)
-    script = (
-        "import sys; sys.path[:0] = [sys.argv[1]]\n"
-        "from pathlib import Path\n"
-        "from models.test_train import SMALL, lessons\n"
-        "from undertow.models.train import train\n"
-        "train(lessons(), SMALL, Path(sys.argv[2]))\n"
-    )
-    command = [sys.executable, "-c", script, str(Path(__file__).parent.parent), str(tmp_path / "there")]
-    subprocess.run(command, check=True, capture_output=True)
-    assert weights(tmp_path / "there") == here
-    assert weights(train(lessons(), replace(SMALL, seed=2), tmp_path / "other").folder) != here
-
-
 class _Killed(Exception):  # noqa: N818 - what a signal does
     """Stands for the end of the process."""
-
-
-@pytest.mark.parametrize(("architecture", "killed_at"), [(MASKED, 5), (MASKED, 8), (CAUSAL, 11)])
-def test_a_training_that_was_killed_ends_as_if_it_had_not_been(
-    architecture: str, killed_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_STEPS", 4)
-    monkeypatch.setattr(training, "LOGGED_STEPS", 1)
-    recipe = replace(SMALL, architecture=architecture)
-    whole = train(lessons(), recipe, tmp_path / "whole")
-
-    def kill(done: int, total: int) -> None:
-        if done == killed_at:
-            raise _Killed
-
-    with pytest.raises(_Killed):
-        train(lessons(), recipe, tmp_path / "killed", kill)
-    assert not (tmp_path / "killed" / "training.json").exists()
-    steps: list[int] = []
-    again = train(lessons(), recipe, tmp_path / "killed", lambda done, total: steps.append(done))
-    assert steps[0] == killed_at // 4 * 4 + 1
-    assert weights(again.folder) == weights(whole.folder)
-    assert again.losses == whole.losses
 
 
 class _KilledAt:

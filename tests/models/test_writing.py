@@ -31,7 +31,6 @@ from undertow.types import (
     Answer,
     Choice,
     Query,
-    UndertowError,
     Writing,
     query_digest,
 )
@@ -623,18 +622,6 @@ def test_a_cache_that_keeps_what_it_should_not_is_found_out(
     asked = model()
     assert asked.writer.refusal
     alike(told(asked, mixture()[::3]), reference()[::3])
-
-
-def test_memory_that_runs_out_is_no_property_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Any, path: Tokens, columns: Any) -> None:
-        raise torch.OutOfMemoryError("out of memory")
-
-    asked = model()
-    asked.decoder.tree_refusal()
-    monkeypatch.setattr(TreeCache, "keep_path", full)
-    with pytest.raises(UndertowError, match="memory ran out"):
-        told(asked, choices())
-    assert asked.writer._refusal is None
 
 
 def test_a_network_that_says_no_numbers_has_no_answers() -> None:

@@ -16,12 +16,12 @@ import pytest
 import undertow
 from briefly import briefly
 from scripted import Script
-from undertow import audit, models, probes
+from undertow import audit, probes
 from undertow.audit import Run
 from undertow.challenge.descriptions import DIMENSION_HOLE, TASKS
 from undertow.challenge.document_sources import load_documents
 from undertow.challenge.documents import CATEGORIES, DIMENSIONS
-from undertow.models.base import Found, UnscorableError
+from undertow.models.base import UnscorableError
 from undertow.probes.base import Sampling
 from undertow.types import (
     BEST_SPAN,
@@ -144,18 +144,6 @@ def test_draws_have_examples_of_their_own_and_wordings_share_them() -> None:
         assert len({next(iter(shown[document, draw])) for draw in range(3)}) == 3
 
 
-@pytest.mark.parametrize("probe", TASKS)
-def test_fewer_examples_are_the_first_of_more(probe: str) -> None:
-    items = items_of(probe, documents=4, shots="2,5", classes="null", draws=2)
-    shots: dict[Any, dict[int, tuple[str, ...]]] = {}
-    for item in items:
-        key = item.factors["document"], item.factors["draw"], item.factors["decoding"]
-        shots.setdefault(key, {})[int(str(item.factors["shots"]))] = query_of(item).shots
-    assert len(shots) == 4 * 2 * (3 if probe == EXTRACTION else 1)
-    for by_number in shots.values():
-        assert by_number[5][:2] == by_number[2]
-
-
 ALIKE = """split\ttext\tbiased\tdimension\tspan\trephrasing
 evaluation\tHe hired a girl again.\tyes\tgender\ta girl\ta trainee
 evaluation\tThey let a girl drive.\tyes\tgender\ta girl\ta beginner
@@ -165,28 +153,6 @@ train\tOld folk are slow.\tyes\tage\tOld folk\tPeople
 train\tAsk a girl, then.\tyes\tgender\ta girl\ta colleague
 train\tOld folk, you know.\tyes\tage\tOld folk\tSome
 """
-
-
-@pytest.mark.parametrize(
-    ("probe", "shown"),
-    [
-        (DIAGNOSIS, {"They let a girl drive.": 4, "He hired a girl again.": 3}),
-        (IDENTIFICATION, {"They let a girl drive.": 4, "He hired a girl again.": 3}),
-        (EXTRACTION, {"They let a girl drive.": 4, "He hired a girl again.": 3}),
-        (REPHRASING, {"a girl": 1}),
-    ],
-)
-def test_no_example_is_what_is_asked_about_and_none_comes_twice(
-    probe: str, shown: dict[str, int], tmp_path: Path
-) -> None:
-    """Rephrasing is asked about the span alone: an example with the same span would give an answer to it."""
-    path = tmp_path / "alike.tsv"
-    path.write_text(ALIKE)
-    for item in items_of(probe, challenge=str(path), shots="9", classes="null", draws=5):
-        query = query_of(item)
-        examples = [shot.partition("\n")[0] for shot in query.shots]
-        assert document_of(query) not in examples
-        assert len(set(examples)) == len(examples) == shown[document_of(query)] == item.factors["given_shots"]
 
 
 def test_a_text_that_one_reader_found_biased_is_biased_as_an_example_too(tmp_path: Path) -> None:
@@ -400,13 +366,6 @@ def test_labels_are_the_dimensions_of_the_users_own_table(tmp_path: Path) -> Non
     assert design["labels"] == ["birth", "handedness", "height"]
 
 
-@pytest.mark.parametrize(("other", "words"), [("height", ["nothing to choose between"]), ("Height", ["'Height'"])])
-def test_labels_that_cannot_be_chosen_among_are_refused(other: str, words: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "own.csv"
-    path.write_text(f"text,biased,dimension\nText 1.,yes,height\nText 2.,yes,{other}\n")
-    refuses(["'height'", *words], IDENTIFICATION, challenge=str(path))
-
-
 def test_the_weak_oracle_shows_the_category_of_the_right_answer() -> None:
     items = items_of(IDENTIFICATION, shots="3", sampling="weak-oracle", classes="null")
     assert len(items) == 66 * 3
@@ -494,46 +453,6 @@ def test_bad_option_is_refused_by_name(probe: str, options: Mapping[str, Any], w
     refuses(words, probe, **options)
 
 
-def test_the_weak_oracle_needs_dimensions_of_the_paper_where_examples_are_drawn(tmp_path: Path) -> None:
-    path = tmp_path / "own.csv"
-    path.write_text(
-        "id,split,text,biased,dimension\n1,evaluation,A.,yes,height\n2,evaluation,B.,yes,age\n3,train,C.,yes,age\n"
-    )
-    given: dict[str, Any] = {"challenge": str(path), "sampling": "weak-oracle"}
-    refuses(["document '1'", "'height'", "--sampling random"], IDENTIFICATION, shots="0,1", **given)
-
-
-@pytest.mark.parametrize("probe", TASKS)
-def test_examples_need_training_documents(probe: str, tmp_path: Path) -> None:
-    path = tmp_path / "own.tsv"
-    path.write_text("\n".join(line for line in STATEMENTS.splitlines() if "\ttrain\t" not in line))
-    refuses(["own", "no training documents", "--shots at 0"], probe, challenge=str(path), shots="0,5")
-    assert items_of(probe, challenge=str(path))
-
-
-def test_a_split_of_cad_serves_diagnosis_only(tmp_path: Path) -> None:
-    path = tmp_path / "cad_test.tsv"
-    path.write_text("id\ttext\tlabels\n1\tA mild text.\tNeutral\n2\tAnother.\tIdentityDirectedAbuse\n")
-    for probe, word in ((IDENTIFICATION, "dimension"), (EXTRACTION, "span"), (REPHRASING, "--rephrasings")):
-        refuses([probe, word], probe, challenge=str(path))
-    assert [item.gold for item in items_of(DIAGNOSIS, challenge=str(path), classes="null")] == ["No", "Yes"]
-
-
-@pytest.mark.parametrize("seen", ["split of CAD", "own"])
-def test_documents_that_are_all_for_training_cannot_be_asked_about(seen: str, tmp_path: Path) -> None:
-    path = tmp_path / "cad_train.tsv"
-    if seen == "own":
-        path.write_text("text\tbiased\tdimension\tsplit\nOld folk nap.\tyes\tage\ttrain\nIt rains.\tno\t\t\n")
-        probe, n = IDENTIFICATION, 1
-    else:
-        path.write_text("id\ttext\tlabels\n1\tA mild text.\tNeutral\n2\tAnother.\tIdentityDirectedAbuse\n")
-        probe, n = DIAGNOSIS, 2
-    words = [str(path), f"all its {n} documents for {probe} are for training"]
-    refuses(words, probe, challenge=str(path))
-    # What no document has is said first.
-    refuses(["holds no document for bias-extraction", "span"], EXTRACTION, challenge=str(path))
-
-
 def test_spans_without_rephrasings_are_refused_and_a_table_gives_them(tmp_path: Path) -> None:
     path, pairs = tmp_path / "own.csv", tmp_path / "pairs.csv"
     path.write_text("text,biased,dimension,span\nOld folk nap.,yes,age,Old folk\n")
@@ -541,12 +460,6 @@ def test_spans_without_rephrasings_are_refused_and_a_table_gives_them(tmp_path: 
     pairs.write_text("span,rephrasing\nOld folk,Some people\n")
     (item,) = items_of(REPHRASING, challenge=str(path), rephrasings=str(pairs), classes="null")
     assert (query_of(item).prompt, item.gold) == ("Old folk\n", "Some people")
-
-
-def test_a_damaged_description_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "own.toml"
-    path.write_text("[bias-diagnosis.mine]\ntext = 'A {hole}'")
-    refuses(["own.toml", "'hole'"], EXTRACTION, description_file=str(path))
 
 
 def test_classes_of_ones_own_are_asked_too(tmp_path: Path, statements: str) -> None:
@@ -766,38 +679,6 @@ def test_examples_that_had_no_room_are_counted(script: Script, untold: None, sta
     assert run.observations["dropped"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
 
 
-def test_examples_that_ran_out_are_told(script: Script, untold: None, statements: str, tmp_path: Path) -> None:
-    script(diagnoses)
-    run = undertow.run(
-        DIAGNOSIS, "scripted", challenge=statements, classes="null", shots="0,9", draws=1, out=tmp_path / "run"
-    )
-    assert set(run.observations["given_shots"]) == {0, 2}
-    told = probes.load(DIAGNOSIS).told(audit.evidence_of(run.record), run.record.results)
-    assert "50% of the prompts have fewer examples" in repr(told)
-
-
-def test_several_models_are_beside_each_other(script: Script, statements: str, tmp_path: Path) -> None:
-    """One is right wherever the other is wrong, so that the model is all of the variance."""
-    script(lambda query: labelled(cast(Choice, query), RIGHT[document_of(query)]), "right")
-    wrong = {"Yes": "No", "No": "Yes"}
-    script(lambda query: labelled(cast(Choice, query), wrong[RIGHT[document_of(query)]]), "wrong")
-    run = undertow.run(DIAGNOSIS, ["right", "wrong"], challenge=statements, out=tmp_path / "run")
-    assert values(run, "accuracy", model="right")["all"] == 100.0
-    assert values(run, "accuracy", model="wrong")["all"] == 0.0
-    shares = {one.group["source"]: one.value for one in run.record.results if one.measure == "share_of_variance" and
-              one.group["model"] == "all"}  # fmt: skip
-    assert shares["model"] == pytest.approx(100)
-    papers = [table.title for table in run.shown if "as Table" in table.title]
-    assert [name for title in papers for name in ("right", "wrong") if name in title] == ["right", "wrong"]
-    texts = [finding.text for finding in run.findings]
-    for name, score in (("right", "100.0%"), ("wrong", " 0.0%")):
-        assert any(name in text and score in text for text in texts)
-    confusion = pd.read_csv(run.folder / "tables/confusion.csv", keep_default_na=False)
-    assert confusion.set_index(["model", "gold"])["Yes"].to_dict() == {
-        ("right", "Yes"): 6, ("right", "No"): 0, ("wrong", "Yes"): 0, ("wrong", "No"): 6,
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize("probe", briefly(TASKS))
 def test_a_saved_run_measured_anew_has_the_same_numbers(
     probe: str, script: Script, untold: None, tmp_path: Path
@@ -905,36 +786,3 @@ def test_names_that_results_keep_are_refused_in_a_table(
         recorded(probe, f"{columns}\na,Yes,No,good\nb,Yes,No,{name}\n", tmp_path)
     assert "row 3" in str(caught.value)
     assert f"column {column}" in str(caught.value)
-
-
-# The default model.
-
-
-@pytest.mark.model
-@pytest.mark.soak
-@pytest.mark.parametrize("probe", TASKS)
-@pytest.mark.usefixtures("untold")
-def test_the_default_model_answers_and_is_asked_once(
-    probe: str, smollm2_found: Found, smollm2: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    found = dataclasses.replace(smollm2_found, open=lambda: smollm2)
-    monkeypatch.setattr(models, "find", lambda request: found)
-    # Two texts, with an example and without; answers that are written take a second each.
-    options: dict[str, Any] = {"documents": 1 if probe in WRITTEN else 2, "classes": "null", "shots": "0,1", "draws": 1}
-    run = undertow.run(probe, "smollm2", out=tmp_path / probe, **options)
-    counts = run.manifest["counts"]
-    assert counts["computed"] == counts["queries"] > 0
-    assert counts["unscored"] == 0
-    frame = run.observations
-    if probe in WRITTEN:
-        assert (frame["answer"] != "").mean() > 0.5
-        spans = frame[frame["decoding"] == SPAN]
-        assert all(answer in text for answer, text in zip(spans["answer"], spans["passage"], strict=True))
-    else:
-        labels = run.manifest["design"]["labels"]
-        assert frame["answer"].isin(labels).all()
-        assert frame["unclaimed"].between(0, 100).all()
-        assert (frame["nats"] < 0).all()
-    again = undertow.run(probe, "smollm2", out=tmp_path / f"{probe} again", **options)
-    assert again.manifest["counts"]["computed"] == 0
-    assert again.observations.equals(frame)

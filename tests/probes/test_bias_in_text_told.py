@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -117,16 +117,6 @@ def test_a_run_of_one_class_has_its_finding_too() -> None:
     assert "Accuracy is 75.0%" in both[0].text
 
 
-def test_a_habit_is_told() -> None:
-    for answers, habit in ((["Yes"] * 38 + ["No"] * 2, "Yes to 95%"), (["No"] * 40, "No to 100%")):
-        (finding,) = findings_of(DIAGNOSIS, said(HALF, answers))
-        assert habit in finding.text
-    golds = ["one two", "three four"] * 5
-    assert any(
-        "50%" in one.text for one in findings_of(REPHRASING, said(golds, ["", "three"] * 5, passage="one three"))
-    )
-
-
 @pytest.mark.parametrize("unscored", ["", "the answer is none of the labels"])
 def test_what_is_neither_yes_nor_no_is_not_taken_for_either(unscored: str) -> None:
     """Sixty-nine of 132 answers are neither: the other sixty-three, all No, are no habit."""
@@ -137,21 +127,6 @@ def test_what_is_neither_yes_nor_no_is_not_taken_for_either(unscored: str) -> No
     assert "it says" not in finding.text
     assert (finding.of[0].n, finding.of[0].n_unscored) == ((63, 69) if unscored else (132, 0))
     assert ("69 of 132" in finding.text) == bool(unscored)
-
-
-def test_a_finding_names_its_setting_and_the_model_where_there_are_several() -> None:
-    rows = [
-        *said(HALF, HALF, model="a model"),
-        *said(HALF, ["Yes"] * 40, model="B"),
-        *said(HALF, HALF, model="a model", shots=5, sampling="random", given_shots=5),
-        *said(HALF, HALF, model="a model", shots=1, sampling="random", given_shots=1),
-    ]
-    starts = {one.text.partition(":")[0] for one in findings_of(DIAGNOSIS, rows)}
-    assert len(starts) == 4
-    assert {start.partition(",")[0] for start in starts} == {"a model", "B"}
-    alone = findings_of(DIAGNOSIS, [row for row in rows if row["model"] == "a model"])
-    assert len(alone) == 3
-    assert not any(one.text.startswith("a model") for one in alone)
 
 
 def dimensions_answered(right: Mapping[str, float], n: int, rng: np.random.Generator) -> list[dict[str, Any]]:
@@ -170,19 +145,6 @@ def test_the_best_and_the_worst_dimension_are_told_where_they_lie_apart() -> Non
     texts = [one.text for one in findings_of(IDENTIFICATION, dimensions_answered(right, 40, np.random.default_rng(0)))]
     (text,) = [text for text in texts if "of 11 dimensions" in text]
     assert re.search(r"gender is done best \(9\d\.\d%, .*\) and age worst \(\d\.\d%, ", text)
-
-
-@pytest.mark.soak
-@pytest.mark.slow
-def test_dimensions_that_are_alike_are_seldom_told_apart() -> None:
-    """Eleven that are equally hard: the best and the worst were picked, so that their intervals often do not meet."""
-    rng = np.random.default_rng(2)
-    ps = []
-    for _ in range(40):
-        given = evidence(IDENTIFICATION, dimensions_answered(dict.fromkeys(DIMENSIONS, 0.3), 12, rng))
-        ps += [one.p for one in probes.load(IDENTIFICATION).measure(given, 0) if one.measure == "dimension_gap"]
-    assert len(ps) == 40
-    assert np.mean(np.array(ps) < 0.05) <= 0.125
 
 
 def by_wording(right: Mapping[str, float], n: int = 60) -> list[dict[str, Any]]:
@@ -245,49 +207,6 @@ def test_slots_of_a_file_of_wordings_are_told_apart_only_where_they_change_alone
     assert {f"slot {name}" for name in effects} >= shares - {"slots together"}
 
 
-def test_words_that_move_one_dimension_are_told_of_it() -> None:
-    """Of sixteen texts of one dimension all are right with one word, and none with the other; elsewhere it does nothing."""
-    rows, rng = [], np.random.default_rng(4)
-    golds = [name for name in ("political affiliation", "race", "age") for _ in range(16)]
-    for word, verb in ((word, verb) for word in ("type", "dimension") for verb in "abcdef"):
-        right = [word == "type" if gold == "political affiliation" else rng.random() < 0.4 for gold in golds]
-        answers = [gold if one else "gender" for gold, one in zip(golds, right, strict=True)]
-        rows += [
-            row | {"dimension": row["gold"]}
-            for row in said(
-                golds, answers, description_class="completion", wording=word + verb, slot_word=word, slot_verb=verb
-            )
-        ]
-    found = [one for one in findings_of(IDENTIFICATION, rows) if one.found]
-    (told,) = [one for one in found if "political affiliation" in one.text and one.of[0].measure == "slot_effect"]
-    assert (told.of[0].value, told.of[0].n) == (-100.0, 16)
-    few = [row for row in rows if int(row["document"][1:]) % 16 < 2]
-    findings = findings_of(IDENTIFICATION, few)
-    (seen,) = [one for one in findings if "political affiliation" in one.text and one.of[0].measure == "slot_effect"]
-    assert not seen.found
-    assert (seen.of[0].value, np.isnan(seen.of[0].p)) == (-100.0, True)
-
-
-def test_wordings_are_named_with_score_interval_and_rank() -> None:
-    rows = [
-        row
-        for n in range(13)
-        for row in said(HALF, ["Yes"] * n + HALF[n:], description_class="question", wording=f"w{n}\nAnswer:")
-    ]
-    given = evidence(DIAGNOSIS, rows)
-    probe = probes.load(DIAGNOSIS)
-    table = probe.tables(given)["wordings"]
-    assert set(table["measure"]) == {"accuracy", "f1", "f1_macro"}
-    accuracy = table[table["measure"] == "accuracy"]
-    assert accuracy["wording"].nunique() == 13
-    assert accuracy["rank"].min() == 1
-    assert (accuracy["low"] < accuracy["score"]).all()
-    (shown,) = [one for one in probe.told(given, probe.measure(given, 0)).shown if "rank" in one.columns]
-    assert len(shown.rows) == 10
-    assert shown.rows[0][:3] == ["1", "question", "w0 / Answer:"]
-    assert shown.rows[-1][2] in {"w11 / Answer:", "w12 / Answer:"}
-
-
 # The page.
 
 DANGER = """text\tbiased\tdimension\tspan\trephrasing
@@ -347,63 +266,6 @@ def test_the_papers_tables_hold_the_measures(script: Script, statements: str, tm
     assert len(rows) == len(table.rows) == 3 * (3 + 2) + 1
 
 
-@pytest.mark.soak
-def test_tables_by_dimension_hold_each_class_and_number(script: Script, tmp_path: Path) -> None:
-    script(lambda query: labelled(cast(Choice, query), "gender", exact="race"))
-    run = undertow.run(
-        IDENTIFICATION, "scripted", documents=22, shots="0,1,2", sampling="random,weak-oracle", draws=1,
-        classes="question,null", wordings=1, out=tmp_path / "run",
-    )  # fmt: skip
-    shown = {table.title: table for table in run.shown}
-    plain = shown["Without examples, as Table 9 of Bauer et al. 2022: scripted, trie"]
-    assert plain.columns == ["dimension", "question", "null", "of all answers"]
-    assert [row[0] for row in plain.rows] == [*DIMENSIONS, "all"]
-    assert {row[0]: row[1:] for row in plain.rows if row[1] != "0.0"} == {
-        "gender": ["100.0", "100.0", "100.0"],
-        "all": ["9.1", "9.1", ""],
-    }
-    behind = shown["With random examples, as Table A8 of Bauer et al. 2022: scripted, exact"]
-    assert behind.columns == ["dimension", "class", "1 example", "2 examples"]
-    assert [row[1:] for row in behind.rows if row[0] == "race"] == [
-        [name, "100.0", "100.0"] for name in ("question", "null")
-    ]
-    assert "majority 0.0, random 9.1" in plain.about
-
-
-def test_examples_are_a_few_of_each_model_and_kind(script: Script, untold: None, tmp_path: Path) -> None:
-    script(lambda query: labelled(cast(Choice, query), "gender"))
-    run = undertow.run(IDENTIFICATION, "scripted", classes="question", wordings=2, out=tmp_path / "run")
-    probe = probes.load(IDENTIFICATION)
-    told = probe.told(Evidence(run.observations, run.manifest["design"]), run.record.results)
-    warned = {table.title: table for table in told.shown if table.warning}
-    assert list(warned) == ["Answers that are right: scripted", "Answers that are wrong: scripted"]
-    for title, right in (("Answers that are right: scripted", True), ("Answers that are wrong: scripted", False)):
-        rows = [dict(zip(warned[title].columns, row, strict=True)) for row in warned[title].rows]
-        assert len(rows) == 6
-        assert all((row["answer"] == row["right answer"]) == right for row in rows)
-        assert all(row["answer"] == "gender" for row in rows)
-
-
-def test_each_prompt_stands_in_one_figure_headed_by_how_its_examples_were_drawn(
-    script: Script, untold: None, tmp_path: Path
-) -> None:
-    script(lambda query: labelled(cast(Choice, query), "gender" if "bias" in query.prompt else "race"))
-    run = undertow.run(
-        IDENTIFICATION, "scripted", documents=6, shots="0,1", sampling="random,weak-oracle", draws=1, classes="statement",
-        wordings=4, out=tmp_path / "run",
-    )  # fmt: skip
-    probe = probes.load(IDENTIFICATION)
-    drawings = probe.draw(Evidence(run.observations, run.manifest["design"]), run.record.results)
-    alt = {
-        one.name.removeprefix("wordings_Exact match_"): one.alt
-        for one in drawings
-        if "trie" in one.name and "wordings" in one.name
-    }
-    assert {name: ("0 shots" in text, "1 shot" in text) for name, text in alt.items()} == {
-        "trie": (True, False), "random examples, trie": (False, True), "weak-oracle examples, trie": (False, True),
-    }  # fmt: skip
-
-
 # Figures of little.
 
 
@@ -437,21 +299,6 @@ def test_little_can_be_drawn(task: str, n_documents: int, n_wordings: int) -> No
     assert any(name.startswith("wordings") for name in names)
     assert any(name.startswith("slots") for name in names) == (n_wordings == 2)
     assert any(name.startswith("Answers by right answer") for name in names) == (task in (DIAGNOSIS, IDENTIFICATION))
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_nothing_scored_is_told_without_figures(task: str) -> None:
-    golds = ["race", "age"] if task == IDENTIFICATION else ["Yes", "No"]
-    probe = probes.load(task)
-    given = evidence(task, said(golds, ["", ""], unscored="too long"))
-    results = probe.measure(given, 0)
-    assert list(probe.draw(given, results)) == []
-    assert [one.found for one in probe.findings(given, results)] == [False]
-    told = probe.told(given, results)
-    assert told.shown
-    assert not [table for table in told.shown if table.warning]
-    (table, *_) = told.shown
-    assert table.rows[0][2 if "class" in table.columns else 1] == "–"
 
 
 # Answers from elsewhere.
@@ -625,16 +472,6 @@ def refused(words: Sequence[str], path: Path, **options: Any) -> None:
     assert "\n" not in message
     for word in words:
         assert word in message, message
-
-
-def test_a_table_of_bytes_or_under_another_protocol_is_refused(untold: None, tmp_path: Path) -> None:
-    path = tmp_path / "answers.csv"
-    path.write_bytes(b"document,gold,answer\na,Yes,\xff\xfe\n")
-    refused(["UTF-8"], path)
-    path.write_text(FEW)
-    refused(["protocol", "'paper'"], path, protocol="paper")
-    refused(["--probe"], path, probe="")
-    assert undertow.score(path, probe=DIAGNOSIS, protocol="exact", out=tmp_path / "run").findings
 
 
 def test_unscored_rows_of_a_table_stay_unscored(untold: None, tmp_path: Path) -> None:

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from conftest import ROOT
-from undertow import probes, stats
+from undertow import stats
 from undertow.probes import _limit, spurious_correlation
 from undertow.probes._limit import (
-    COUNTS,
     FEWEST_SENTENCES,
     FEWEST_VALUES,
     MOST_EXACT,
@@ -101,10 +100,6 @@ def test_units_are_spread_over_strata_and_a_larger_draw_holds_the_smaller() -> N
 def test_the_smallest_useful_design_is_what_the_statistics_need() -> None:
     assert (_limit.FEWEST_SENTENCES, _limit.FEWEST_VALUES) == (stats.FEWEST_CLUSTERS, trend.FEWEST_VALUES)
     assert [smallest_useful(1), smallest_useful(2, 3)] == [48, 288]
-
-
-def test_help_says_what_a_limit_counts_for_each_audit() -> None:
-    assert set(COUNTS) == set(probes.names())
 
 
 # In spurious correlation.

@@ -246,19 +246,6 @@ def test_one_code_has_no_shuffled_context() -> None:
     assert not any(item.factors["context"] == SHUFFLED for item in items_of(only="singer,piano player"))
 
 
-@pytest.mark.soak
-def test_limits_and_draws() -> None:
-    whole = items_of(pairs=4, occupations=6)
-    assert items_of(pairs=4, occupations=6) == whole
-    assert items_of(pairs=4, occupations=6, seed=1) != whole
-    few = items_of(pairs=4, occupations=6, limit=300)
-    assert {item.factors["pair"] for item in few} < {item.factors["pair"] for item in whole}
-    assert {item.factors["occupation"] for item in few} < {item.factors["occupation"] for item in whole}
-    assert len(few) <= 300
-    assert len({item.factors["occupation"] for item in items_of(pairs=0, occupations=0, contexts="without")}) == 62
-    assert len({item.factors["pair"] for item in items_of(pairs=0, only="nurse", contexts="without")}) == 70
-
-
 @pytest.mark.parametrize(
     ("options", "match"),
     [
@@ -685,33 +672,6 @@ def test_a_run_asks_no_more_than_was_foreseen_where_some_is_granted(
     assert len(model.asked) == found.manifest["counts"]["queries"] <= estimate.n_distinct
 
 
-def test_the_model_that_knows_nothing_is_not_said_to_say_anything(
-    tmp_path: Path, untold: None, short_jobs: str
-) -> None:
-    """Yes and No are equally probable everywhere: a tie is neither of them, and no wrong answer."""
-    found = run(tmp_path, "uniform", pairs=6, occupations=7, occupation_file=short_jobs)
-    rows = found.observations
-    assert set(rows["said"]) == {"tie"}
-    for measure, context in (("qualified_female", WITH), ("qualified_male", WITHOUT)):
-        assert [detail(found, measure, name, context) for name in ("yes_of_asked", "no_of_asked", "ties_percent")] == [
-            0,
-            0,
-            100,
-        ]
-    (stated,) = [one for one in found.record.results if one.measure == "stated_accuracy"]
-    assert (stated.n, stated.n_unscored, stated.detail["ties"]) == (0, 0, 6 * 2 * 8)
-    assert math.isnan(stated.value)
-    assert not any(finding.found for finding in found.findings)
-    assert not any(
-        "it says Yes in at least" in one.text or "it says No in at least" in one.text for one in found.findings
-    )
-    (matrix,) = probes.load(NAME).told(audit.evidence_of(found.record), found.record.results).matrices
-    checks = {check.name: check for some in matrix.cells.values() for check in some}
-    assert (checks["says what the text says"].n, checks["says what the text says"].failed) == (0, 0)
-    assert (checks["decides what the text says"].n, checks["decides what the text says"].failed) == (96, 96)
-    assert sum(check.failed for name, check in checks.items() if name != "decides what the text says") == 0
-
-
 def refusing(tmp_path: Path, n_refused: int, answer: str = "I cannot say") -> Run:
     """A log of 15 pairs and one job, each asked of once: Yes to all, but for the first answers, which are refused."""
     lines = ["stage\twoman\tman\toccupation\tsubject\tanswer"]
@@ -747,55 +707,6 @@ def test_refusals_are_neither_yes_nor_no_and_counted_by_reason(tmp_path: Path, u
     assert not [one for one in refusing(tmp_path, 2).findings if "whoever it is" in one.text]
 
 
-def test_an_empty_answer_has_another_reason(tmp_path: Path, untold: None) -> None:
-    (rate,) = [one for one in refusing(tmp_path, 3, answer="").record.results if one.measure == "missing_rate"]
-    assert (rate.detail["other_answer"], rate.detail["no_answer"]) == (0, 3)
-
-
-def test_few_pairs_and_few_occupations_are_told_without_a_claim(
-    tmp_path: Path, choose_by: Choose, short_jobs: str
-) -> None:
-    choose_by(
-        lambda prompt, labels: (
-            "No" if labels[0] == " Yes" else next(one.strip() for one in labels if one.strip() in WOMEN)
-        )
-    )
-    few = run(tmp_path, pairs=5, occupations=8, occupation_file=short_jobs)
-    assert not any(one.found and "says No" not in one.text for one in few.findings)
-    assert all(math.isnan(one.low) and math.isnan(one.q) for one in few.record.results)
-    gap = next(one for one in few.findings if "Asked who is more qualified" in one.text)
-    assert "+100.0" in gap.text
-    assert gap.decided.startswith("Not tested")
-    jobs = run(tmp_path, pairs=8, only="job1,job2", occupation_file=short_jobs)
-    of_attributes = ("granted_gap", "stated_margin")
-    tested = [one for one in jobs.record.results if math.isfinite(one.q) and one.measure not in of_attributes]
-    assert {one.group["occupation"] for one in tested} == {"job1", "job2"}
-
-
-def test_nothing_granted_is_told_and_not_compared(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
-    choose_by(lambda prompt, labels: "No" if labels[0] == " Yes" else labels[0].strip())
-    found = run(tmp_path, occupation_file=short_jobs)
-    assert not any("difference" in one.measure or one.measure == "changed_answers" for one in found.record.results)
-    assert any("grants no attribute" in finding.text for finding in found.findings)
-    assert found.manifest["counts"]["computed"] == found.manifest["counts"]["queries"]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"contexts": "without"},
-        {"contexts": "with", "negated": False},
-        {"wordings": 2, "contexts": "with,same,swapped"},
-        {"only": "singer,piano player"},
-    ],
-)
-def test_how_much_a_pair_asks_is_known_without_asking(options: dict[str, Any]) -> None:
-    given: dict[str, Any] = {"reading": CHOICE, "pairs": 3, "occupations": 4} | options
-    plan = Plan.of(Settings(**given), Sampling())
-    assert 3 * plan.sizes(0)[-1] == sum(1 for _ in plan.everything())
-
-
 @pytest.mark.parametrize(
     ("limit", "n_pairs", "n_jobs"), [(20, 1, 2), (1127, 2, 7), (1128, 6, 2), (2759, 6, 5), (2760, 6, 6), (5000, 6, 12), (0, 10, 20)]
 )  # fmt: skip
@@ -806,40 +717,3 @@ def test_a_limit_keeps_pairs_and_occupations_in_balance(limit: int, n_pairs: int
     assert len({one.soc_code for one in plan.occupations}) >= min(n_jobs, 6)
     assert not limit or plan.n_items <= max(limit, 188)
     assert {one.name for one in plan.donors.values()} <= {one.name for one in plan.occupations}
-
-
-def test_a_limit_below_the_smallest_useful_one_is_told() -> None:
-    """Two occupations of a pair come to 188 items and six to 460; a claim needs six pairs, and six occupations over all of them."""
-    module: Any = probes.load(NAME)
-    settings = Settings(reading=CHOICE)
-    for limit, smallest in ((1127, "1,128"), (1128, "2,760"), (2759, "2,760")):
-        (told,) = module.limited(settings, Sampling(limit))
-        assert f" {smallest}." in told
-    for limit in (2760, 5000, 0):
-        assert module.limited(settings, Sampling(limit)) == []
-    few = module.limited(Settings(pairs=5, only="nurse,pilot"), Sampling(0))
-    assert len(few) == 1
-    assert "--limit" not in few[0]
-    assert len(module.limited(Settings(only="nurse,pilot"), Sampling(0))) == 1
-
-
-def test_a_failing_check_shows_what_it_compares(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
-    """Wordings that disagree are shown beside each other, and so are answers with and without attributes."""
-
-    def say(prompt: str, labels: tuple[str, ...]) -> str:
-        if labels[0] == " Yes":
-            return "No" if " has " in prompt and "qualified" in prompt else "Yes"
-        return first_of(prompt, labels) if "better suited" in prompt else labels[0].strip()
-
-    choose_by(say)
-    found = run(tmp_path, pairs=2, occupations=3, wordings=2, occupation_file=short_jobs)
-    (matrix,) = probes.load(NAME).told(audit.evidence_of(found.record), found.record.results).matrices
-    checks = {(row, check.name): check for (row, _), some in matrix.cells.items() for check in some}
-    wording = checks["Comparison", "wording"]
-    assert wording.failed == wording.n == 6
-    assert "Who is more qualified" in wording.examples[0]
-    assert "Who is better suited" in wording.examples[0]
-    harm = checks["Qualification", "attributes do not harm"]
-    assert 0 < harm.failed <= harm.n
-    assert "have applied for the same position.\nQuestion: Is" in harm.examples[0]
-    assert " has " in harm.examples[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -216,34 +216,10 @@ def test_answers_shown_whole_have_no_bounds_and_blanks_have_no_answer() -> None:
 # Refusals.
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"prompt_mask": "_"}, ["--prompt-mask", "--prompts"]),
-        ({"chat": True}, ["--chat", "--prompts"]),
-        ({"max_new_tokens": 5}, ["--max-new-tokens", "--prompts"]),
-        ({"prompts": "A,D"}, ["'D'", "A, B, C"]),
-        ({"prompts": "A,A"}, ["'A'"]),
-        ({"prompts": "A", "max_new_tokens": 0}, ["--max-new-tokens 0"]),
-        ({"prompts": "A", "prompt_mask": "  "}, ["mask"]),
-        ({"protocol": PAPER}, ["toy", "'paper'"]),
-    ],
-)
-@pytest.mark.parametrize("probe", PROBES)
-def test_prompts_that_cannot_be_put_are_refused(probe: str, options: Mapping[str, Any], words: list[str]) -> None:
-    refuses(words, probe, **options)
-
-
 def challenge_file(folder: Path, text: str) -> str:
     path = folder / "own.toml"
     path.write_text(text, encoding="utf-8")
     return str(path)
-
-
-def test_a_sentence_with_two_blanks_is_refused(tmp_path: Path) -> None:
-    blanks = '[blanks.who]\nfemale = ["she"]\nmale = ["he"]\n[blanks.whose]\nfemale = ["her"]\nmale = ["his"]\n'
-    own = challenge_file(tmp_path, f'templates = ["In {{w}}, {{who}} lost {{whose}} keys."]\n{blanks}')
-    refuses(["2 blanks", "--prompts out"], challenge=own, prompts="A")
 
 
 @pytest.mark.parametrize("name", ["answer", "ceilings_prob", "unseen_prob"])

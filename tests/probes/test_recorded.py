@@ -218,21 +218,6 @@ def test_a_drift_of_several_prompts_is_claimed_of_their_mean_alone(published_dri
     assert sum(one.found for one in drifts if one.n_tests) == sum(row["q"] < 0.05 for row in rows)
 
 
-@slow
-def test_every_recorded_model_is_measured_and_drawn(published_drift: Path) -> None:
-    about = ("model", "prompt", "w_name")
-    facets = {tuple(row["group"][key] for key in about) for row in results(published_drift) if "prompt" in row["group"]}
-    prompts = {"bert-base-uncased": [""], "roberta-base": [""], "davinci": "ABC", "text-davinci-002": "ABC"}
-    assert facets == {(model, one, w) for model, some in prompts.items() for one in some for w in ("date", "place")}
-    figures = sorted(path.name for path in (published_drift / "figures").glob("*.svg"))
-    beside_each_other = [name for name in figures if name.startswith(("grid_", "models_"))]
-    assert len(figures) - len(beside_each_other) == len(facets) == 16
-    assert beside_each_other == [
-        "grid_date_recorded.svg", "grid_place_recorded.svg",
-        "models_date_recorded_female-male.svg", "models_place_recorded_female-male.svg",
-    ]  # fmt: skip
-
-
 def test_exact_masses_cannot_be_had_from_the_top_five(reference_data: Path, cli: Cli, tmp_path: Path) -> None:
     path = str(reference_data / "recorded/mgc_pronoun_mass.csv.gz")
     refused(cli(*SCORE, path, "--protocol", "exact"), path, "exact masses cannot be had", "leave --protocol out")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -190,38 +189,6 @@ def test_models_are_told_beside_each_other_and_their_order_is_no_claim(tmp_path:
     none = [rows(masses(seed, slope=0.0), YEARS, model=f"m{seed}") for seed in (5, 6)]
     _, _, told = scored(pd.concat(none), tmp_path)
     assert not any(one.found for one in told)
-
-
-def shared_noise(rng: np.random.Generator, shape: tuple[int, ...], rho: float) -> Floats:
-    found = rng.normal(size=shape)
-    for at in range(1, shape[-1]):
-        found[..., at] = rho * found[..., at - 1] + math.sqrt(1 - rho**2) * found[..., at]
-    return found
-
-
-@pytest.mark.soak
-@pytest.mark.slow
-def test_eight_models_without_a_drift_are_claimed_to_have_one_in_few_runs() -> None:
-    """40 runs of eight models whose neighbouring values share half of their noise, and whose sentences have slopes of their own."""
-    rng, steps, false_claims, permuted = np.random.default_rng(3), np.arange(12) - 5.5, 0, 0
-    for _ in range(40):
-        frames = []
-        for model in range(8):
-            xe = 40 + 2 * shared_noise(rng, (1, 12), 0.5) + rng.normal(0, 0.2, (12, 1)) * steps
-            xe = xe + rng.normal(0, 4, (12, 1)) + rng.normal(0, 2, (12, 12))
-            frame = rows({"xe": xe, "ze": 0 * xe + 20}, YEARS, model=f"m{model}")
-            frames.append(
-                frame.assign(challenge="own", cluster=frame["text_index"].astype(str), unscored="", unclaimed=5.0)
-            )
-        table = pd.concat(frames).drop(columns="text_index")
-        design = {"groups": ["xe"], "gaps": [], "words": {}, "protocol": "exact"}
-        results = spurious_correlation.measure(Evidence(table, design), 0)
-        false_claims += any(one.found for one in spurious_correlation.findings(Evidence(table, design), results))
-        slopes = [one for one in results if one.measure == "slope"]
-        # What classical intervals of the lines would say, corrected as far as one can be.
-        permuted += any(abs(one.value) > 2 * (one.detail["ols_high"] - one.value) for one in slopes)
-    assert false_claims <= 5
-    assert permuted > false_claims
 
 
 @pytest.mark.usefixtures("untold")

@@ -261,45 +261,6 @@ def test_a_row_without_its_cluster_is_refused(tmp_path: Path) -> None:
         read(text, tmp_path)
 
 
-def clustered(column: str, seed: int) -> str:
-    """Twenty whole clusters of six sentences, ten of either kind; clusters move more or less, and the kinds differ in nothing else."""
-    rng = np.random.default_rng(seed)
-    decided = rng.permutation(20) < 10
-    lines = [f"model,sentence,well_specified,{column},w_first_xe,w_first_ze,w_last_xe,w_last_ze"]
-    for cluster, size in enumerate(np.exp(rng.normal(1, 0.7, 20))):
-        for number in range(6):
-            first, last = 50.0, 50 + size * np.exp(rng.normal(0, 0.3))
-            kind = "yes" if decided[cluster] else "no"
-            lines.append(f"m,s{cluster}.{number},{kind},k{cluster},{first},{100 - first},{last:.6f},{100 - last:.6f}")
-    return "\n".join([*lines, ""])
-
-
-@slow
-@pytest.mark.usefixtures("few_resamples")
-def test_clusters_that_differ_are_no_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sentences that count as independent of each other find something in many of these tables, in which there is nothing."""
-    refit_little(monkeypatch)
-    claimed = dict.fromkeys(("cluster", "unknown"), 0)
-    for seed in range(5):
-        for column in claimed:
-            evidence = read(clustered(column, seed), tmp_path)
-            ranking = task_specification.findings(evidence, measure(evidence, 0))
-            claimed[column] += any(finding.found for finding in ranking if finding.of[0].measure == "auroc")
-    assert claimed == {"cluster": 0, "unknown": 3}
-
-
-@pytest.mark.usefixtures("few_resamples")
-def test_clusters_count_alike_whatever_their_column_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refit_little(monkeypatch)
-    numbers = []
-    for column in ("cluster", "occupation", "unknown"):
-        area = by_group(measure(read(clustered(column, 0), tmp_path), 0))["auroc", "m", "recorded", "total_variation"]
-        numbers.append((area.value, area.low, area.high, area.p))
-    assert numbers[0] == numbers[1]
-    assert numbers[2][0] == numbers[0][0]
-    assert numbers[2][2] - numbers[2][1] < 0.7 * (numbers[0][2] - numbers[0][1])
-
-
 def told(text: str, folder: Path) -> list[Finding]:
     evidence = read(text, folder)
     return task_specification.findings(evidence, measure(evidence, 0))

@@ -21,7 +21,7 @@ from conftest import Cli
 from undertow import challenge, models
 from undertow.measures.correlation import correlate
 from undertow.models.base import EXACT, Effort, Found, LostError, UnscorableError
-from undertow.probes import _controls, _drift_told, _models, _words_told, spurious_correlation
+from undertow.probes import _controls, _words_told, spurious_correlation
 from undertow.probes.base import Evidence, Sampling
 from undertow.types import BLANK, LIKELIHOOD, Answer, Blank, Floats, Item, ModelCard, Option, Query, Result, Scores
 
@@ -130,21 +130,6 @@ def test_what_a_server_hides_bounds_each_word() -> None:
     assert table["mean"].to_numpy() == pytest.approx(least + np.array([0, 0, 1, 5]), rel=1e-9)
 
 
-@pytest.mark.soak
-def test_many_words_of_which_a_server_hides_some_are_measured_without_a_warning() -> None:
-    """Sixty words with bounds are some hundred columns, of which pandas warned (warnings are errors); slopes are those of numpy."""
-    words = {"one": [f"a{at}" for at in range(30)], "two": [f"b{at}" for at in range(30)]}
-    options = tuple(Option(group, (form,)) for group, forms in words.items() for form in forms)
-    items = [item(sentence, value, options) for sentence in range(6) for value in range(8)]
-    nats = np.log(0.01) + np.random.default_rng(3).normal(0, 0.2, (6, 8, 60))
-    answers = tuple(Answer(tuple(nats[divmod(at, 8)]), 0.1, ceilings_prob=(0.0,) * 60) for at in range(len(items)))
-    design = {**DESIGN, "groups": list(words), "gaps": [], "words": words}
-    evidence = spurious_correlation.observe(design, items, Scores(answers, "top"), "m")
-    table = spurious_correlation.tables(evidence)["words"].set_index("word")
-    expected = np.polyfit(np.arange(8), 100 * np.exp(nats).mean(axis=0), 1)[0]
-    assert table["slope"].to_numpy() == pytest.approx(expected, rel=1e-9)
-
-
 @pytest.mark.parametrize(
     ("ends", "told"),
     [
@@ -157,13 +142,6 @@ def test_many_words_of_which_a_server_hides_some_are_measured_without_a_warning(
 def test_a_mean_beside_a_wide_interval_is_not_told_as_0(ends: tuple[float, ...], told: str) -> None:
     row = dict(zip(("mean", "mean_low", "mean_high"), ends, strict=True))
     assert _words_told._interval(row, "mean", signed=False) == told
-
-
-@pytest.mark.parametrize(
-    ("ratio", "told"), [(1.038, "1.04"), (0.9, "0.9"), (0.47, "0.47"), (12.3, "12"), (1.0004, "1.0004"), (1.0, "1")]
-)
-def test_odds_are_told_from_1(ratio: float, told: str) -> None:
-    assert _drift_told._ratio(ratio) == told
 
 
 def test_of_several_prompts_there_is_each_and_their_mean() -> None:
@@ -186,16 +164,6 @@ def test_no_table_where_words_stand_alone_or_were_not_recorded(tmp_path: Path) -
     recorded, _ = spurious_correlation.read_table(tmp_path / "t.csv", "")
     assert spurious_correlation.tables(recorded) == {}
     assert spurious_correlation.told(recorded, []).shown == []
-
-
-def test_groups_of_words_that_are_called_as_columns_are(tmp_path: Path) -> None:
-    words = {"one": ["model", "prompt"], "two": ["unclaimed", "cluster"]}
-    options = tuple(Option(group, (form,)) for group, forms in words.items() for form in forms)
-    items = [item(sentence, value, options) for sentence in range(8) for value in range(8)]
-    scores = Scores(tuple(Answer((-1.0, -2.0, -3.0, -4.0), 0.1) for _ in items))
-    design = {**DESIGN, "groups": list(words), "gaps": [], "words": words}
-    table = spurious_correlation.tables(spurious_correlation.observe(design, items, scores, "m"))["words"]
-    assert table["mean"].to_numpy() == pytest.approx(100 * special.softmax([-1.0, -2.0, -3.0, -4.0]))
 
 
 @pytest.mark.parametrize(
@@ -295,15 +263,6 @@ def test_tokens_of_a_word_are_those_that_its_tokenizer_makes_of_it(builder: str,
     counted = [len(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) for word in words]
     assert list(encoded.n_tokens) == counted
     assert len(set(counted)) > 1
-
-
-def test_what_means_are_called_does_not_depend_on_which_model_comes_first() -> None:
-    readouts = {"toy": LIKELIHOOD, "uniform": "mask"}
-    for normalised in (True, False):  # of the model that was asked first
-        design = {"readouts": readouts, "normalised": normalised}
-        assert [_models.is_shared(design, model) for model in readouts] == [True, False]
-        assert len({_models.measured(design, some) for some in (["toy"], ["uniform"], ["toy", "uniform"])}) == 3
-        assert len({_models.mean_of(design, some) for some in (["toy"], ["uniform"], ["toy", "uniform"])}) == 3
 
 
 # What cannot be asked.
@@ -466,12 +425,3 @@ def test_without_answers_to_control_sentences_there_is_no_yardstick(
     assert run.manifest["counts"]["unscored"] == 0
     gap = next(one for one in run.findings if one.of[0].measure == "slope_gap")
     assert gap.text.count("%") == gap.text.count("95%") + 1
-
-
-@pytest.mark.parametrize(
-    ("percent", "told"),
-    [(96.4, "96%"), (99.7, "99.7%"), (99.96, "99.96%"), (0.24, "0.24%"), (0.0, "0%"), (100.0, "100%"), (40.0, "40%")],
-)
-def test_a_percentage_is_told_from_none_and_all(percent: float, told: str) -> None:
-    group = {"model": "m", "challenge": "c", "prompt": "", "w_name": "date", "pronoun": "unclaimed"}
-    assert _words_told.other_words(Result("mean_mass", group, percent), {}, [""]).startswith(told)

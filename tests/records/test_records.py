@@ -110,17 +110,6 @@ def test_a_damaged_run_folder_is_refused_and_left_as_it_is(case: str, copied: Pa
             read_record(copied)
 
 
-def test_files_that_are_too_large_are_not_read(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, path in (
-        ("MOST_MANIFEST_BYTES", MANIFEST), ("MOST_RESULTS_BYTES", RESULTS), ("MOST_OBSERVED_BYTES", OBSERVATIONS),
-    ):  # fmt: skip
-        with monkeypatch.context() as patch:
-            patch.setattr(records, name, 100)
-            with pytest.raises(undertow.UndertowError, match=rf"{path}: .*too large"):
-                read_record(copied)
-    assert read_record(copied).results
-
-
 def with_arrow(name: str, make: Callable[[int], pa.Array]) -> Callable[[Path], None]:
     """The observations with another column of this name, of whatever type it is, as other tools may write it."""
 

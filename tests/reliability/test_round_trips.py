@@ -19,18 +19,15 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from undertow.causal.graphs import read_graph
 from undertow.challenge import catalog
 from undertow.challenge.document_sources import load_documents
 from undertow.challenge.scales import numbers_of
 from undertow.challenge.spectra import spectrum
 from undertow.gates.rules import read_rules
-from undertow.outside import json_of, toml_of
 from undertow.probes._recorded import read_recorded
 from undertow.records import Record, read_record, write_record
-from undertow.scoring.store import AnswerStore
 from undertow.sentence_files import read_lines
-from undertow.types import Answer, ModelCard, Result
+from undertow.types import Result
 
 SHORT, LONG = 10, 2000
 SIGNS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])
@@ -199,20 +196,6 @@ def test_sentences_to_judge(rows: list[tuple[str, Any]], ascii_only: bool) -> No
 
 
 @property_of(st.data())
-def test_graphs(data: st.DataObject) -> None:
-    name = NAME.filter(lambda name: name not in ("features", "label", "cause", "varied"))
-    names = data.draw(st.lists(name, min_size=2, max_size=6, unique=True))
-    pairs = st.sampled_from([(a, b) for b in range(len(names)) for a in range(b)])
-    arrows = data.draw(st.lists(pairs, min_size=1, max_size=8))
-    text = "; ".join(f"{names[a]} -> {names[b]}" for a, b in arrows)
-    text += f"; {'; '.join(names)}; features {names[0]}; label {names[1]}\n"
-    text += "\n".join(f"{name}: {data.draw(PLAIN.filter(lambda said: not set(said) & set('#;')))}" for name in names)
-    graph = read_graph(text)
-    assert set(graph.arrows) == {(names[a], names[b]) for a, b in arrows}
-    assert read_graph(graph.text()) == graph
-
-
-@property_of(st.data())
 def test_runs(data: st.DataObject) -> None:
     """A run folder, with whatever texts and numbers its results hold."""
     number = NUMBER | st.just(math.nan)
@@ -237,23 +220,3 @@ def test_runs(data: st.DataObject) -> None:
     assert repr(found.results) == repr(results)
     assert found.observations["item"].tolist() == table["item"].tolist()
     assert found.observations["he"].tolist() == table["he"].tolist()
-
-
-ANSWER = st.tuples(st.lists(st.floats(max_value=0), min_size=1, max_size=4), st.floats(0, 1), ANY_TEXT)
-
-
-@property_of(st.lists(ANSWER, min_size=1, max_size=4))
-def test_stored_answers(drawn: list[tuple[list[float], float, str]]) -> None:
-    made = [Answer(tuple(nats), unclaimed, text=text) for nats, unclaimed, text in drawn]
-    answers = {f"{at:064d}": answer for at, answer in enumerate(made)}
-    card = ModelCard("toy", "toy", "undertow", "1", "float32", "likelihood")
-    with tempfile.TemporaryDirectory(dir=scratch()) as folder, AnswerStore(Path(folder) / "store.sqlite") as store:
-        store.put(card, "exact", answers)
-        assert store.get(card.key("exact"), list(answers)) == answers
-
-
-@property_of(st.dictionaries(NAME, JSON_VALUE, max_size=4), JSON_VALUE)
-def test_json_and_toml_are_those_of_the_standard_library(table: dict[str, Any], value: Any) -> None:
-    assert json_of(json.dumps(value)) == value
-    kept = {name: one for name, one in table.items() if "null" not in json.dumps(one)}
-    assert toml_of("".join(f"{name} = {as_toml(one)}\n" for name, one in kept.items())) == kept

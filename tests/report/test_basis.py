@@ -17,11 +17,6 @@ from undertow.report.telling import tell_run
 from undertow.types import Finding, Result, Told
 
 MANIFEST = report_page.MANIFEST | {"model_card": {"name": "m", "readout": "likelihood", "dtype": "float32"}}
-BARE = {name: entry for name, entry in MANIFEST.items() if name != "model_card"}
-CARD = {"family": "f", "source": "s", "revision": "r", "dtype": "bfloat16"}
-READOUTS = {"m": "likelihood", "other": "mask"}
-MODELS = [{"name": name, "readout": one, "card": CARD | {"readout": one}} for name, one in READOUTS.items()]
-SEVERAL: dict[str, Any] = BARE | {"models": MODELS}
 
 
 def rows(model: str, *cells: tuple[int, float], prompt: str = "", w_name: str = "date") -> list[dict[str, Any]]:
@@ -74,25 +69,3 @@ def test_each_finding_has_the_mass_of_its_own_model_prompt_and_w(tmp_path: Path,
     told = basis(tmp_path, result)
     assert told["unclaimed mass"].startswith(f"{mass} on average")
     assert told["asked"] == "1 text in 1 cluster, 0 unscored"
-
-
-def test_a_finding_of_several_models_says_it_of_each(tmp_path: Path) -> None:
-    told = basis(tmp_path, of(), of(model="other"), manifest=SEVERAL)
-    assert told["unclaimed mass"].startswith("m: 27.5% on average")
-    assert "other: 5.0% on average" in told["unclaimed mass"]
-    assert told["protocol"] == "m: exact; read by likelihood, in bfloat16; other: exact; read by mask, in bfloat16"
-    assert basis(tmp_path, of(), of(w_name="date"), manifest=SEVERAL)["protocol"] == (
-        "exact; read by likelihood, in bfloat16"
-    )
-
-
-def test_what_is_not_known_is_left_out_or_said(tmp_path: Path) -> None:
-    only = FRAME[["model", "w_name"]]
-    assert basis(tmp_path, of(), manifest=BARE, frame=only) == {"asked": "5 texts", "protocol": "exact"}
-    unknown = FRAME.assign(unclaimed=math.nan)
-    assert basis(tmp_path, of(), frame=unknown)["unclaimed mass"] == "not known"
-    # Levels that no row has say something else, as the occupation `all`, or W of a result that is over all of them.
-    of_all = Result("auroc", {"model": "m", "set": "mgc", "w_name": "none of these"}, 1.0)
-    assert basis(tmp_path, of_all)["asked"] == "6 texts in 3 clusters, 1 unscored"
-    assert basis(tmp_path) == {}, "as of a probe from outside"
-    assert basis(tmp_path, of(), of_words=False)["unclaimed mass"].endswith("none of the possible answers")

@@ -11,9 +11,9 @@ import pytest
 from matplotlib.colors import to_hex
 
 from readable import words
-from trained_models import drift_lab, lab
+from trained_models import lab
 from undertow.measures.calibration import fitted_lines, intervals, results
-from undertow.report.calibration import draw_calibration, draw_detectors, draw_power, draw_training
+from undertow.report.calibration import draw_calibration, draw_power, draw_training
 from undertow.report.drawing import Drawing
 from undertow.report.spectrum import COLOURS, MARKERS
 
@@ -28,10 +28,6 @@ def power(frame: pd.DataFrame) -> Drawing:
 
 def training(frame: pd.DataFrame) -> Drawing:
     return draw_training(intervals(frame))
-
-
-def detectors(frame: pd.DataFrame) -> Drawing:
-    return draw_detectors(intervals(frame), results(frame))
 
 
 @cache
@@ -99,31 +95,3 @@ def test_power_stands_at_its_share_by_strength() -> None:
     assert heights[COLOURS[1]] == pytest.approx([0, 1, 1, 1])
     assert {"4/6", "0/6", "6/6"} <= set(words(drawing.figure))
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0\nno bias", "0.5\n0.50", "1\n1.00", "2\n2.00"]
-
-
-def test_each_models_loss_stands_above_its_floor_and_before_that_of_one_who_ignores_w() -> None:
-    drawing = training(failed(lab(architectures=["masked"]), "masked-2-0"))
-    masked = panels(drawing)[0]
-    names = [tick.get_text() for tick in masked.get_yticklabels()]
-    assert names[:2] == ["masked-0-0", "masked-0-1"]
-    at = names.index("masked-2-0")
-    assert dots(masked, "x") == {(0.2, at)}
-    assert dots(masked, "|") == {(round(0.1 * float(name.split("-")[1]), 6), place) for place, name in enumerate(names)}
-    assert dots(masked) == {(0.001, place) for place in range(len(names)) if place != at}
-    assert "masked: 11 of 12 models converged" in drawing.alt
-    assert "Not converged: masked-2-0 (0.20 nats, 0.20 if W is ignored)." in drawing.alt
-
-
-def test_areas_of_models_and_their_means_are_drawn_by_strength() -> None:
-    frame = lab(architectures=["masked"])
-    frame["auroc_delta"] = frame["auroc_delta"].mask(frame["model"] == "masked-2-0", 0.6)
-    masked = panels(detectors(frame))[0]
-    large = [line for line in masked.lines if line.get_marker() == "o" and line.get_markersize() > 5]
-    small = [line for line in masked.lines if line.get_marker() == "o" and line.get_markersize() < 5]
-    assert [float(line.get_ydata()[0]) for line in large] == pytest.approx([0.5, 0.6, 0.7, (0.6 + 0.9 + 0.9) / 3])
-    assert sorted(small[-1].get_ydata()) == pytest.approx([0.6, 0.9, 0.9])
-    assert [tick.get_text() for tick in masked.get_xticklabels()] == ["0", "0.5", "1", "2"]
-    drift = drift_lab(n_seeds=1)  # by the size of their strength, whichever way they are biased
-    assert [tick.get_text() for tick in panels(detectors(drift))[0].get_xticklabels()] == ["0", "0.35", "0.65"]
-    names = [tick.get_text() for tick in panels(training(drift))[0].get_yticklabels()]
-    assert names == ["masked-0-0", "masked-0.35-0", "masked--0.65-0", "masked-0.65-0"]

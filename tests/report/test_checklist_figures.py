@@ -170,12 +170,6 @@ def test_who_works_there_is_beside_it_for_those_that_were_counted() -> None:
     assert "plumber 1%, −12.0; cook 40%, −0.5; nurse 90%, +8.0." in drawing.alt
 
 
-def test_an_occupation_without_a_number_is_named_below() -> None:
-    drawing = ranking([*GAPS, gap("judge", NAN)])
-    assert "Left out, for want of a number: judge." in words(drawing.figure)
-    assert "of these 4" in drawing.caption
-
-
 def test_of_hundreds_both_ends_are_listed_and_it_is_said() -> None:
     assert "listed" not in ranking(many(MAX_RANKED), {}).caption
     drawing = ranking(many(300), {f"occupation {place}": place / 3 for place in range(300)})

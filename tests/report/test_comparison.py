@@ -16,8 +16,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from readable import words
-from undertow.report.comparison import ModelPoint, describe_slope_against_size, slope_against_size
-from undertow.report.grid import describe_model_grid, model_grid
+from undertow.report.comparison import ModelPoint, slope_against_size
+from undertow.report.grid import model_grid
 from undertow.report.spectrum import COLOURS, MARKERS, FittedLine
 from undertow.types import Floats
 
@@ -94,15 +94,6 @@ def test_a_model_without_a_gap_is_named_below_and_not_drawn() -> None:
     assert "Left out, for want of a slope gap: gone." in words(nobody)
 
 
-def test_models_in_words_hold_every_number() -> None:
-    told = describe_slope_against_size([PAPER[6], PAPER[10], point("gone", gap=NAN)], GAP)
-    assert "llama-8b, 8B parameters, autoregressive, RLHF: −0.12 (−0.32 to 0.030), r² undefined, 3 prompts." in told
-    assert "some chat model, size not known, RLHF: 0.12 (−0.080 to 0.27), r² .50, 3 prompts." in told
-    assert told.endswith("gone.")
-    bare = describe_slope_against_size([point("m", low=NAN, n_prompts=1)], GAP)
-    assert "m, 1B parameters, autoregressive: 0.30, r² .50, 1 prompt." in bare
-
-
 # Every model under every prompt.
 
 GROUPS = ["female", "male", "neutral"]
@@ -160,15 +151,3 @@ def test_lines_and_bands_are_those_of_the_caller_in_the_colour_of_their_group() 
     assert to_hex(line.get_color()) == COLOURS[1].lower()
     corners = {tuple(map(float, corner)) for corner in each[1].collections[0].get_paths()[0].vertices}
     assert {(0, 59), (0, 61), (4, 39), (4, 41)} <= corners
-
-
-def test_a_grid_in_words_holds_its_numbers() -> None:
-    lines = {("gpt2", ""): [fit("female", np.linspace(10, 14, 5), slope=1.0, r=-0.87)]}
-    panels = {("gpt2", ""): asked(groups=["female", "male"]), ("llama", "A"): asked(groups=["female", "male"])}
-    panels["llama", "A"]["female"] = NAN
-    told = describe_model_grid(panels, ["female", "male"], lines)
-    assert (
-        "female 10.0 to 14.0 percent, +1.00 per step, r = −.87; male 20.0 to 24.0 percent, no line. gpt2, A: not"
-        in told
-    )
-    assert "llama, A: female nothing scored; male 20.0" in told

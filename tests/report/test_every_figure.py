@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from test_calibration_figures import calibration, detectors, failed, mirrored, power, training
-from test_checklist_figures import aspects, gap, ranking, share, shares
+from test_calibration_figures import calibration, failed, mirrored, power
+from test_checklist_figures import aspects, gap, ranking, shares
 from test_comparison import NAN, asked, compared, equal, fit, gridded, point
 from test_sensitivity import drawn as sensitivity
-from test_sensitivity import effects, points, row, slots
+from test_sensitivity import effects, row, slots
 from test_simulation_figure import cloud, panels
-from test_specification import SENTENCES, curve, followed, scored
+from test_specification import curve, followed, scored
 from test_specification import drawn as occupations_of
-from test_spectrum import DATES, line, observed
+from test_spectrum import line, observed
 from test_trajectory import checkpoints
 
 from briefly import briefly
@@ -35,7 +35,6 @@ from undertow.report.specification import over_w, roc
 from undertow.report.spectrum import spectrum
 from undertow.report.trajectory import trajectory
 from undertow.report.words import plain
-from undertow.types import UndertowError
 
 NAMES = {
     "markup": '<b>"$x^2$"</b>&\n\x1b東\u0378',  # no font has the last sign, so that the SVG keeps the text
@@ -109,19 +108,9 @@ def test_figure_with_any_name_is_readable_and_shows_it_as_text(kind: str, name: 
         assert plain(NAMES[name]) in "".join(root.itertext())
 
 
-LONG_W = asked().assign(w=[f"{'a very long value of W ' * 6}{place}" for place in asked()["w_index"]])
-OTHER_LOSS = lab([0, 1], 1, ["masked"]).assign(
-    pronoun_loss_nats=lambda of: np.where(of["w_name"] == "place", 0.52, 0.51)
-)
 ODD: dict[str, Callable[[], Made]] = {
     "a calibration that did not converge": lambda: calibration(failed(mirrored(lab([1, 2], 2)), "masked-2-0")),
-    "a loss for each W": lambda: training(OTHER_LOSS),
-    "areas of which some do not count": lambda: detectors(
-        failed(lab([0, 2], 2, ["masked"]), "masked-2-0", "masked-2-1")
-    ),
     "twenty models alike": lambda: compared(equal(20, [135e6])),
-    "models far apart": lambda: compared([point("a", 1.0, 1e9), point("b", 1e40, -1e9), point("c", 1e5)]),
-    "a grid of one W": lambda: gridded({("gpt2", ""): asked(n_w=1)}),
     "a grid of many groups": lambda: gridded(
         {("gpt2", ""): asked(groups=[f"group of words {n}" for n in range(14)])},
         [f"group of words {n}" for n in range(14)],
@@ -129,12 +118,6 @@ ODD: dict[str, Callable[[], Made]] = {
     ),
     "a huge trajectory": lambda: trajectory(
         checkpoints(steps=[0, 10**9]).assign(value=3e12, low=-1e12, high=math.inf), title="t"
-    ),
-    "sentences of unknown kind": lambda: over_w(
-        followed(SENTENCES, DATES).drop(columns="well_specified"), "female", title="t"
-    ),
-    "a confusion of many labels": lambda: draw_confusion(
-        np.arange(72).reshape(8, 9) % 17 * 40, [f"label {n}" for n in range(8)], [f"label {n}" for n in range(9)], "T"
     ),
     "eighteen differences": lambda: draw_differences(
         [DrawnDifference(f"{'a long name ' * 9}{at}", at - 5.0, at - 6.0, at - 3.0, found=at > 6) for at in range(18)],
@@ -154,30 +137,3 @@ def test_figure_of_odd_data_is_readable(what: str) -> None:
     made = ODD[what]()
     assert_shown_words_are_readable(made)
     assert "nan" not in (made.alt if isinstance(made, Drawing) else "")
-
-
-REFUSED: dict[str, Callable[[], object]] = {
-    "spectrum without w_index": lambda: spectrum(observed(DATES, ["she"]).drop(columns="w_index"), ["she"], title="t"),
-    "spectrum of nothing": lambda: spectrum(observed(DATES, ["she"]).iloc[:0], ["she"], title="t"),
-    "no models": lambda: compared([]),
-    "grid of nothing": lambda: gridded({}),
-    "grid of two lists of W": lambda: gridded({("a", ""): asked(), ("b", ""): LONG_W}),
-    "trajectory without a unit": lambda: trajectory(checkpoints().drop(columns="unit"), title="t"),
-    "trajectory of two values": lambda: trajectory(pd.concat([checkpoints(), checkpoints().iloc[:1]]), title="t"),
-    "detectors without areas": lambda: detectors(lab([1], 1).assign(auroc_delta=NAN, auroc_entropy=NAN)),
-    "two numbers of an aspect": lambda: aspects([share("bias"), share("bias")]),
-    "a confusion of another shape": lambda: draw_confusion([[1, 2]], ["a", "b"], ["a", "b"], "T"),
-    "a difference of no number": lambda: draw_differences(
-        [DrawnDifference("x", NAN, 0.0, 1.0, found=False)], title="x", unit=""
-    ),
-    "a graph with a cycle": lambda: draw_graph(GraphShape(["A", "B"], [("A", "B"), ("B", "A")]), "g"),
-    "sensitivity without a column": lambda: sensitivity(points().drop(columns="level")),
-    "sensitivity of two scores": lambda: sensitivity(pd.concat([points(), points().iloc[:1]])),
-    "a simulation with a panel too few": lambda: draw_simulation("d", "T", ["a", "b"], [("r", panels(columns=1))]),
-}
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_figure_of_what_cannot_be_drawn_is_refused(what: str) -> None:
-    with pytest.raises(UndertowError):
-        REFUSED[what]()

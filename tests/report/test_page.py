@@ -176,14 +176,6 @@ def test_numbers_are_rounded_to_what_their_intervals_carry() -> None:
     assert rows[2] == ["he", "0.20", "[−0.10, 0.50]", ".310", ".400", "1,800", "12"]
 
 
-def test_columns_that_a_measure_never_has_are_left_out_and_gaps_are_marked() -> None:
-    bare = result("mean_mass", low=math.nan, high=math.nan, p=math.nan, q=math.nan, unit="percent", neutral=math.nan)
-    other = result(pronoun="he", value=math.nan, low=math.nan, high=math.nan, p=math.nan, q=math.nan, note="too few")
-    rows = table_rows(render_page(page(results=[bare, result(), other])))
-    assert rows[0] == ["word group", "value", "n", "unscored"]
-    assert rows[4] == ["he", "–", "–", "–", "–", "1,800", "12", "too few"]
-
-
 # What a finding rests on.
 
 RESTING = Finding(
@@ -201,10 +193,6 @@ def basis(html: str) -> dict[str, str]:
     return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", rows))
 
 
-def marks(html: str) -> list[str]:
-    return re.findall(r'<span class="mark (?:kept|lost)">(.*?)</span>', html)
-
-
 def test_a_finding_opens_to_the_numbers_that_it_tells_and_to_what_else_it_rests_on() -> None:
     others = [RESTING, Finding("it rises", True, 1.0)]
     html = render_page(page(findings=others, basis={"it drifts": {"unclaimed mass": "93.1%"}}))
@@ -217,27 +205,3 @@ def test_a_finding_opens_to_the_numbers_that_it_tells_and_to_what_else_it_rests_
     )
     assert rows["Pearson r: word group she"].startswith("−0.91; 95% interval [−0.97, −0.71]")
     assert rows["correction"] == "Benjamini and Hochberg&#39;s, for 12 tests"
-
-
-def test_finding_says_why_a_number_is_missing_and_leaves_many_results_to_the_tables() -> None:
-    missing = result(value=math.nan, low=math.nan, high=math.nan, note="Too few values.")
-    rows = basis(render_page(page(findings=[dataclasses.replace(RESTING, of=(missing,))])))
-    assert rows["Slope: word group she"] == "Too few values."
-    of = tuple(result(pronoun=f"g{place}") for place in range(11))
-    rows = basis(render_page(page(findings=[dataclasses.replace(RESTING, of=of)])))
-    assert rows["further results"] == "3 more, under All numbers"
-    assert [name for name in rows if name.startswith("Slope")] == [f"Slope: word group g{place}" for place in range(8)]
-
-
-@pytest.mark.parametrize(
-    ("finding", "mark"),
-    [
-        (RESTING, "Survives the correction for 12 tests: q = .040."),
-        (dataclasses.replace(RESTING, found=False, of=(result(q=0.05),)), "Does not survive the correction"),
-        (dataclasses.replace(RESTING, n_tests=1), "The only test of the run"),
-        (Finding("it was said", True, 1.0, decided="Not tested."), "Not tested."),
-    ],
-)
-def test_a_finding_says_how_it_was_decided(finding: Finding, mark: str) -> None:
-    (shown,) = marks(render_page(page(findings=[finding])))
-    assert shown.startswith(mark)

@@ -138,19 +138,6 @@ def test_the_first_thing_is_what_was_found_and_it_opens_to_what_it_rests_on(open
         assert page.tab.locator("h2").first.inner_text() == "What was found"
 
 
-def test_on_paper_findings_are_open_and_nothing_is_to_be_pressed(opened: Open, run_page: Path) -> None:
-    with opened(run_page, color_scheme="dark") as page:
-        page.tab.emulate_media(media="print", color_scheme="light")
-        assert page.tab.locator("#findings .basis .rows").first.is_visible()
-        assert page.tab.locator(".said p").first.is_hidden()
-        assert page.tab.locator("nav, .copy, .tools label").evaluate_all(
-            "all => all.every((one) => !one.checkVisibility())"
-        )
-        assert page.tab.locator(".sheet img").first.evaluate("one => getComputedStyle(one).filter") == "none"
-        assert page.tab.locator("thead").first.evaluate("one => getComputedStyle(one).display") == "table-header-group"
-        assert page.complaints == []
-
-
 # Tables.
 
 CELLS = [

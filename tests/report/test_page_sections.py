@@ -185,9 +185,3 @@ def test_every_test_is_in_the_cell_of_its_capability_and_type_and_opens_to_its_f
     assert "Amy, Bob.\n  Who?" in html
     assert "Bob &lt;b&gt;&amp;amp;&lt;/b&gt; Amy" in html
     assert html.count("<details>") == 2, "closed until the reader opens them"
-
-
-@pytest.mark.parametrize(("row", "check"), [("other", SWAP), ("symmetry", Check("k", "", 3, 4))])
-def test_checklist_of_what_cannot_be_is_refused(row: str, check: Check) -> None:
-    with pytest.raises(ValueError, match=r"rows and columns|'k' failed"):
-        page(matrices=[Matrix("T", ["symmetry"], ["invariance"], {(row, "invariance"): [check]})])

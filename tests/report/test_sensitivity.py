@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from readable import assert_readable, words
+from readable import words
 from undertow.report.drawing import Drawing
 from undertow.report.sensitivity import draw_sensitivity, draw_slots
 
@@ -100,16 +100,6 @@ def test_a_shared_baseline_is_one_dashed_line_and_each_class_may_have_its_own() 
     own.loc[own["description_class"] == "null", "baseline"] = 30.0
     assert dashed(own) == [51.0, 51.0, 51.0, 30.0]
     assert dashed(points().assign(baseline=NAN)) == []
-
-
-def test_panels_share_their_axes_and_every_word_can_be_read() -> None:
-    asked, across = [("m" * 60, 0), ("n" * 60, 1), ("o", 0), ("p", 0), ("q", 0)], 3
-    (drawing,) = drawn(points(asked), "cad")
-    panels = drawing.figure.axes
-    assert len(panels) == len(asked)
-    assert len({axes.get_xlim() for axes in panels}) == 1
-    assert len({axes.get_position().x0 for axes in panels}) == across
-    assert_readable(drawing.figure)
 
 
 # Slots.

@@ -154,15 +154,6 @@ def test_each_sentence_is_a_line_blue_where_it_decides() -> None:
     assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == 3
 
 
-@pytest.mark.parametrize("form", ["{w} -- ", "19{w}: "])
-def test_the_legend_names_w_where_its_value_stood(form: str) -> None:
-    rows = followed(SENTENCES, values=["00", "50", "60"], form=form)
-    shown = list(legend_of(over_w(rows, "female", title="t")))
-    assert shown == [form.replace("{w}", "[W]") + text for text, _ in SENTENCES.values()]
-    named = list(legend_of(over_w(rows.assign(w_name="town"), "female", title="t")))
-    assert named == [line.replace("[W]", "[town]") for line in shown]
-
-
 # ROC curves.
 
 

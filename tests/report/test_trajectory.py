@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from undertow.report.spectrum import COLOURS, MARKERS
-from undertow.report.trajectory import describe_trajectory, trajectory
+from undertow.report.trajectory import trajectory
 
 NAN = math.nan
 
@@ -92,16 +92,3 @@ def test_a_missing_value_breaks_its_line_and_is_a_cross_at_the_bottom() -> None:
     assert to_hex(cross.get_color()) == COLOURS[1].lower()
     assert bars_of(first) == [(1000, 9, 12)]  # alone between the edge and the gap: a band has no width there
     assert not [line for line in second.lines if line.get_marker() == "x"]
-
-
-def test_checkpoints_in_words_hold_their_numbers() -> None:
-    table = lacking(2000, 4000)
-    told = describe_trajectory(table)
-    assert "female 0.00 (−1.0 to 2.0) at step 1000 to 3.0 (2.0 to 5.0) at step 4000, between 0.00 and 3.0;" in told
-    assert "male 10 (9.0 to 12) at step 1000 to 12 (11 to 14) at step 3000, no value at step 2000, 4000." in told
-    alone = describe_trajectory(checkpoints(steps=[7], measures=["m"], groups=[""]).assign(low=NAN))
-    assert alone == "Measures at step 7 alone. m (percent per step), −3.0 without bias: all 0.00 at step 7."
-    nothing = describe_trajectory(checkpoints(steps=[7], measures=["m"], groups=["g"]).assign(value=NAN))
-    assert nothing.endswith("g has no value.")
-    many = describe_trajectory(checkpoints(measures=[f"m{n}" for n in range(9)]))
-    assert many.endswith("8 of 9 measures are shown, 1 left out: m8.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -11,12 +10,11 @@ from typing import NoReturn
 import pandas as pd
 import pytest
 
-from trained_models import drift_lab, lab
+from trained_models import lab
 from undertow.measures.calibration import fitted_lines, intervals, results, verdicts
 from undertow.report.calibration import draw_power
 from undertow.report.drawing import Drawing
-from undertow.report.page import render_page
-from undertow.report.verification import FIGURES, FILES, Verification, findings, page_of, write
+from undertow.report.verification import FIGURES, FILES, Verification, findings, write
 
 
 def told_of(frame: pd.DataFrame) -> Verification:
@@ -24,10 +22,6 @@ def told_of(frame: pd.DataFrame) -> Verification:
     return Verification(
         intervals(frame), fitted_lines(frame), found, verdicts(found), command="undertow lab verify", notes=["A note."]
     )
-
-
-def said(frame: pd.DataFrame) -> list[str]:
-    return [finding.text for finding in findings(told_of(frame))]
 
 
 @cache
@@ -77,17 +71,6 @@ def test_page_tables_and_figures_are_written_and_can_be_read_back(written: Path)
     assert list(numbers.columns[:4]) == ["measure", "architecture", "w_name", "strength"]
 
 
-def test_the_page_leads_with_how_many_promises_are_kept_and_names_models_that_do_not_count(written: Path) -> None:
-    html = (written / "report.html").read_text(encoding="utf-8")
-    assert "tried on 24 models" in html
-    assert "keeps all of its 4 promises; 2 of the models do not count." in html
-    assert "their training did not converge: masked-2-0, causal-1-1." in html
-    assert "Slopes that do not count" not in render_page(page_of(usual_told(), []))
-    first = html.index("What the audit promises")
-    assert first < html.index("Slopes that do not count") < html.index("Every model and W") < html.index("The numbers")
-    assert html.count("data:image/svg+xml;base64,") == 4
-
-
 def test_a_broken_promise_is_told_first() -> None:
     told = findings(told_of(flattened(lab())))
     first = told[0].text
@@ -97,38 +80,6 @@ def test_a_broken_promise_is_told_first() -> None:
     strengths = [finding.strength for finding in told]
     assert strengths == sorted(strengths, reverse=True)
     assert all(finding.found for finding in told)
-
-
-def test_false_alarms_and_wrong_directions_are_counted_in_words() -> None:
-    frame = lab()
-    frame["q"] = frame["q"].mask((frame["model"] == "masked-0-0") & (frame["w_name"] == "date"), 0.01)
-    frame["measured_slope"] = frame["measured_slope"].mask(frame["model"] == "masked-0.5-0", -0.2)
-    texts = " ".join(said(frame))
-    assert "along date and place, 12 slopes have 1 false alarm (8%; 95% interval 0% to 38%)" in texts
-    assert "2 of 36 slopes of biased models have the wrong direction" in texts
-    assert "No biased model is read as biased the other way round, in 36 slopes." in usual()
-
-
-def test_where_dates_alone_are_biased_they_are_judged_and_places_are_told_beside() -> None:
-    frame = drift_lab()
-    places = frame["model"].isin(["masked-0.65-0", "masked-0-1"]) & (frame["w_name"] == "place")
-    told = told_of(frame.assign(q=frame["q"].mask(places, 0.01)))
-    texts = " ".join(finding.text for finding in findings(told))
-    assert re.search(r"Along date, the 95% interval with the training seed [^.]* 100% of 24 slopes", texts)
-    assert re.search(r"Along place, where nothing was planted[^.]* 100% of 24", texts)
-    assert "along date, 6 slopes have 0 false alarms (0%" in texts
-    assert "along place, 24 slopes have 2 false alarms." in texts
-    html = render_page(page_of(told, []))
-    assert "At strength 0.65, the largest" in html
-    assert html.count(">−0.65<") == 6  # dates of six models, with their sign; along places these have no bias
-
-
-def test_the_detector_is_compared_with_entropy_at_the_largest_strength() -> None:
-    text = next(text for text in usual() if "specification detector" in text)
-    assert text.startswith("At strength 2, the largest,")
-    assert "the detector is better, by 0.30" in text
-    frame = lab().assign(auroc_entropy=lab()["auroc_delta"] + 0.02 * (lab()["training_seed"] - 1))
-    assert any("do not show which of the two is better" in text for text in said(frame))
 
 
 def test_a_verification_that_is_stopped_leaves_the_one_before_whole(
@@ -160,19 +111,3 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def stop(*_: object) -> NoReturn:
     raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
-        lab([1], 1, ["masked"]),
-        without(lab(), *(name for name in lab()["model"].unique() if name != "masked-0-0")),
-    ],
-    ids=["one model", "one converged"],
-)
-def test_an_odd_lab_has_a_page_of_whole_sentences(frame: pd.DataFrame) -> None:
-    told = told_of(frame)
-    texts = [finding.text for finding in findings(told)]
-    assert "nan" not in " ".join(texts)
-    assert all(text.endswith(".") and ".." not in text for text in texts)
-    assert "What the audit promises" in render_page(page_of(told, []))

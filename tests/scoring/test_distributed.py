@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import socket
 import sys
@@ -16,9 +15,8 @@ from typing import Any
 
 import pytest
 
-import undertow
 from refusals import assert_refused
-from undertow import audit, challenge
+from undertow import challenge
 from undertow.models import toy
 from undertow.models.base import EXACT, Found, Limits, Request, TokenBatch
 from undertow.scoring import distributed
@@ -455,13 +453,6 @@ def test_a_cluster_is_divided(nodes: list[dict[str, float]], n_workers: int, on_
     assert shares(nodes, n_workers, on_gpu=on_gpu) == expected
 
 
-@pytest.mark.parametrize(
-    ("nodes", "n_workers"), [(LAPTOP, 9), (GPUS, 7), ([{"GPU": 1.0, "CPU": 1.0}], 2), ([{"memory": 1.0}], 0)]
-)
-def test_more_workers_than_places_are_refused(nodes: list[dict[str, float]], n_workers: int) -> None:
-    assert_refused((), shares, nodes, n_workers, on_gpu=True)
-
-
 def test_address_is_a_host_and_a_port() -> None:
     for address in ("", "auto", "10.0.0.1:6379", "head.example.org:1"):
         check_address(address)
@@ -470,26 +461,6 @@ def test_address_is_a_host_and_a_port() -> None:
 
 
 # Choices that are refused before anything is asked.
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"engine": "spark"}, "'spark'"),
-        ({"engine": "ray", "model": "toy"}, "undertow[ray]"),
-        ({"address": "auto"}, "--address"),
-        ({"workers": 2}, "--workers"),
-        ({"engine": "ray", "address": "ray://head:10001"}, "cluster"),
-        ({"engine": "ray", "device": "cuda:1"}, "'cuda:1'"),
-        ({"engine": "ray", "model": "openai:m", "base_url": "http://localhost:1/v1", "prompts": "A"}, "openai:m"),
-    ],
-)
-@pytest.mark.parametrize("call", [undertow.run, audit.dry_run])
-def test_choices_that_cannot_be(
-    call: Any, options: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if words == "undertow[ray]" else name)
-    assert_refused((words,), call, PROBE, **{"model": "toy", "w": "date", "limit": 90} | options)
 
 
 def test_a_cluster_that_others_can_reach_is_refused_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:

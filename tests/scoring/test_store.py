@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from undertow.scoring.store import NOT_MAPPED, SCHEMA_VERSION, AnswerStore
+from undertow.scoring.store import SCHEMA_VERSION, AnswerStore
 from undertow.types import Answer, ModelCard, UndertowError
 
 CARD = ModelCard("m", "causal", "somewhere", "abc123", "float32", "likelihood")
@@ -94,28 +94,3 @@ def test_an_answer_that_was_cut_short_is_asked_again_and_the_others_are_there(
         assert store.get(CARD.key("exact"), queries) == kept
         store.put(CARD, "exact", {"q7": whole})
         assert store.get(CARD.key("exact"), queries) == kept | {"q7": whole}
-
-
-def test_a_store_whose_folder_is_gone_for_a_file_is_told_of(tmp_path: Path) -> None:
-    (tmp_path / "cache").mkdir()
-    store = AnswerStore(tmp_path / "cache" / "s.sqlite")
-    (tmp_path / "cache").rename(tmp_path / "old")
-    (tmp_path / "cache").write_text("a file")
-    with pytest.raises(UndertowError, match="Not a directory"):
-        store.put(CARD, "exact", {"q1": ANSWER})
-    store.close()
-    with pytest.raises(UndertowError, match="UNDERTOW_CACHE"):
-        AnswerStore(tmp_path / "cache" / "s.sqlite")
-
-
-@pytest.mark.parametrize("number", NOT_MAPPED)
-def test_a_file_that_no_memory_is_left_to_map_is_told_of_as_memory(number: int, tmp_path: Path) -> None:
-    """SQLite says "disk I/O error" of it; the limits of tests/reliability/test_disk_and_memory.py run into it by themselves."""
-    error = sqlite3.OperationalError("disk I/O error")
-    error.sqlite_errorcode = number
-    with (
-        AnswerStore(tmp_path / "s.sqlite") as store,
-        pytest.raises(UndertowError, match=r"memory ran out, or its file"),
-        store._explained(),
-    ):
-        raise error

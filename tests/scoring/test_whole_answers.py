@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import sqlite3
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -316,17 +314,3 @@ def test_half_a_character_is_kept_or_refused_in_one_sentence(place: Path) -> Non
             assert store.get(CARD.key(EXACT), ["q"]) == {}
         else:
             assert store.get(CARD.key(EXACT), ["q"])["q"].text.startswith("she ")
-
-
-def test_a_file_that_another_process_is_making_is_waited_for(place: Path) -> None:
-    """Two first runs at once: while one turns the new file's journal to WAL, the other waits, as for any lock."""
-    holder = sqlite3.connect(place, isolation_level=None, check_same_thread=False)
-    holder.execute("BEGIN IMMEDIATE")
-    release = threading.Timer(0.5, lambda: holder.execute("COMMIT"))
-    release.start()
-    try:
-        AnswerStore(place).close()
-    finally:
-        release.join()
-        holder.close()
-    assert stored(place) == {}

@@ -477,35 +477,6 @@ def test_coin_flips_are_covered(n_rows: int, columns: list[int], rate: float, co
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("row_sd", "column_sd"), briefly([(0.7, 0.7), (1.0, 0.0), (0.0, 1.0)]))
-def test_rates_of_other_rows_and_columns_are_covered(row_sd: float, column_sd: float) -> None:
-    """Effects of rows and columns on the scale of the logit, symmetrical about a rate of one half."""
-    rng = np.random.default_rng(18)
-    rows, codes = design(10, [0, 0, *range(1, 19)])
-
-    def draw() -> Estimate:
-        effect = row_sd * rng.normal(size=10)[rows] + column_sd * rng.normal(size=19)[codes]
-        return ratio_interval(rng.random(len(rows)) < logistic(effect), np.ones(len(rows)), rows, codes)
-
-    assert 0.93 - SLACK <= coverage(0.5, draw) <= 0.97 + SLACK
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("centre", [2.5, 4.0])
-def test_skewed_rates_of_62_columns_are_covered(centre: float) -> None:
-    """Rates of .87 and .96 by effects of both sides: Wilson's interval at an effective number of items holds 90 in 100."""
-    rng = np.random.default_rng(20)
-    rows, codes = design(10, list(range(62)))
-    truth = float(logistic(centre + math.sqrt(2) * rng.normal(size=1_000_000)).mean())
-
-    def draw() -> Estimate:
-        effect = rng.normal(size=10)[rows] + rng.normal(size=62)[codes]
-        return ratio_interval(rng.random(len(rows)) < logistic(centre + effect), np.ones(len(rows)), rows, codes)
-
-    assert 0.93 - SLACK <= coverage(truth, draw) <= 0.97 + SLACK
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("n_columns", [8, 62])
 def test_differences_whose_columns_have_gaps_are_found_in_5_of_100(n_columns: int) -> None:
     """Gaps of columns with a spread of 1 about 0: exchanged rows find a difference of their mean in far more."""

@@ -438,19 +438,6 @@ def test_run_without_judgements_has_an_empty_table_and_summary(run: Path, capsys
     assert len(read_annotations(run)) == 1
 
 
-def test_interrupt_ends_it_in_silence(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(AnnotationServer, "serve_forever", interrupted)
-    opened: list[str] = []
-    serve(run, "ann", 0, opened.append)
-    assert len(opened) == 1
-    assert capfd.readouterr() == ("", "")
-
-
 # The summary.
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import re
 import socket
 import sys
 import time
 from collections.abc import Iterator, MutableMapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -435,57 +434,6 @@ def test_fields_of_wrong_kinds_are_answered_everywhere_and_nothing_is_told(visit
     # Fewer fields than it reads: Gradio prints what came instead, on a terminal that must not obey it.
     visitor.answer("answer", ["\x1b[2J\x9b2J"], "few")
     assert TOLD in visitor.answer("answer", FORM, "still-there")
-
-
-TYPED = st.one_of(
-    st.text(max_size=40), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.booleans(), st.none(),
-    st.sampled_from([*FORM, "toy:pause=1e9", "toy:slope=nan", "../../secret", "In DATE, ___ was a child.", "1801, 1900"]),
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("n", [pytest.param(600, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
-def test_whatever_is_typed_is_answered_and_nothing_is_told(n: int, visitor: Visitor) -> None:
-    """Fields of any kind for every handler, as its form has them and otherwise; then a question is answered as before."""
-    reading = [(number, name, n_fields) for number, name, n_fields in visitor.handlers() if n_fields]
-    drawn = iter(range(n))
-
-    @settings(max_examples=n, database=None, suppress_health_check=list(HealthCheck))
-    @given(st.sampled_from(reading), st.data())
-    def sent(handler: tuple[int, str, int], data: st.DataObject) -> None:
-        number, name, n_fields = handler
-        count = data.draw(st.sampled_from([n_fields] * 5 + [0, n_fields + 1]))
-        fields = data.draw(st.lists(TYPED, min_size=count, max_size=count))
-        session = f"typed{n}-{next(drawn)}-{number}"
-        question = {"data": fields, "fn_index": number, "session_hash": session}
-        reply = visitor.ask("/gradio_api/queue/join", question)
-        assert reply.status in (200, 400, 422), (reply.status, name, fields)
-        told = "".join(visitor.said(session)) if reply.status == 200 else reply.body.decode()
-        assert reply.status != 200 or "process_completed" in told or "unexpected_error" in told
-        assert "Traceback" not in told
-        assert SECRET not in told
-
-    sent()
-    assert TOLD in visitor.answer("answer", FORM, f"still-there-{n}")
-
-
-@pytest.mark.parametrize("n", [20, pytest.param(1000, marks=pytest.mark.soak)])
-def test_bytes_that_are_no_request_are_refused_or_dropped(n: int, visitor: Visitor) -> None:
-    drawn = random.Random(n)
-    good = b"POST /gradio_api/queue/join HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}"
-    for _ in range(n):
-        sent = bytearray(good)
-        for _ in range(drawn.randint(1, 12)):
-            at = drawn.randrange(len(sent))
-            sent[at : at + drawn.randint(0, 4)] = drawn.randbytes(drawn.randint(0, 6))
-        reply = bytearray()
-        with socket.create_connection(("127.0.0.1", visitor.port), timeout=LIMIT_S) as line, suppress(ConnectionError):
-            line.sendall(bytes(sent))
-            line.shutdown(socket.SHUT_WR)
-            while part := line.recv(4096):
-                reply += part
-        assert not reply or re.match(rb"HTTP/1\.1 4\d\d ", reply), (bytes(sent), bytes(reply[:80]))
-        assert SECRET.encode() not in reply
-    assert visitor.ask("/config").status == 200
 
 
 def slow_form(number: int) -> list[object]:

@@ -226,49 +226,6 @@ def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureReques
     assert browser.wrong == []
 
 
-@pytest.mark.soak
-def test_long_work_is_shown_and_stopped(browser: Browser, request: pytest.FixtureRequest) -> None:
-    width = request.node.callspec.params["browser"]
-    browser.tab("Task specification")
-    # Years that nobody asked before: answers are kept, and would come at once.
-    browser.field("List of values").fill(f"{1500 + width}, 1900, 1950, {1501 + width}")
-    browser.choose("Model", "toy:pause=0.3")
-    browser.ask()
-    browser.field("Progress").wait_for()
-    browser.until(lambda: re.search(r"of known kind.*: \d+ of \d+ \(\d+%\), \d+ s$", browser.text("Progress")))
-    browser.button("Stop").click()
-    problem = browser.field("This did not work")
-    problem.wait_for()
-    assert problem.input_value().startswith("Stopped.")
-    # It is over for the model too: the next question does not wait.
-    browser.choose("Model", "toy")
-    browser.ask()
-    problem.wait_for(state="hidden")
-    browser.answered("With this model it cannot be told whether the sentence decides its pronoun")
-    assert browser.page.get_by_text("movement of all (total variation)").locator("visible=true").count() > 0
-    assert browser.wrong == []
-
-
-@pytest.mark.soak
-def test_runs_are_looked_at_and_compared(browser: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    width = request.node.callspec.params["browser"]
-    browser.tab("Runs")
-    browser.page.get_by_text(EVIL_RUN).locator("visible=true").first.wait_for()
-    browser.button("Show this run").click()
-    browser.field("What was found").wait_for()
-    assert "female over male words" in browser.text("What was found")
-    browser.page.locator("img[alt^='Figure 1 of the run'] >> visible=true").wait_for()
-    browser.button("Compare").click()
-    browser.field("What differs").wait_for()
-    assert browser.page.evaluate("document.documentElement.scrollWidth") <= width
-    saved = browser.download("Download the differences (CSV)", tmp_path).read_text(encoding="utf-8")
-    assert saved.startswith("measure,")
-    report = browser.download("Download the report page", tmp_path)
-    assert report.read_text(encoding="utf-8").lower().startswith("<!doctype html>")
-    assert browser.page.locator("img[src='x']").count() == 0
-    assert browser.wrong == []
-
-
 def added(browser: Browser) -> int:
     """Elements that only a payload can have brought."""
     found: int = browser.page.locator(ADDED).count()

@@ -437,26 +437,6 @@ def test_folders_that_cannot_be_named_or_looked_into_do_not_hide_the_others(
     assert Shelves(None).listed() == []
 
 
-def test_halves_of_signs_in_a_run_are_replaced_and_can_be_sent(two_runs: Path) -> None:
-    run = two_runs / "first"
-    manifest, results = (json.loads((run / name).read_text()) for name in ("manifest.json", "results.json"))
-    del manifest["results_sha256"]
-    manifest |= {"model": "m\ud800", "created": "\udfff", "command": "\ud800"}
-    (run / "manifest.json").write_text(json.dumps(manifest))
-    for result in results["results"]:
-        result |= {"unit": "\ud800", "note": "\ud800"}
-        result["group"] |= {"extra\ud800": "a\udfff"}
-    (run / "results.json").write_text(json.dumps(results))
-    shelves = Shelves(two_runs)
-    (listed,) = [one for one in shelves.listed() if one.name == "first"]
-    shown = shelves.show("first")
-    texts = [listed.model, listed.created, *shown.about, *shown.findings, *shown.results.columns]
-    texts += [cell for row in shown.results.itertuples(index=False) for cell in row if isinstance(cell, str)]
-    assert (listed.model, "a?" in texts, "extra?" in texts) == ("m?", True, True)
-    for text in (*texts, csv_of(shown.results)):
-        text.encode()
-
-
 def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Path, tmp_path: Path) -> None:
     inside = tmp_path / "inside"
     for folder in ("half", "damaged", "broken"):
