@@ -273,6 +273,9 @@ def test_limits_and_draws() -> None:
         ({"onet": "nowhere"}, "nowhere"),
         ({"only": "singer,piano player", "contexts": "shuffled"}, "one SOC code"),
         ({"wordings": 9}, "--wordings 9"),
+        ({"pairs": 71}, "--pairs 71.* 70"),
+        ({"occupations": 63}, "--occupations 63.* 62"),
+        ({"only": "nurse", "occupations": 5}, "--occupations 5.*--only"),
         ({"decision": "greedy", "reading": CONTINUATIONS}, "decoded"),
     ],
 )
@@ -821,6 +824,7 @@ def test_a_limit_below_the_smallest_useful_one_is_told() -> None:
     assert len(few) == 1
     assert "--limit" not in few[0]
     assert len(module.limited(Settings(only="nurse,pilot"), Sampling(0))) == 1
+    assert "shuffled is left out" in module.limited(Settings(only="nurse"), Sampling(0))[0]
 
 
 def test_a_failing_check_shows_what_it_compares(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
