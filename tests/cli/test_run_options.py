@@ -46,6 +46,10 @@ def test_help_lists_the_options_of_probe_and_families(probe: str, cli: Cli) -> N
         assert named.count(f"--{name.replace('_', '-')}") == 1, name
     common = {"--revision", "--dtype", "--device", "--about", "--protocol", "--seed", "--limit", "--out"}
     assert common | {"--base-url", "--mode", "--concurrency", "--timeout-s", "--max-requests"} <= set(named)
+    others = cli("run", "bias-diagnosis", "--help").stdout
+    assert "--limit" in others
+    assert "--graph" not in others
+    assert "--protocol" not in others, "it has one alone"
 
 
 @pytest.mark.slow

@@ -447,6 +447,9 @@ def refuses(words: Sequence[str], probe: str, **options: Any) -> None:
         (IDENTIFICATION, {"sampling": "oracle", "shots": "5"}, ["--sampling 'oracle'", "weak-oracle"]),
         (IDENTIFICATION, {"sampling": "random,weak-oracle"}, ["weak-oracle", "--shots"]),
         (EXTRACTION, {"top_k": 40}, ["--top-k 40", "--temperature"]),
+        (DIAGNOSIS, {"draws": 2}, ["--draws 2", "--shots"]),
+        (REPHRASING, {"shot_wordings": 1}, ["--shot-wordings 1", "--shots"]),
+        (DIAGNOSIS, {"documents": 133}, ["--documents 133", "132"]),
     ],
 )
 def test_bad_option_is_refused_by_name(probe: str, options: Mapping[str, Any], words: list[str]) -> None:

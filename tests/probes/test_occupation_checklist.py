@@ -260,6 +260,9 @@ def test_one_code_has_no_shuffled_context() -> None:
         ({"onet": "nowhere"}, "nowhere"),
         ({"only": "singer,piano player", "contexts": "shuffled"}, "one SOC code"),
         ({"wordings": 9}, "--wordings 9"),
+        ({"pairs": 71}, "--pairs 71.* 70"),
+        ({"occupations": 63}, "--occupations 63.* 62"),
+        ({"only": "nurse", "occupations": 5}, "--occupations 5.*--only"),
         ({"decision": "greedy", "reading": CONTINUATIONS}, "decoded"),
     ],
 )

@@ -49,6 +49,7 @@ def test_every_dot_is_a_person() -> None:
             assert list(line.get_ydata()) == list(one.y)
             assert axes.get_xlim()[0] < min(one.x) < max(one.x) < axes.get_xlim()[1]
             assert axes.get_ylim()[0] < min(one.y) < max(one.y) < axes.get_ylim()[1]
+    assert (first.get_xlim(), first.get_ylim()) == (second.get_xlim(), second.get_ylim())
     assert to_hex(first.lines[0].get_color()).upper() == EVERYONE
     assert to_hex(second.lines[1].get_color()).upper() == SELECTED
     assert to_hex(second.lines[0].get_color()).upper() not in (EVERYONE, SELECTED)
@@ -60,7 +61,7 @@ def test_r_and_interval_stand_above_each_panel() -> None:
     assert said.count("r = .00 (\N{MINUS SIGN}.01 to .01)") == 4
     assert said.count("r = \N{MINUS SIGN}.66 (\N{MINUS SIGN}.67 to \N{MINUS SIGN}.65)") == 4
     assert said.count("n = 1,000,000") == 4
-    assert said.count("n = 37,351 (everyone: .00)") == 4
+    assert said.count("n = 37,351; everyone: r = .00") == 4
     for text in (*COLUMNS, "Row 0", "Row 1", "What selecting does"):
         assert text in said
     assert said.count("W") == said.count("G") == 8

@@ -441,7 +441,9 @@ def test_run_without_judgements_has_an_empty_table_and_summary(run: Path, capsys
 # The summary.
 
 
-def test_the_summary_counts_a_models_distinct_rephrasings_by_person(run: Path) -> None:
+def test_the_summary_counts_a_models_distinct_rephrasings_by_person(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     book, other = Book(run, "ann"), Book(run, "bea")
     by_answer = {one.answer: one.id for one in book.rephrasings.values()}
     book.judge(by_answer["first answer"], "correct", "")
@@ -463,3 +465,5 @@ def test_the_summary_counts_a_models_distinct_rephrasings_by_person(run: Path) -
     # Wilson's interval of 1 in 2 by hand, z² = 3.841459: (1/2 + z²/4 ± z sqrt(1/8 + z²/16)) / (1 + z²/2).
     correct = next(row for row in rows if (row.model, row.category) == ("secret-model-a", "correct"))
     assert [correct.low, correct.high] == pytest.approx([9.4531, 90.5469], abs=1e-3)
+    annotate(run, summary=True)
+    assert "correct\t1\t2\t2\t50.0\t9.5\t90.5\n" in capsys.readouterr().out

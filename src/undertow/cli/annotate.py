@@ -33,6 +33,8 @@ def annotate(
         rows = [dataclasses.asdict(row) for row in annotation.summary(run)]
         if not rows and not as_json:
             say(f"{one_line(run)}: nothing has been judged yet; leave --summary out to begin")
+        if not as_json:
+            rows = [row | {name: f"{row[name]:.1f}" for name in ("percent", "low", "high")} for row in rows]
         say_list(rows, as_json=as_json)
         return
     if as_json:

@@ -5,10 +5,11 @@ Knows fields and annotations; decides nothing.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -62,3 +63,11 @@ def parameters_of(options: type[Any]) -> list[inspect.Parameter]:
 def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     """One option of a command."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def without_help(one: inspect.Parameter) -> inspect.Parameter:
+    """The same option, which the help does not list."""
+    kind, option = get_args(one.annotation)
+    option = copy.copy(option)
+    option.hidden = True
+    return one.replace(annotation=Annotated[kind, option])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from undertow.cli.options import About, Dtype, Graph, Out, Overwrite, Protocol, parameter, parameters_of
+from undertow.cli.options import About, Dtype, Graph, Out, Overwrite, Protocol, parameter, parameters_of, without_help
 from undertow.cli.outcome import say_run
 from undertow.cli.terminal import Json, one_line, progress_bar, say, say_json, stoppable
 
@@ -98,36 +98,37 @@ class ProbeGroup(TyperGroup):
         probe = probes.load(cmd_name)
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command(name=cmd_name, cls=ProbeCommand, help=f"{probe.SUMMARY[:1].upper()}{probe.SUMMARY[1:]}")(
-            _command_of(cmd_name, probe.Settings)
+            _command_of(cmd_name, probe)
         )
         return typer.main.get_command(single)
 
 
-def _command_of(probe: str, settings: type[Any]) -> Callable[..., None]:
-    """A function whose signature is the common options followed by the probe's own."""
+def _command_of(name: str, probe: Any) -> Callable[..., None]:
+    """A function whose signature is the common options followed by the probe's own; those that it refuses are not in its help."""
     from undertow import models
     from undertow.probes._limit import COUNTS
 
-    own = {option.name: option for option in dataclasses.fields(settings)}
+    own = {option.name: option for option in dataclasses.fields(probe.Settings)}
+    hidden = {"graph": not getattr(probe, "RESTS_ON", ""), "protocol": len(probe.PROTOCOLS) < 2}
     of_models = {name: option for name, option in models.settings().items() if name not in own}
 
     def command(**given: Any) -> None:
-        defaults = {name: option.default for name, option in (own | of_models).items()}
-        options = {name: given.pop(name) for name in defaults}
-        _run(probe, CommonOptions(**given), {name: value for name, value in options.items() if value != defaults[name]})
+        defaults = {key: option.default for key, option in (own | of_models).items()}
+        options = {key: given.pop(key) for key in defaults}
+        _run(name, CommonOptions(**given), {key: value for key, value in options.items() if value != defaults[key]})
 
     parameters = [
-        one.replace(annotation=Annotated[int, typer.Option(help=COUNTS[probe])])
-        if one.name == "limit" and probe in COUNTS
+        one.replace(annotation=Annotated[int, typer.Option(help=COUNTS[name])])
+        if one.name == "limit" and name in COUNTS
+        else without_help(one)
+        if hidden.get(one.name)
         else one
         for one in parameters_of(CommonOptions)
     ]
-    parameters += parameters_of(settings)
+    parameters += parameters_of(probe.Settings)
     parameters += [
-        parameter(
-            name, Annotated[type(option.default), typer.Option(help=f"{option.metadata['help']}")], option.default
-        )
-        for name, option in of_models.items()
+        parameter(key, Annotated[type(option.default), typer.Option(help=f"{option.metadata['help']}")], option.default)
+        for key, option in of_models.items()
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -58,7 +58,8 @@ def find(request: Request) -> Found | None:
     missing = [name for name in NEEDED if name not in record.observations]
     if missing:
         raise UndertowError(
-            f"{folder}: holds no single answers (no column {missing[0]!r}); name the folder of a run that asked a model"
+            f"{folder}: holds no probabilities of single words (no column {missing[0]!r}); name the folder of a spurious-correlation or "
+            "task-specification run that asked a model"
         )
     rows = _rows(record.observations, folder, asked_of)
     name = str(rows["model"].iloc[0])

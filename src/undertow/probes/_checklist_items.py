@@ -167,8 +167,9 @@ class Plan:
                 f"--wordings {settings.wordings}: {questions.source} has {len(questions.wordings)}; give that or less, or 0 for all"
             )
         rng = np.random.default_rng(sampling.seed)
-        pairs = _drawn(load_pairs(settings.names), settings.pairs, rng)
-        occupations = _drawn(_named(given, settings.only), 0 if settings.only else settings.occupations, rng)
+        pairs = _drawn(load_pairs(settings.names), settings.pairs, "pairs", rng)
+        named = _named(given, settings.only)
+        occupations = named if settings.only else _drawn(named, settings.occupations, "occupations", rng)
         whole = cls._with(settings, questions, given, (pairs, occupations), sampling.seed)
         return whole._limited(sampling) if sampling.limit else whole
 
@@ -592,6 +593,10 @@ def limited(settings: Settings, sampling: Sampling) -> list[str]:
         return [
             f"{_counted(len(whole.pairs), 'pair')} of names cannot show anything of others: a claim needs at least {few}."
         ]
+    if SHUFFLED in _contexts(settings.contexts) and not whole.donors:
+        told.append(
+            "All occupations have one SOC code, so none can lend its attributes: the context shuffled is left out."
+        )
     n_codes = [len({one.soc_code for one in plan.occupations}) for plan in (whole, asked)]
     if n_codes[0] < few:
         told.append(
@@ -616,6 +621,10 @@ def _check(settings: Settings) -> None:
         number = getattr(settings, option)
         if not (math.isfinite(number) and number >= 0):
             raise UndertowError(f"--{option} {number}: give 0 or more")
+    if settings.only and settings.occupations != Settings().occupations:
+        raise UndertowError(
+            f"--occupations {settings.occupations}: --only names the occupations; leave one of them out"
+        )
     if settings.margin >= 100:
         raise UndertowError(f"--margin {settings.margin:g}: no two answers lie so far apart; give less than 100")
     for option, known in (("decision", (LIKELIHOOD, GREEDY)), ("reading", ("", *READINGS))):
@@ -652,8 +661,10 @@ def _named(given: OccupationSet, only: str) -> list[Occupation]:
     return [by_name[name.casefold()] for name in names] or list(given.occupations)
 
 
-def _drawn(whole: Sequence[Any], n: int, rng: np.random.Generator) -> list[Any]:
-    """So many of them, in their order; all where n is 0 or larger."""
+def _drawn(whole: Sequence[Any], n: int, option: str, rng: np.random.Generator) -> list[Any]:
+    """So many of them, in their order; all where n is 0, or the default and larger."""
+    if n > len(whole) and n != getattr(Settings(), option):
+        raise UndertowError(f"--{option} {n}: there are {len(whole)}; give that or less, or 0 for all")
     if not 0 < n < len(whole):
         return list(whole)
     return [whole[at] for at in sorted(rng.permutation(len(whole))[:n])]

@@ -212,6 +212,11 @@ class Task:
             raise UndertowError(
                 f"{settings.challenge}: holds no document for {self.name}; it needs {_NEEDS[self.name]}"
             )
+        if settings.documents > len(suited):
+            raise UndertowError(
+                f"--documents {settings.documents}: {settings.challenge} has {len(suited):,} for {self.name}; give that or less, or "
+                "0 for all"
+            )
         if any(cell.sampling == SAMPLINGS[1] for cell in cells):
             strange = next((document for document in suited if not document.category), None)
             if strange is not None:
@@ -502,10 +507,15 @@ def _check_numbers(settings: Any) -> None:
         number = getattr(settings, option, least)
         if not (math.isfinite(number) and number >= least):
             raise UndertowError(f"--{option.replace('_', '-')} {number}: give {least} or more")
-    if SAMPLINGS[1] in getattr(settings, "sampling", "") and not any(_numbers(settings.shots)):
-        raise UndertowError(
-            f"--sampling {settings.sampling} says how examples are drawn, and there are none; add --shots 5, or leave --sampling out"
-        )
+    idle = () if any(_numbers(settings.shots)) else ("sampling", "draws", "shot_wordings")
+    defaults = type(settings)()
+    for name in idle:
+        if getattr(settings, name, None) != getattr(defaults, name, None):
+            option = f"--{name.replace('_', '-')}"
+            raise UndertowError(
+                f"{option} {getattr(settings, name)} is for prompts with examples, and there are none; add --shots 5, or leave "
+                f"{option} out"
+            )
     if getattr(settings, "temperature", 1) == 0 and settings.top_k != WrittenSettings().top_k:
         raise UndertowError(
             f"--top-k {settings.top_k}: at temperature 0 nothing is drawn; add --temperature 0.7, or leave --top-k out"
@@ -539,5 +549,6 @@ def _check_pool(pool: Sequence[Document], cells: Sequence[_Cell], given: Documen
     most = max(cell.n_shots for cell in cells)
     if most and not pool:
         raise UndertowError(
-            f"{given.name}: holds no training documents to draw examples from; leave --shots at 0, or add rows with split train"
+            f"{given.name}: holds no training documents to draw examples from; leave --shots at 0, or name a set that has some: a "
+            "folder with all split files of CAD, or a table with rows of split train"
         )

@@ -89,7 +89,7 @@ def draw_simulation(name: str, title: str, columns: Sequence[str], rows: _Rows) 
             "the simulation cannot be drawn: every row needs one panel for each column, and there must be some"
         )
     with lettering("".join([title, *columns, *(text for text, _ in rows), *_names(rows)])):
-        scales = [[(_scale(panel, "x"), _scale(panel, "y")) for panel in panels] for _, panels in rows]
+        scales = [[(_scale(panel, panels, "x"), _scale(panel, panels, "y")) for panel in panels] for _, panels in rows]
         layout = _layout(scales)
         sheet = Sheet(title, _lead(rows), width_px=layout.sheet)
         _draw(sheet, layout, scales, columns, rows)
@@ -214,7 +214,9 @@ def _write_r(sheet: Sheet, panel: Panel, left: float, top: float) -> None:
     said = f"r = {correlation(shown.r)}{_interval(shown)}"
     sheet.write(left, top, said, size=SMALL_SIZE, weight="bold", color=as_ink(colour), va="top")
     below = (
-        f"n = {shown.n:,}" if panel.selected is None else f"n = {shown.n:,} (everyone: {correlation(panel.everyone.r)})"
+        f"n = {shown.n:,}"
+        if panel.selected is None
+        else f"n = {shown.n:,}; everyone: r = {correlation(panel.everyone.r)}"
     )
     sheet.write(left, top - line_px(SMALL_SIZE), below, size=SMALL_SIZE, color=GREY, va="top")
 
@@ -248,9 +250,10 @@ def _dot(axes: Axes, cloud: Cloud, colour: str, zorder: int) -> None:
     )
 
 
-def _scale(panel: Panel, which: Literal["x", "y"]) -> _Scale:
-    """One that holds all dots, with a little air."""
-    clouds = [panel.everyone, *([panel.selected] if panel.selected else [])]
+def _scale(panel: Panel, row: Sequence[Panel], which: Literal["x", "y"]) -> _Scale:
+    """One that holds all dots of the row's panels of the same two variables, with a little air."""
+    alike = [one for one in row if (one.x_name, one.y_name) == (panel.x_name, panel.y_name)]
+    clouds = [cloud for one in alike for cloud in (one.everyone, one.selected) if cloud is not None]
     shown = np.concatenate([getattr(cloud, which)[:MAX_DOTS] for cloud in clouds])
     low, high = float(shown.min()), float(shown.max())
     air = max(0.04 * (high - low), 1e-6 * max(abs(low), abs(high))) or 0.5
