@@ -177,7 +177,7 @@ def test_frame_and_results_hold_all_models(both: Run) -> None:
     assert "2 models" in told[0]
     assert all(any(name in text for name in ("2 models", *BOTH)) for text in told)
     page = both.report.read_text(encoding="utf-8")
-    assert all(f">{name}<" in page for name in BOTH)
+    assert all(said in page for said in (*(f">{name}<" for name in BOTH), f"{N_SMALL:,} texts, asked of 2 models"))
 
 
 @pytest.mark.usefixtures("untold")

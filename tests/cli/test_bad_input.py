@@ -32,6 +32,7 @@ pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
     [
         (["run", "spurious-corelation", "-m", "toy"], ["'spurious-corelation'", "'spurious-correlation'"]),
         ([*RUN, "-m", "toy", "--challenge", "mcg"], ["'mcg'", "mgc, mgt, mgt-icml", "winogender"]),
+        ([*RUN, "-m", "smolm2"], ["did you mean 'smollm2'", "no folder of this name"]),
         (["challenge", "undertow-statement"], ["did you mean 'undertow-statements'", "occupations", "bias-diagnosis"]),
         ([*RUN, "-m", "toy", "--w", "dates"], ["'dates'", "'date'"]),
         ([*RUN, "-m", "toy", "--w", " , "], ["--w"]),

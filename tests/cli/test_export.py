@@ -26,8 +26,10 @@ def test_an_export_says_what_comes_next(cli: Cli) -> None:
     assert run.split()[:3] == ["lm_eval", "--model", "hf"]
     assert score.strip() == "undertow score LOGS --probe spurious-correlation"
     assert last == "Written to tasks"
-    printed = json.loads(cli("export", "datasets", "spurious-correlation", *SMALL, "--out", "data", "--json").stdout)
-    assert (printed["folder"], printed["names"], printed["n_items"]) == ("data", ["test"], 24)
+    printed = json.loads(cli("export", "datasets", "spurious-correlation", *SMALL, "--json").stdout)
+    where, said = "spurious-correlation_datasets", cli("export", "lm-eval", "--help").stdout
+    assert (printed["folder"], printed["names"], printed["n_items"]) == (where, ["test"], 24)
+    assert [one in said for one in ("task-specification", "occupation-checklist", "bias-")] == [True, False, False]
 
 
 def test_a_log_and_a_mapped_table_are_scored(cli: Cli, tmp_path: Path) -> None:

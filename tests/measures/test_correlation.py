@@ -487,6 +487,11 @@ def test_means_on_a_line_exactly_have_no_error() -> None:
     assert slope.value == pytest.approx(2)
     assert np.isnan([slope.low, slope.high, slope.p]).all()
     assert "on the line exactly" in slope.note
+    frame = table(some_masses())
+    for name, one in audit(frame.assign(cluster=frame.index.astype(str))).items():
+        if name[0] in {"slope", "w_effect", "slope_gap"}:
+            assert "No sentence stands at" in one.note
+            assert (math.isnan(one.p), math.isnan(one.value)) == (True, name[0] == "w_effect")
 
 
 def test_log_odds_of_nothing_and_of_everything_are_none() -> None:

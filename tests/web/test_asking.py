@@ -191,7 +191,8 @@ def test_a_planted_drift_is_found_and_told() -> None:
     question = read_form(replace(FORM, values=", ".join(map(str, range(1800, 2001, 20)))), MENU, DRIFT)
     reply = answer_drift(question, find(Request("toy")), silent)
     first, last = (100 * (0.30 + (year - 1900) / 1000) / 0.80 for year in (1800, 2000))
-    told = [float(number) for number in re.findall(r"of “she” rises from ([\d.]+) to ([\d.]+)%", reply.sentence)[0]]
+    rises = re.findall(r"by the fitted lines.* “she” rises from ([\d.]+) to ([\d.]+)%", reply.sentence)
+    told = [float(number) for number in rises[0]]
     assert told == pytest.approx([first, last], abs=0.8)
     assert "the answer drifts with something that does not decide it (p" in reply.sentence
     assert list(reply.table["value"]) == [str(year) for year in range(1800, 2001, 20)]

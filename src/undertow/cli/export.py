@@ -26,7 +26,7 @@ HELP = "Write the questions of an audit for another tool to ask."
 class ExportOptions:
     """Options that every `undertow export FORMAT PROBE` has."""
 
-    out: Annotated[Path, typer.Option("--out", help="Folder to write.")]
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to write; PROBE_FORMAT if not given.")] = None
     seed: Annotated[int, typer.Option(help="Chooses the questions, where there is a limit.")] = 0
     limit: Annotated[
         int, typer.Option(help="About so many items, counted as `undertow run PROBE --help` says; 0 for all.")
@@ -39,9 +39,9 @@ class ProbesOfFormat(TyperGroup):
     """`undertow export FORMAT`: a subcommand for each probe, with the probe's own options."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: D102
-        from undertow import probes
+        from undertow import exports
 
-        return probes.names()
+        return exports.audits(exports.load(str(self.name)))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: D102
         from undertow import probes
@@ -103,7 +103,7 @@ def _export(format_name: str, probe: str, common: ExportOptions, options: dict[s
     exported = exports.export(
         format_name,
         probe,
-        common.out,
+        common.out or f"{probe}_{format_name}",
         seed=common.seed,
         limit=common.limit,
         overwrite=common.overwrite,

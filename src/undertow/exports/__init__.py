@@ -15,13 +15,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
-from undertow import challenge
+from undertow import challenge, probes
 from undertow.audit import Job, prepared
 from undertow.challenge.reading import closest
 from undertow.exports.base import Asked, Exported, Format, Written
 from undertow.probes.base import EXACT, Sampling
 from undertow.sharing import DRAFT_PREFIX, draft_folder, locked
-from undertow.types import UndertowError, as_json, kind_of
+from undertow.types import CHOICE, UndertowError, as_json, kind_of
 
 __all__ = ["Exported", "asked_of", "export", "load", "names"]
 
@@ -47,6 +47,12 @@ def load(name: str) -> Format:
             f"there is no export format called {name!r}; there is {', '.join(names())}{closest(name, names())}"
         )
     return cast(Format, importlib.import_module(f"{__name__}.{name.replace('-', '_')}"))
+
+
+def audits(chosen: Format) -> list[str]:
+    """The audits whose questions a format can hold."""
+    of_documents = () if CHOICE in chosen.HOLDS else challenge.TASKS
+    return [one for one in probes.names() if one not in of_documents and not hasattr(probes.load(one), "foreseen")]
 
 
 def export(  # noqa: PLR0913 - a keyword for each choice a user has

@@ -456,7 +456,7 @@ def _w_effect(series: _Series, seed: int) -> Result:
     detail = {"n_w": float(len(cells.x)), "n_clusters": float(len(cells.sums))}
     if not series.enough:
         value = effect_sd(cells.sums, cells.counts)
-        note = "" if only_points() else _too_few(series)
+        note = "" if only_points() else _too_few(series) or not_crossed(cells.counts, 2)
         return series.result("w_effect", value=value, unit=unit, neutral=0.0, detail=detail, note=note)
     effect = any_effect(cells.sums, cells.counts, seed=seed)
     differ = effect.high - effect.low > SAME_SHARE * effect.sd
@@ -470,7 +470,7 @@ def _w_effect(series: _Series, seed: int) -> Result:
         neutral=0.0,
         p=effect.p,
         detail=detail,
-        note=_joined([_left_out(series, "test"), _no_interval(series, low)]),
+        note=_joined([_left_out(series, "test"), not_crossed(cells.counts, 2) or _no_interval(series, low)]),
     )
 
 
@@ -620,7 +620,19 @@ def _untested(series: _Series, cells: _Cells, p: float) -> str:
         return (
             f"With {n} W values no trend can be told from what neighbours share; that needs at least {FEWEST_VALUES}."
         )
-    return "" if math.isfinite(p) else "The means lie on the line exactly, so nothing tells its error."
+    if math.isfinite(p):
+        return ""
+    return not_crossed(cells.counts, 3) or "The means lie on the line exactly, so nothing tells its error."
+
+
+def not_crossed(counts: Floats, least: int) -> str:
+    """Why sentences with these observations [cluster, w] tell nothing of W; "" where one of them stands at so many W values."""
+    if (counts > 0).sum(axis=1).max(initial=0) >= least:
+        return ""
+    return (
+        f"No sentence stands at {least} W values or more, so nothing tells what is the sentence and what the value; say in a column "
+        "text_index or cluster which rows are of one sentence."
+    )
 
 
 def _no_interval(series: _Series, low: float) -> str:

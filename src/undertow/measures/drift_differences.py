@@ -27,6 +27,7 @@ from undertow.measures.correlation import (
     RUN_KEYS,
     STEP,
     UNORDERED,
+    not_crossed,
 )
 from undertow.stats import FEWEST_CLUSTERS
 from undertow.stats.trend import FEWEST_VALUES, AnyEffect, any_effect, sentence_parts, trend
@@ -273,7 +274,7 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
         "values_sd": float(outer.values_sd[0]),
     }
     low, high = float(outer.low[0]), float(outer.high[0])
-    note = "" if math.isfinite(low) else NO_NOISE
+    note = "" if math.isfinite(low) else not_crossed(series.counts, 3) or NO_NOISE
     return replace(result, value=slope, low=low, high=high, p=p, detail=detail, note=note)
 
 
@@ -296,7 +297,8 @@ def _effect(series: _Series, about: Mapping[str, str], margin: Margin, seed: int
     least = margin(result)
     p = max(outer.p, _beyond(outer, inner, least)) if least > 0 else outer.p
     detail = {**result.detail, "inner_low": inner.low, "inner_high": inner.high}
-    return replace(result, low=outer.low, high=outer.high, p=p, detail=detail)
+    note = not_crossed(series.counts, 2)
+    return replace(result, low=outer.low, high=outer.high, p=p, detail=detail, note=note)
 
 
 def _beyond(outer: AnyEffect, inner: AnyEffect, margin: float) -> float:

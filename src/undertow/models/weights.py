@@ -7,6 +7,7 @@ anything, and says in one sentence what is wrong where that fails. Code from a m
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib.util
 import os
@@ -225,6 +226,7 @@ def _hub(request: Request, architectures: Sequence[str]) -> Weights | None:
     )
 
     name, revision = request.name, request.revision or None
+    near = "".join(f" (did you mean {one!r}?)" for one in difflib.get_close_matches(name, PULLABLE, n=1))
     _hush_hub()
     try:
         offline = not _hub_answers(name, revision)
@@ -241,11 +243,12 @@ def _hub(request: Request, architectures: Sequence[str]) -> Weights | None:
         raise UndertowError(f"{name}: has no revision {request.revision!r}; check the branch, tag or commit") from error
     except RepositoryNotFoundError as error:
         raise UndertowError(
-            f"there is no model called {name!r} on the hub; see `undertow ls models`, or check the id"
+            f"there is no model called {name!r} on the hub{near}; see `undertow ls models`, or check the id"
         ) from error
     except LocalEntryNotFoundError as error:
         raise UndertowError(
-            f"{name}: is not on this machine and the hub cannot be reached; check the name (`undertow ls models`) and the network"
+            f"{name}: there is no folder of this name here, and the hub cannot be reached{near}; check the name (`undertow ls models`) "
+            "and the network"
         ) from error
     except EntryNotFoundError as error:
         raise UndertowError(f"{name}: has no config.json on the hub, so it is no transformers model") from error

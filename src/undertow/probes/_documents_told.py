@@ -411,9 +411,9 @@ def _gap(result: Result, numbers: tuple[float, float, float], n_tests: int) -> s
     """A difference with the interval that decides, that of this test alone where there are others, and q."""
     value, low, high = numbers
     ends = result.detail.get(CLAIM_LOW, math.nan), result.detail.get(CLAIM_HIGH, math.nan)
-    alone = f"95% interval {low:+.1f} to {high:+.1f}"
-    wide = f"{ends[0]:+.1f} to {ends[1]:+.1f} as {n_tests} tests need; alone, {alone}" if n_tests > 1 else alone
-    return f"{value:+.1f} points, {wide}; q {_q(result.q)}"
+    alone = f"95% interval {low:+z.1f} to {high:+z.1f}"
+    wide = f"{ends[0]:+z.1f} to {ends[1]:+z.1f} as {n_tests} tests need; alone, {alone}" if n_tests > 1 else alone
+    return f"{value:+z.1f} points, {wide}; q {_q(result.q)}"
 
 
 def _q(q: float) -> str:

@@ -255,7 +255,7 @@ class _Telling:
             ratio = math.exp(odds.detail["last"] - odds.detail["first"])
             parts.append(f"odds times {_ratio(ratio)} over the whole list")
         if r is not None and math.isfinite(r.value):
-            parts.append(f"r {r.value:+.2f}")
+            parts.append(f"r {r.value:+z.2f}")
         shared = result.detail.get("autocorrelation", math.nan)
         if math.isfinite(shared):
             parts.append(f"autocorrelation {shared:.2f}")

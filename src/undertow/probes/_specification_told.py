@@ -245,9 +245,9 @@ class _Teller:
         moved, differs = (self.results.get((name, self._lead)) for name in ("mean_movement", "interaction"))
         if moved is None or math.isnan(moved.value):
             return None
-        text = f"in undecided sentences {self._lead} mass moves by {moved.value:+.1f} points on average between {self._between}"
+        text = f"in undecided sentences {self._lead} mass moves by {moved.value:+z.1f} points on average between {self._between}"
         if math.isfinite(moved.low):
-            text += f" (95% interval {moved.low:+.1f} to {moved.high:+.1f})"
+            text += f" (95% interval {moved.low:+z.1f} to {moved.high:+z.1f})"
         if differs is not None and math.isfinite(differs.value):
             text += (
                 f"; {_percent(differs.value)} of how sentences differ in this lies between {self._clusters} and their wordings, where "

@@ -496,8 +496,9 @@ def told(evidence: Evidence, results: Sequence[Result]) -> Told:
     frame, design = evidence.frame, evidence.design
     values = [_span(str(name), facet) for name, facet in frame.groupby("w_name", sort=False)]
     words = [f"{group}: {', '.join(forms)}" for group, forms in design["words"].items()]
-    n_models = frame["model"].nunique()
-    texts = f"{len(frame):,} texts in all" if n_models == 1 else f"{len(frame):,} texts in all, over {n_models} models"
+    rows = frame["model"].value_counts()
+    texts = f"{rows.max():,} texts" + (f", asked of {len(rows)} models" if len(rows) > 1 else "")
+    texts += "" if rows.min() == rows.max() else f" ({len(frame):,} in all)"
     asked = [
         f"{design['title']}{' — ' + design['source'] if design['source'] else ''}; {texts}.",
         *values,

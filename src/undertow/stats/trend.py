@@ -403,7 +403,7 @@ def any_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level: floa
         level: of the interval.
 
     Returns:
-        NaN below three sentences or two values.
+        NaN below three sentences or two values, and where no sentence stands at two values.
     """
     parts = _parts_of_effects(sums, counts)
     n = len(parts)
@@ -430,12 +430,12 @@ def effect_sd(sums: ArrayLike, counts: ArrayLike) -> float:
 
 
 def _parts_of_effects(sums: ArrayLike, counts: ArrayLike) -> Floats:
-    """What each sentence adds to each value's effect [cluster, value]; no value where one has no observation."""
+    """What each sentence adds to each value's effect [cluster, value]; no value where one has none, or no sentence stands at two."""
     totals, sizes = usable(sums), np.asarray(counts, dtype=np.float64)
     totals, sizes = totals[sizes.any(axis=1)], sizes[sizes.any(axis=1)]
-    if not sizes.any(axis=0).all():
-        return np.empty((len(sizes), 0))
     seen = sizes > 0
+    if not seen.any(axis=0).all() or not (seen.sum(axis=1) > 1).any():
+        return np.empty((len(sizes), 0))
     cells = np.divide(totals, sizes, out=np.zeros_like(totals), where=seen)
     level = cells.sum(axis=1, keepdims=True) / seen.sum(axis=1, keepdims=True)
     return np.asarray(sizes * np.where(seen, cells - level, 0.0) / sizes.sum(axis=0), dtype=np.float64)

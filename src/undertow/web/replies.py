@@ -238,18 +238,24 @@ def _drift_sentence(told: _Told) -> str:
         return f"{along}, the answer does not move at all."
     moved = [group for group in GROUPS if told.q[group] < ALPHA]
     if moved:
-        moves = _joined([_move(told, group) for group in moved])
+        moves = _moves(told, moved)
         tested = f"p {_p(max(told.q[group] for group in moved))}, corrected for {len(GROUPS)} tests"
         return f"{along}, {moves}: the answer drifts with something that does not decide it ({tested})."
     tested_q = [q for q in told.q.values() if math.isfinite(q)]
     if not tested_q:
-        moves = _joined([_move(told, group) for group in GROUPS])
+        moves = _moves(told, GROUPS)
         return (
             f"{along}, {moves}; {len(values)} values are too few to tell this from noise that neighbouring values share. "
             f"Ask for {FEWEST_VALUES} or more."
         )
     least = f" (smallest p {_p(min(tested_q))}, corrected for {len(GROUPS)} tests)"
     return f"{along}, no drift of the answer can be told from noise that neighbouring values share{least}."
+
+
+def _moves(told: _Told, groups: Sequence[str]) -> str:
+    """What the curves do: the answers at the ends, which the table shows, lie beside them."""
+    fitted = "line" if told.question.degree == 1 else "curve"
+    return f"by the fitted {fitted}{'s' * (len(groups) > 1)} {_joined([_move(told, group) for group in groups])}"
 
 
 def _move(told: _Told, group: str) -> str:
