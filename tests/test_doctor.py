@@ -357,7 +357,7 @@ def test_a_run_says_first_that_a_model_does_not_read(  # noqa: PLR0917 - a case 
 
 
 def test_a_run_says_that_no_decided_sentence_was_answered(plant: Plant, tmp_path: Path, cli: Cli) -> None:
-    def said(query: Any) -> Answer:
+    def said(query: Any) -> Answer | LostError:
         groups = {option.group for option in query.options}
         return shares(female=0.3, male=0.2, neutral=0.1)(query) if "neutral" in groups else Answer.none("it sneezed")
 

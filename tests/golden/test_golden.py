@@ -6,6 +6,7 @@ say in the commit why each is right, and commit the files with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,7 +86,7 @@ def test_a_number_that_moved_is_named_and_noise_is_not(tmp_path: Path) -> None:
     assert differences(kept, steeper, exact) == ["measure=slope group=a: value was 1 and is 1.000001"]
     assert differences(kept, steeper, tolerance_of(NETWORKS)) == []
     assert refreshed(kept, steeper, tolerance_of(NETWORKS)) == kept
-    tested = Table.from_frame(FRAME.assign(p=[None, 0.5]))
+    tested = Table.from_frame(FRAME.assign(p=[math.nan, 0.5]))
     assert differences(kept, tested, exact) == [
         "measure=mean_mass group=b: p was missing and is 0.5",
         "measure=slope group=a: p was 0.5 and is missing",
