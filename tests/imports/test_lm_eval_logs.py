@@ -325,7 +325,7 @@ def test_options_of_a_log_open_and_fetch_nothing(log: Log, tmp_path: Path, monke
     assert_refused(("spurious-correlation", "gaps"), read_log, log(told))
 
 
-@pytest.mark.parametrize("n_edits", [20, pytest.param(2000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("n_edits", [20, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
 def test_an_edit_of_a_log_is_refused_in_a_sentence_or_read(n_edits: int, log: Log, tmp_path: Path) -> None:
     choice, n_refused = random.Random(n_edits), 0
     whole = log()

@@ -291,7 +291,7 @@ def test_an_adapter_that_cannot_be_read_is_refused(config: dict[str, Any], said:
 def test_an_adapter_of_an_adapter_and_one_beside_weights_are_refused(adapter: Path, changed: Changed) -> None:
     path = adapter / "adapter_config.json"
     whole = path.read_text(encoding="utf-8")
-    path.write_text(json.dumps(json.loads(whole) | {"base_model_name_or_path": "."}), encoding="utf-8")
+    path.write_text(json.dumps(json.loads(whole) | {"base_model_name_or_path": str(adapter)}), encoding="utf-8")
     assert "which is an adapter too" in refused(adapter)
     folder = changed("causal with a head of its own")
     (folder / path.name).write_text(whole, encoding="utf-8")
@@ -402,6 +402,7 @@ def write_gguf(folder: Path, path: Path, change: Callable[[dict[str, Any]], dict
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(config.vocab_size)
     pairs = json.loads(AutoTokenizer.from_pretrained(folder).backend_tokenizer.to_str())["model"]
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(sorted(pairs["vocab"], key=pairs["vocab"].get))
