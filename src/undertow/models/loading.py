@@ -127,7 +127,7 @@ def _wrapper(network: Any, missing: Collection[str], unexpected: Sequence[str]) 
         return "", {}
     names = [re.sub(WRAPPERS, "", key) for key in unexpected]
     base = f"{network.base_model_prefix}."
-    silent = [*(network._keys_to_ignore_on_load_unexpected or ()), "(?!)"]  # noqa: SLF001 - such are never listed as unexpected
+    silent = [*(network._keys_to_ignore_on_load_unexpected or ()), "(?!)"]  # never listed as unexpected
     wanted = [
         key
         for key in missing
