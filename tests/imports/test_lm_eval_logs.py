@@ -300,3 +300,29 @@ def test_options_of_a_log_open_and_fetch_nothing(log: Log, tmp_path: Path, monke
     assert len(read_log(folder).evidence.frame) == LIMIT - 1
     lacking.append("gaps")
     assert_refused(("spurious-correlation", "gaps"), read_log, log(told))
+
+
+@pytest.mark.parametrize("n_edits", [20, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
+def test_an_edit_of_a_log_is_refused_in_a_sentence_or_read(n_edits: int, log: Log, tmp_path: Path) -> None:
+    choice, n_refused = random.Random(n_edits), 0
+    whole = log()
+    for _ in range(n_edits):
+        folder = shutil.copytree(whole, tmp_path / "edited")
+        path = choice.choice(sorted(folder.iterdir()))
+        lines = path.read_text(encoding="utf-8").splitlines()
+        at = choice.randrange(len(lines))
+        document = json.loads(lines[at])
+        carried = json.loads(document["doc"]["undertow"]) if "doc" in document and choice.random() < 0.5 else None
+        told = edited(document if carried is None else carried, choice)
+        if carried is not None:
+            document["doc"]["undertow"] = json.dumps(carried)
+        lines[at] = json.dumps(document)
+        path.write_text("\n".join(lines), encoding="utf-8")
+        try:
+            undertow.score(folder, out=tmp_path / "scored", overwrite=True)
+        except UndertowError:
+            n_refused += 1
+        except Exception as error:
+            raise AssertionError(f"{path.name}, line {at + 1}, {told}") from error
+        shutil.rmtree(folder)
+    assert n_refused > n_edits / 4

