@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,13 @@ import pandas as pd
 import pytest
 
 import undertow
+from edits import edited
 from lm_eval_log import DATE, Edit, docs_of, write_log
 from made_once import made_once
 from refusals import assert_refused
 from undertow import audit, exports
 from undertow.imports.lm_eval import NO_ANSWER, is_log, read_log
+from undertow.types import UndertowError
 
 OPTIONS: dict[str, Any] = {"w": "date", "date_count": 6}
 LIMIT = 60
