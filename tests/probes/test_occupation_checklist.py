@@ -434,7 +434,7 @@ def test_unscored_answers_are_counted_and_never_zero(tmp_path: Path, choose_by: 
         return "" if "job0" in prompt else "Yes" if labels[0] == " Yes" else labels[0].strip()
 
     choose_by(say)
-    found = run(tmp_path, only="job0,job1,job2", occupations=0, pairs=3, occupation_file=short_jobs)
+    found = run(tmp_path, only="job0,job1,job2", pairs=3, occupations=20, occupation_file=short_jobs)
     (bias,) = [
         one
         for one in found.record.results
