@@ -104,6 +104,17 @@ def test_shared_prefixes_are_counted_once() -> None:
     assert [pack.n_tokens for pack in plan(queries, Limits(12, 10))] == [11, 5]
 
 
+def test_queries_of_one_length_share_a_pack() -> None:
+    queries = [Encoded((TokenPath((sign,) * n, ((0, 1),)),)) for sign, n in enumerate((3, 5, 3, 5))]
+    assert [pack.queries for pack in plan(queries, Limits(budget_tokens=10, tree_depth=0))] == [(1, 3), (0, 2)]
+
+
+def test_a_batch_is_filled_to_the_budget() -> None:
+    queries = [Encoded((TokenPath((sign,) * 3, ((0, 1),)),)) for sign in range(4)]
+    batches, _ = cut_batches(queries, 6)
+    assert [batch.tokens.shape for batch in batches] == [(2, 3), (2, 3)]
+
+
 def test_ends_are_those_of_the_picture() -> None:
     """The tree drawn in undertow.models.causal."""
     context, she, was, are, he = (1, 2), 3, 4, 5, 6

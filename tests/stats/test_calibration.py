@@ -209,6 +209,13 @@ def test_the_band_at_zero_is_the_interval_of_the_intercept() -> None:
     assert (most > found.line.at([-1.0, 2.0])).all()
 
 
+def test_the_band_widens_in_proportion_where_sentences_respond_differently() -> None:
+    planted = np.array([-2.0, -1, 1, 2])
+    found = calibrate(planted, planted, 0.1 * np.abs(planted), np.full(4, math.inf))
+    low, high = found.band([1.0, 4.0])
+    assert (high - low) / 2 == pytest.approx(1.959964 * np.array([0.1, 0.4]))
+
+
 def test_a_line_needs_two_planted_slopes_and_an_interval_three_models() -> None:
     flat = calibrate([1.0, 1, 1], [1.0, 1.1, 0.9], np.zeros(3), np.ones(3))
     assert math.isnan(flat.slope.value)
